@@ -1,0 +1,1 @@
+"""The privacy of the last iterate."""

@@ -1,0 +1,43 @@
+"""The errors users meet.
+
+Every message says what was wrong, the value, why it matters for privacy, and what to do.
+Children of ``ValueError`` where Python programmers expect one.
+"""
+
+from __future__ import annotations
+
+
+class LastIterateError(Exception):
+    """Base of every error this library raises on purpose."""
+
+
+class DescriptionError(LastIterateError, ValueError):
+    """A field of a description is out of range.
+
+    >>> raise DescriptionError("records", 0, "a whole number of at least 1", "no records, no run")
+    Traceback (most recent call last):
+    ...
+    lastiterate.errors.DescriptionError: records is 0, but must be a whole number of at least 1: \
+no records, no run.
+    """
+
+    def __init__(self, field: str, value: object, allowed: str, why: str) -> None:
+        self.field = field
+        self.value = value
+        super().__init__(f"{field} is {value!r}, but must be {allowed}: {why}.")
+
+
+class UnsupportedError(LastIterateError, ValueError):
+    """No sound theorem covers this combination; the message names one that is covered."""
+
+
+class AssumptionError(LastIterateError, ValueError):
+    """An assumption that a guarantee needs is violated, or only estimated."""
+
+
+class TargetError(LastIterateError, ValueError):
+    """A privacy target that cannot be reached; the message says what would make it possible."""
+
+
+class CertificateError(LastIterateError, ValueError):
+    """A certificate that cannot be read, or whose claims do not hold."""
