@@ -1,0 +1,33 @@
+"""The description of a run: what is known before a single number is computed.
+
+`Training` says what the algorithm does, the batch classes how the loader picks records, `Loss`
+what is known about the objective. Everything is frozen, validated and round-trips through text.
+"""
+
+from lastiterate.description.batches import (
+    Batches,
+    Cyclic,
+    FullBatch,
+    Poisson,
+    Reshuffled,
+    Shuffled,
+    WithoutReplacement,
+)
+from lastiterate.description.loss import Loss
+from lastiterate.description.release import TailAverage
+from lastiterate.description.schedule import Schedule
+from lastiterate.description.training import Training
+
+__all__ = [
+    "Batches",
+    "Cyclic",
+    "FullBatch",
+    "Loss",
+    "Poisson",
+    "Reshuffled",
+    "Schedule",
+    "Shuffled",
+    "TailAverage",
+    "Training",
+    "WithoutReplacement",
+]

@@ -1,0 +1,105 @@
+"""Descriptions as text: dictionaries, JSON and TOML, exactly round-trip.
+
+Only plain types go out (numbers, strings, lists, tables), so that a description can be read by a
+person, kept under version control and checked by another program. Infinity is written ``inf`` in
+TOML and ``"inf"`` in JSON, which has no word for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Self
+
+from lastiterate.errors import DescriptionError
+
+
+class Portable(ABC):
+    """Something that can be written as a table of plain values and read back."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """A table of plain values; defaults are left out."""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Self:
+        """Read what ``to_dict`` wrote."""
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        return json.dumps(_without_infinity(self.to_dict()), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what ``to_json`` wrote."""
+        try:
+            table = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise _unreadable("JSON", error) from None
+        return cls.from_dict(_with_infinity(table))
+
+    def to_toml(self) -> str:
+        """A TOML document."""
+        return "".join(f"{key} = {_toml(value)}\n" for key, value in self.to_dict().items())
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Read what ``to_toml`` wrote."""
+        return cls.from_dict(read_toml(text))
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """Parse TOML, or raise a DescriptionError that says where it breaks."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable("TOML", error) from None
+
+
+def known_fields(what: str, table: object, allowed: set[str]) -> dict[str, Any]:
+    """The table as keyword arguments; a field nobody knows is a typo, and typos are refused."""
+    if not isinstance(table, Mapping):
+        raise DescriptionError(what, table, "a table of fields", "a description names its fields")
+    for key in table:
+        if key not in allowed:
+            raise DescriptionError(
+                f"{what}.{key}",
+                table[key],
+                f"one of the fields {', '.join(sorted(allowed))}",
+                "an unknown field would be ignored in silence",
+            )
+    return dict(table)
+
+
+def _unreadable(language: str, error: Exception) -> DescriptionError:
+    return DescriptionError("description", str(error), f"valid {language}", "nothing can be read")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    return str(value)
+
+
+def _without_infinity(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _without_infinity(v) for k, v in value.items()}
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def _with_infinity(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _with_infinity(v) for k, v in value.items()}
+    return math.inf if value == "inf" else value

@@ -1,0 +1,84 @@
+"""One value per step, immutable.
+
+A run's step sizes and noises may change from step to step. `Schedule` keeps such a list as a
+read-only array that can be compared, hashed and printed, so that descriptions stay frozen values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.errors import DescriptionError
+
+Array = NDArray[np.float64]
+
+
+class Schedule:
+    """A read-only array of one finite, non-negative number per step.
+
+    >>> Schedule("step_size", [0.1, 0.2, 0.3])
+    Schedule of 3 values from 0.1 to 0.3
+    """
+
+    __slots__ = ("values",)
+    values: Array
+
+    def __init__(self, field: str, values: Iterable[float], *, positive: bool = False) -> None:
+        array = _as_floats(field, values)
+        bad = ~np.isfinite(array) | ((array <= 0) if positive else (array < 0))
+        if bad.any():
+            k = int(np.argmax(bad))
+            allowed = "a positive finite number" if positive else "a finite number of at least 0"
+            raise DescriptionError(
+                f"{field}[{k}]", float(array[k]), allowed, "each step has its own value"
+            )
+        array.flags.writeable = False
+        object.__setattr__(self, "values", array)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Schedule is immutable; make a new one")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Schedule, ("schedule", self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self.values.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and np.array_equal(self.values, other.values)
+
+    def __hash__(self) -> int:
+        return hash(self.values.tobytes())
+
+    def __repr__(self) -> str:
+        low, high = self.values.min(), self.values.max()
+        return f"Schedule of {len(self)} values from {low:g} to {high:g}"
+
+    def scaled(self, factor: float) -> Schedule:
+        """The same shape, every value multiplied."""
+        return Schedule("schedule", self.values * factor)
+
+
+def _as_floats(field: str, values: Iterable[float]) -> Array:
+    source = values if isinstance(values, np.ndarray) else list(values)
+    try:
+        array = np.array(source, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DescriptionError(
+            field, values, "a number or a list of numbers", "one value per step is used"
+        ) from None
+    if array.ndim != 1 or array.size == 0:
+        raise DescriptionError(
+            field,
+            f"an array of shape {array.shape}",
+            "a number or a flat, non-empty list",
+            "one value per step is used",
+        )
+    return array

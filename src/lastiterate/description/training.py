@@ -1,0 +1,418 @@
+"""One immutable description of a run.
+
+The same `Training` feeds the accountant, the trainer, the auditor and the report, so that what is
+certified is what ran. The update it describes is
+
+    θ ← project(θ − step_size·(sum of the batch's gradients / batch size + data-free terms)
+                  + noise·N(0, I))
+
+with the nominal batch size as divisor, never the realised one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.description.batches import (
+    SCHEMES,
+    Batches,
+    Cyclic,
+    FullBatch,
+    Poisson,
+    Reshuffled,
+    Shuffled,
+    WithoutReplacement,
+)
+from lastiterate.description.portable import Portable, known_fields
+from lastiterate.description.release import Release, TailAverage
+from lastiterate.description.schedule import Schedule
+from lastiterate.description.validation import number, one_of, whole
+from lastiterate.errors import DescriptionError
+
+Array = NDArray[np.float64]
+Adjacency = Literal["replace", "zero-out"]
+Clipping = Literal["none", "gradient", "margin"]
+PerStep = float | Iterable[float] | Schedule
+
+
+class _FromGradientNorm(float):
+    """A sensitivity nobody gave: it follows gradient_norm and adjacency when they are replaced."""
+
+
+@dataclass(frozen=True)
+class Training(Portable):
+    """A noisy gradient descent, described once for accounting, training and auditing.
+
+    Args:
+        records: n, the number of records.
+        steps: T, the number of updates (not epochs).
+        step_size: η, a number or one per step.
+        noise: ν, the standard deviation of the Gaussian added to the *parameters* in one update;
+            a number or one per step.
+        gradient_norm: K, no per-record gradient is longer.
+        batches: how each update picks its records.
+        diameter: of the convex set that parameters are projected on after each update.
+        adjacency: "replace" (one record replaced by another) or "zero-out" (its gradient
+            replaced by 0).
+        clipping: how gradient_norm is enforced: "none" (the loss itself guarantees it),
+            "gradient" (per-record clipping) or "margin" (the scalar margin derivative is clipped).
+        sensitivity: how much one record can change the sum of a batch's gradients; 2K or K unless
+            a smaller proved value is given.
+        release: "last", or `TailAverage`.
+        schedule: "equalised" shrinks the last epoch's steps so that every position of the epoch
+            costs the same; step_size is then the base value and the noise keeps its base value.
+
+    >>> run = Training(records=60_000, steps=2_000, step_size=0.05, noise=0.0005,
+    ...                gradient_norm=5.0, batches=Shuffled(size=1500))
+    >>> run.sensitivity, run.epochs
+    (10.0, 50.0)
+    """
+
+    records: int
+    steps: int
+    step_size: float | Schedule
+    noise: float | Schedule
+    gradient_norm: float
+    batches: Batches
+    diameter: float = math.inf
+    adjacency: Adjacency = "replace"
+    clipping: Clipping = "none"
+    sensitivity: float = _FromGradientNorm("nan")
+    release: Release = "last"
+    schedule: Literal["equalised"] | None = None
+
+    def __init__(
+        self,
+        records: int,
+        steps: int,
+        step_size: PerStep,
+        noise: PerStep,
+        gradient_norm: float,
+        batches: Batches,
+        diameter: float = math.inf,
+        adjacency: str = "replace",
+        clipping: str = "none",
+        sensitivity: float | None = None,
+        release: Release = "last",
+        schedule: str | None = None,
+    ) -> None:
+        put = object.__setattr__
+        put(self, "records", whole("records", records, "a guarantee for nobody protects nobody"))
+        put(self, "steps", whole("steps", steps, "it counts the updates", at_least=0))
+        put(self, "step_size", self._per_step("step_size", step_size))
+        put(self, "noise", self._per_step("noise", noise))
+        why = "it bounds what one record can do to an update"
+        put(self, "gradient_norm", number("gradient_norm", gradient_norm, why, at_least=0))
+        if not isinstance(batches, tuple(SCHEMES.values())):
+            raise DescriptionError(
+                "batches",
+                batches,
+                "one of FullBatch(), Cyclic(size), Shuffled(size), "
+                "Reshuffled(size), Poisson(rate), WithoutReplacement(size)",
+                "the privacy of a run depends on how its batches are drawn",
+            )
+        batches.check(self.records)
+        put(self, "batches", batches)
+        why = "two runs can never be farther apart"
+        put(self, "diameter", number("diameter", diameter, why, at_least=0, infinite=True))
+        why = "a guarantee must say which datasets count as neighbours"
+        put(self, "adjacency", one_of("adjacency", adjacency, ("replace", "zero-out"), why))
+        why = "clipping changes how far an update can drive two runs apart"
+        put(self, "clipping", one_of("clipping", clipping, ("none", "gradient", "margin"), why))
+        put(self, "sensitivity", self._sensitivity(sensitivity))
+        if release != "last" and not isinstance(release, TailAverage):
+            why = "a guarantee covers exactly what is released"
+            raise DescriptionError("release", release, "'last' or TailAverage(window)", why)
+        if isinstance(release, TailAverage) and release.window > max(self.steps, 1):
+            raise DescriptionError(
+                "release.window",
+                release.window,
+                f"at most the number of steps, {self.steps}",
+                "only iterates of the run can be averaged",
+            )
+        put(self, "release", release)
+        put(self, "schedule", self._schedule(schedule))
+
+    def _per_step(self, field: str, value: PerStep) -> float | Schedule:
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            why = "every update uses it"
+            return number(field, value, why, at_least=0)
+        schedule = value if isinstance(value, Schedule) else Schedule(field, value)
+        if len(schedule) != self.steps:
+            raise DescriptionError(
+                field,
+                f"a list of {len(schedule)} values",
+                f"one number or a list of exactly steps = {self.steps} values",
+                "each step has its own value",
+            )
+        return schedule
+
+    def _sensitivity(self, given: float | None) -> float:
+        natural = self.gradient_norm * (2.0 if self.adjacency == "replace" else 1.0)
+        if given is None or isinstance(given, _FromGradientNorm):
+            return _FromGradientNorm(natural)
+        why = (
+            f"gradients no longer than gradient_norm differ by at most that under {self.adjacency}"
+        )
+        return number("sensitivity", given, why, at_least=0.0, at_most=natural)
+
+    def _schedule(self, name: str | None) -> str | None:
+        if name is None:
+            return None
+        one_of("schedule", name, ("equalised",), "a named schedule fixes every step size")
+        if isinstance(self.step_size, Schedule):
+            raise DescriptionError(
+                "step_size",
+                self.step_size,
+                "one base value when schedule is given",
+                "the schedule decides the step sizes",
+            )
+        if not isinstance(self.batches, (FullBatch, Cyclic, Shuffled, Reshuffled)):
+            raise DescriptionError(
+                "schedule",
+                name,
+                "absent, or used with batches that pass over the data in epochs",
+                "only such batches have a last epoch to equalise",
+            )
+        if self.steps % self.batches.per_epoch(self.records):
+            raise DescriptionError(
+                "steps",
+                self.steps,
+                f"a multiple of the {self.batches.per_epoch(self.records)} batches of an epoch",
+                "the equalising last epoch must be whole",
+            )
+        return name
+
+    @classmethod
+    def langevin(
+        cls,
+        *,
+        records: int,
+        steps: int,
+        step_size: PerStep,
+        sigma: float,
+        gradient_sensitivity: float,
+        batches: Batches | None = None,
+        **others: Any,
+    ) -> Self:
+        """Noise of variance 2·step_size·sigma², as in Langevin diffusion and the papers C and Y.
+
+        ``gradient_sensitivity`` is S_g: how much one record changes the sum of gradients.
+
+        >>> run = Training.langevin(records=10, steps=5, step_size=0.02, sigma=3.0,
+        ...                         gradient_sensitivity=4.0)
+        >>> round(run.noise, 3), run.gradient_norm
+        (0.6, 2.0)
+        """
+        sigma = number("sigma", sigma, "it scales the noise", at_least=0)
+        change = number(
+            "gradient_sensitivity",
+            gradient_sensitivity,
+            "it bounds the change that one record makes",
+            at_least=0,
+        )
+        adjacency = others.get("adjacency", "replace")
+        etas = (
+            step_size if not isinstance(step_size, Iterable) else np.array(list(step_size), float)
+        )
+        if isinstance(etas, np.ndarray):
+            noise: PerStep = np.sqrt(2 * np.maximum(etas, 0)) * sigma
+        else:
+            noise = (
+                math.sqrt(2 * number("step_size", etas, "it scales the noise", at_least=0)) * sigma
+            )
+        return cls(
+            records=records,
+            steps=steps,
+            step_size=step_size,
+            noise=noise,
+            gradient_norm=change / 2 if adjacency == "replace" else change,
+            batches=batches or FullBatch(),
+            **others,
+        )
+
+    @classmethod
+    def dp_sgd(
+        cls,
+        *,
+        records: int,
+        steps: int,
+        step_size: PerStep,
+        noise_multiplier: float,
+        clip: float,
+        batches: Batches,
+        **others: Any,
+    ) -> Self:
+        """DP-SGD as Opacus counts: noise step_size·noise_multiplier·clip/batch, gradients clipped.
+
+        >>> run = Training.dp_sgd(records=1000, steps=10, step_size=0.5, noise_multiplier=1.1,
+        ...                       clip=1.0, batches=Poisson(rate=0.1))
+        >>> round(run.noise, 6), run.adjacency, run.clipping
+        (0.0055, 'zero-out', 'gradient')
+        """
+        multiplier = number("noise_multiplier", noise_multiplier, "it scales the noise", at_least=0)
+        clip = number("clip", clip, "it bounds each record's gradient", at_least=0)
+        records = whole("records", records, "a guarantee for nobody protects nobody")
+        scale = multiplier * clip / batches.divisor(records)
+        if isinstance(step_size, Iterable):
+            noise: PerStep = np.array(list(step_size), dtype=float) * scale
+        else:
+            noise = number("step_size", step_size, "it scales the noise", at_least=0) * scale
+        settings = {"adjacency": "zero-out", "clipping": "gradient", **others}
+        return cls(
+            records=records,
+            steps=steps,
+            step_size=step_size,
+            noise=noise,
+            gradient_norm=clip,
+            batches=batches,
+            **settings,
+        )
+
+    # --- what the steps see -------------------------------------------------------------------
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        """Updates in one pass over the data; None for batches that are drawn afresh each time."""
+        if isinstance(self.batches, (Poisson, WithoutReplacement)):
+            return None
+        return self.batches.per_epoch(self.records)
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the data (in expectation where batches are drawn at random)."""
+        per_epoch = self.batches_per_epoch or self.records / self.batches.divisor(self.records)
+        return self.steps / per_epoch
+
+    @property
+    def dropped_records(self) -> int:
+        """Records that an epoch leaves out because the batch size does not divide their number."""
+        batches = self.batches
+        if isinstance(batches, (Cyclic, Shuffled, Reshuffled)):
+            return batches.dropped(self.records)
+        return 0
+
+    @property
+    def constant(self) -> bool:
+        """Whether every step has the same step size and the same noise."""
+        return self.schedule is None and not (
+            isinstance(self.step_size, Schedule) or isinstance(self.noise, Schedule)
+        )
+
+    @property
+    def step_sizes(self) -> Array:
+        """η of every step (a view that takes no memory when constant)."""
+        if isinstance(self.step_size, Schedule):
+            return self.step_size.values
+        if self.schedule == "equalised":
+            batches = self.batches_per_epoch or 1
+            left = np.arange(batches, 0, -1) / batches
+            sizes = np.full(self.steps, self.step_size)
+            sizes[self.steps - batches :] *= np.sqrt(left)
+            return sizes
+        return np.broadcast_to(np.float64(self.step_size), (self.steps,))
+
+    @property
+    def noises(self) -> Array:
+        """ν of every step (a view that takes no memory when constant)."""
+        if isinstance(self.noise, Schedule):
+            return self.noise.values
+        return np.broadcast_to(np.float64(self.noise), (self.steps,))
+
+    @property
+    def impulse(self) -> float:
+        """What one record adds to the distance of two runs per unit of step size."""
+        return self.sensitivity / self.batches.divisor(self.records)
+
+    # --- as a value ---------------------------------------------------------------------------
+
+    def replace(self, **changes: Any) -> Self:
+        """The same description with some fields changed (and validated again).
+
+        A sensitivity that followed from gradient_norm and adjacency follows them again.
+        """
+        return dataclasses.replace(self, **changes)
+
+    def scale_noise(self, factor: float) -> Self:
+        """The same run with every noise multiplied."""
+        noise = self.noise
+        scaled = noise.scaled(factor) if isinstance(noise, Schedule) else noise * factor
+        return self.replace(noise=scaled)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A table of plain values; defaults are left out."""
+        table: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, _FromGradientNorm) or value == field.default:
+                continue
+            if isinstance(value, Schedule):
+                value = value.values.tolist()
+            elif isinstance(value, TailAverage):
+                value = {"tail_average": value.window}
+            elif field.name == "batches":
+                value = {"scheme": value.name, **dataclasses.asdict(value)}
+            table[field.name] = value
+        return table
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Self:
+        """Read what ``to_dict`` wrote.
+
+        >>> Training.from_dict({"records": 9, "steps": 1, "step_size": 1, "noise": 1,
+        ...                     "gradient_norm": 1, "batches": {"scheme": "full"}}).epochs
+        1.0
+        """
+        fields = known_fields("training", table, {f.name for f in dataclasses.fields(cls)})
+        for field in dataclasses.fields(cls):
+            if field.default is dataclasses.MISSING and field.name not in fields:
+                why = "a description without it says nothing about privacy"
+                raise DescriptionError(f"training.{field.name}", None, "given", why)
+        fields["batches"] = _read_batches(fields["batches"])
+        if isinstance(fields.get("release"), Mapping):
+            window = known_fields("release", fields["release"], {"tail_average"})
+            fields["release"] = TailAverage(window.get("tail_average", 0))
+        return cls(**fields)
+
+    def __str__(self) -> str:
+        batches = self.batches
+        how = batches.name if isinstance(batches, FullBatch) else f"{batches}"
+        parts = [f"{self.steps:,} steps over {self.records:,} records ({how})"]
+        parts.append(f"step size {self.step_size}, noise {self.noise}")
+        parts.append(f"gradients of norm at most {self.gradient_norm:g} ({self.clipping} clipping)")
+        if self.schedule:
+            parts.append(f"{self.schedule} last epoch")
+        if math.isfinite(self.diameter):
+            parts.append(f"projected on a set of diameter {self.diameter:g}")
+        if self.dropped_records:
+            parts.append(f"{self.dropped_records} records dropped in every epoch")
+        return "; ".join(parts)
+
+
+def _read_batches(table: Any) -> Batches:
+    if isinstance(table, tuple(SCHEMES.values())):
+        return cast(Batches, table)
+    fields = known_fields("batches", table, {"scheme", "size", "rate"})
+    name = one_of(
+        "batches.scheme",
+        fields.pop("scheme", None),
+        tuple(SCHEMES),
+        "the privacy of a run depends on how its batches are drawn",
+    )
+    scheme = SCHEMES[name]
+    wanted = {f.name for f in dataclasses.fields(scheme)}
+    if set(fields) != wanted:
+        raise DescriptionError(
+            "batches",
+            dict(table),
+            f"a {name} scheme with exactly the fields {sorted(wanted)}",
+            "the batch size decides how much one record weighs",
+        )
+    return scheme(**fields)

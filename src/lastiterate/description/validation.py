@@ -1,0 +1,65 @@
+"""One-line validators for the fields of a description.
+
+Each returns the value in its canonical type or raises a DescriptionError that names the field,
+the value, the allowed range and why it matters.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+from lastiterate.errors import DescriptionError
+
+
+def whole(field: str, value: Any, why: str, *, at_least: int = 1) -> int:
+    """A whole number (bools and 3.0 are refused: they hide mistakes)."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < at_least:
+        raise DescriptionError(field, value, f"a whole number of at least {at_least}", why)
+    return int(value)
+
+
+def number(
+    field: str,
+    value: Any,
+    why: str,
+    *,
+    above: float = -math.inf,
+    at_least: float = -math.inf,
+    at_most: float = math.inf,
+    infinite: bool = False,
+) -> float:
+    """A real number in the given range; infinity only where it is meant."""
+    allowed = _range(above, at_least, at_most, infinite)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise DescriptionError(field, value, allowed, why)
+    x = float(value)
+    if (
+        math.isnan(x)
+        or x <= above
+        or x < at_least
+        or x > at_most
+        or (math.isinf(x) and not infinite)
+    ):
+        raise DescriptionError(field, value, allowed, why)
+    return x
+
+
+def one_of(field: str, value: Any, options: tuple[str, ...], why: str) -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in options:
+        raise DescriptionError(field, value, " or ".join(repr(o) for o in options), why)
+    return value
+
+
+def _range(above: float, at_least: float, at_most: float, infinite: bool) -> str:
+    parts = []
+    if above > -math.inf:
+        parts.append(f"above {above:g}")
+    if at_least > -math.inf:
+        parts.append(f"at least {at_least:g}")
+    if at_most < math.inf:
+        parts.append(f"at most {at_most:g}")
+    kind = "a number" if infinite else "a finite number"
+    return kind + (" " + " and ".join(parts) if parts else "")
