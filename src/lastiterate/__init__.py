@@ -1,1 +1,99 @@
-"""The privacy of the last iterate."""
+"""The privacy of the last iterate.
+
+Describe a run (`Training`, `Loss`, batches), ask `account` for the tightest sound guarantee, see
+which theorem gave it. Names are loaded when they are first used, so that importing the package
+stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_ROOMS = {
+    "lastiterate.description": (
+        "Cyclic",
+        "FullBatch",
+        "Loss",
+        "Poisson",
+        "Reshuffled",
+        "Shuffled",
+        "TailAverage",
+        "Training",
+        "WithoutReplacement",
+    ),
+    "lastiterate.accounting": ("account", "compare"),
+    "lastiterate.guarantee": ("Guarantee",),
+    "lastiterate.growth": ("plateau",),
+    "lastiterate.utility": ("excess_risk",),
+    "lastiterate.errors": (
+        "AssumptionError",
+        "CertificateError",
+        "DescriptionError",
+        "LastIterateError",
+        "TargetError",
+        "UnsupportedError",
+    ),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+if TYPE_CHECKING:
+    from lastiterate.accounting import account, compare, theorems
+    from lastiterate.description import (
+        Cyclic,
+        FullBatch,
+        Loss,
+        Poisson,
+        Reshuffled,
+        Shuffled,
+        TailAverage,
+        Training,
+        WithoutReplacement,
+    )
+    from lastiterate.errors import (
+        AssumptionError,
+        CertificateError,
+        DescriptionError,
+        LastIterateError,
+        TargetError,
+        UnsupportedError,
+    )
+    from lastiterate.growth import plateau
+    from lastiterate.guarantee import Guarantee
+    from lastiterate.utility import excess_risk
+
+__all__ = [
+    "AssumptionError",
+    "CertificateError",
+    "Cyclic",
+    "DescriptionError",
+    "FullBatch",
+    "Guarantee",
+    "LastIterateError",
+    "Loss",
+    "Poisson",
+    "Reshuffled",
+    "Shuffled",
+    "TailAverage",
+    "TargetError",
+    "Training",
+    "UnsupportedError",
+    "WithoutReplacement",
+    "account",
+    "compare",
+    "excess_risk",
+    "plateau",
+    "theorems",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "theorems":  # the ledger's package, which is callable
+        return importlib.import_module("lastiterate.theorems")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value

@@ -6,10 +6,12 @@ knows; the accountant never guesses either.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
-from lastiterate.description.validation import number, whole
+from lastiterate.description.portable import known_fields
+from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError
 
 
@@ -129,3 +131,30 @@ SCHEMES: dict[str, type[Batches]] = {
     scheme.name: scheme
     for scheme in (FullBatch, Cyclic, Shuffled, Reshuffled, Poisson, WithoutReplacement)
 }
+
+
+def read_batches(table: Any) -> Batches:
+    """A scheme from its table, such as ``{"scheme": "shuffled", "size": 100}``.
+
+    >>> read_batches({"scheme": "poisson", "rate": 0.01})
+    Poisson(rate=0.01)
+    """
+    if isinstance(table, tuple(SCHEMES.values())):
+        return cast(Batches, table)
+    fields = known_fields("batches", table, {"scheme", "size", "rate"})
+    name = one_of(
+        "batches.scheme",
+        fields.pop("scheme", None),
+        tuple(SCHEMES),
+        "the privacy of a run depends on how its batches are drawn",
+    )
+    scheme = SCHEMES[name]
+    wanted = {f.name for f in dataclasses.fields(scheme)}
+    if set(fields) != wanted:
+        raise DescriptionError(
+            "batches",
+            dict(table),
+            f"a {name} scheme with {' and '.join(wanted) or 'nothing'} beside its name",
+            "the batch size decides how much one record weighs",
+        )
+    return scheme(**fields)

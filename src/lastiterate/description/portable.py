@@ -37,10 +37,10 @@ class Portable(ABC):
     def from_json(cls, text: str) -> Self:
         """Read what ``to_json`` wrote."""
         try:
-            table = json.loads(text)
+            table = _with_infinity(json.loads(text))
         except (ValueError, RecursionError) as error:
             raise _unreadable("JSON", error) from None
-        return cls.from_dict(_with_infinity(table))
+        return cls.from_dict(table)
 
     def to_toml(self) -> str:
         """A TOML document."""
@@ -63,16 +63,22 @@ def read_toml(text: str) -> dict[str, Any]:
 def known_fields(what: str, table: object, allowed: set[str]) -> dict[str, Any]:
     """The table as keyword arguments; a field nobody knows is a typo, and typos are refused."""
     if not isinstance(table, Mapping):
-        raise DescriptionError(what, table, "a table of fields", "a description names its fields")
+        why = "a description names its fields"
+        raise DescriptionError(what, _outline(table), "a table of fields", why)
     for key in table:
         if key not in allowed:
             raise DescriptionError(
                 f"{what}.{key}",
-                table[key],
+                _outline(table[key]),
                 f"one of the fields {', '.join(sorted(allowed))}",
                 "an unknown field would be ignored in silence",
             )
     return dict(table)
+
+
+def _outline(value: object) -> object:
+    """A value short enough for a message."""
+    return f"a {type(value).__name__}" if isinstance(value, (Mapping, list)) else value
 
 
 def _unreadable(language: str, error: Exception) -> DescriptionError:

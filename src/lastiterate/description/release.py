@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from lastiterate.description.portable import known_fields
 from lastiterate.description.validation import whole
 
 
@@ -20,3 +22,10 @@ class TailAverage:
 
 
 Release = Literal["last"] | TailAverage
+
+
+def read_release(value: Any) -> Any:
+    """A release from its plain form: "last", or a table such as ``{"tail_average": 10}``."""
+    if not isinstance(value, Mapping):
+        return value
+    return TailAverage(known_fields("release", value, {"tail_average"}).get("tail_average", 0))

@@ -7,6 +7,7 @@ read-only array that can be compared, hashed and printed, so that descriptions s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -66,19 +67,29 @@ class Schedule:
         return Schedule("schedule", self.values * factor)
 
 
-def _as_floats(field: str, values: Iterable[float]) -> Array:
+def _as_floats(field: str, values: Iterable[Any]) -> Array:
     source = values if isinstance(values, np.ndarray) else list(values)
+    if isinstance(source, np.ndarray):
+        numeric = source.dtype.kind in "iuf"
+    else:  # a set of types: a million values have one or two
+        kinds: set[type] = set(map(type, source))
+        numeric = all(issubclass(kind, Real) and kind is not bool for kind in kinds)
+    if not numeric:
+        raise DescriptionError(
+            field,
+            "a list with something else in it",
+            "a number or a flat list of numbers",
+            "every step has one value",
+        )
     try:
         array = np.array(source, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DescriptionError(
-            field, values, "a number or a list of numbers", "one value per step is used"
-        ) from None
+    except OverflowError:
+        array = np.array([np.inf])
     if array.ndim != 1 or array.size == 0:
         raise DescriptionError(
             field,
             f"an array of shape {array.shape}",
             "a number or a flat, non-empty list",
-            "one value per step is used",
+            "every step has one value",
         )
-    return array
+    return array + 0.0  # -0.0 equals 0.0, so it must hash like it

@@ -15,7 +15,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,10 @@ from lastiterate.description.batches import (
     Reshuffled,
     Shuffled,
     WithoutReplacement,
+    read_batches,
 )
 from lastiterate.description.portable import Portable, known_fields
-from lastiterate.description.release import Release, TailAverage
+from lastiterate.description.release import Release, TailAverage, read_release
 from lastiterate.description.schedule import Schedule
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError
@@ -110,15 +111,7 @@ class Training(Portable):
         put(self, "noise", self._per_step("noise", noise))
         why = "it bounds what one record can do to an update"
         put(self, "gradient_norm", number("gradient_norm", gradient_norm, why, at_least=0))
-        if not isinstance(batches, tuple(SCHEMES.values())):
-            raise DescriptionError(
-                "batches",
-                batches,
-                "one of FullBatch(), Cyclic(size), Shuffled(size), "
-                "Reshuffled(size), Poisson(rate), WithoutReplacement(size)",
-                "the privacy of a run depends on how its batches are drawn",
-            )
-        batches.check(self.records)
+        _scheme(batches).check(self.records)
         put(self, "batches", batches)
         why = "two runs can never be farther apart"
         put(self, "diameter", number("diameter", diameter, why, at_least=0, infinite=True))
@@ -141,18 +134,15 @@ class Training(Portable):
         put(self, "schedule", self._schedule(schedule))
 
     def _per_step(self, field: str, value: PerStep) -> float | Schedule:
-        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-            why = "every update uses it"
-            return number(field, value, why, at_least=0)
-        schedule = value if isinstance(value, Schedule) else Schedule(field, value)
-        if len(schedule) != self.steps:
+        given = _one_or_many(field, value)
+        if isinstance(given, Schedule) and len(given) != self.steps:
             raise DescriptionError(
                 field,
-                f"a list of {len(schedule)} values",
+                f"a list of {len(given)} values",
                 f"one number or a list of exactly steps = {self.steps} values",
                 "each step has its own value",
             )
-        return schedule
+        return given
 
     def _sensitivity(self, given: float | None) -> float:
         natural = self.gradient_norm * (2.0 if self.adjacency == "replace" else 1.0)
@@ -219,19 +209,16 @@ class Training(Portable):
             at_least=0,
         )
         adjacency = others.get("adjacency", "replace")
-        etas = (
-            step_size if not isinstance(step_size, Iterable) else np.array(list(step_size), float)
-        )
-        if isinstance(etas, np.ndarray):
-            noise: PerStep = np.sqrt(2 * np.maximum(etas, 0)) * sigma
+        etas = _one_or_many("step_size", step_size)
+        noise: PerStep
+        if isinstance(etas, Schedule):
+            noise = np.sqrt(2 * etas.values) * sigma
         else:
-            noise = (
-                math.sqrt(2 * number("step_size", etas, "it scales the noise", at_least=0)) * sigma
-            )
+            noise = math.sqrt(2 * etas) * sigma
         return cls(
             records=records,
             steps=steps,
-            step_size=step_size,
+            step_size=etas,
             noise=noise,
             gradient_norm=change / 2 if adjacency == "replace" else change,
             batches=batches or FullBatch(),
@@ -260,16 +247,14 @@ class Training(Portable):
         multiplier = number("noise_multiplier", noise_multiplier, "it scales the noise", at_least=0)
         clip = number("clip", clip, "it bounds each record's gradient", at_least=0)
         records = whole("records", records, "a guarantee for nobody protects nobody")
-        scale = multiplier * clip / batches.divisor(records)
-        if isinstance(step_size, Iterable):
-            noise: PerStep = np.array(list(step_size), dtype=float) * scale
-        else:
-            noise = number("step_size", step_size, "it scales the noise", at_least=0) * scale
+        scale = multiplier * clip / _scheme(batches).divisor(records)
+        etas = _one_or_many("step_size", step_size)
+        noise = etas.values * scale if isinstance(etas, Schedule) else etas * scale
         settings = {"adjacency": "zero-out", "clipping": "gradient", **others}
         return cls(
             records=records,
             steps=steps,
-            step_size=step_size,
+            step_size=etas,
             noise=noise,
             gradient_norm=clip,
             batches=batches,
@@ -315,7 +300,8 @@ class Training(Portable):
             batches = self.batches_per_epoch or 1
             left = np.arange(batches, 0, -1) / batches
             sizes = np.full(self.steps, self.step_size)
-            sizes[self.steps - batches :] *= np.sqrt(left)
+            if self.steps:
+                sizes[-batches:] *= np.sqrt(left)
             return sizes
         return np.broadcast_to(np.float64(self.step_size), (self.steps,))
 
@@ -375,10 +361,8 @@ class Training(Portable):
             if field.default is dataclasses.MISSING and field.name not in fields:
                 why = "a description without it says nothing about privacy"
                 raise DescriptionError(f"training.{field.name}", None, "given", why)
-        fields["batches"] = _read_batches(fields["batches"])
-        if isinstance(fields.get("release"), Mapping):
-            window = known_fields("release", fields["release"], {"tail_average"})
-            fields["release"] = TailAverage(window.get("tail_average", 0))
+        fields["batches"] = read_batches(fields["batches"])
+        fields["release"] = read_release(fields.get("release", "last"))
         return cls(**fields)
 
     def __str__(self) -> str:
@@ -396,23 +380,22 @@ class Training(Portable):
         return "; ".join(parts)
 
 
-def _read_batches(table: Any) -> Batches:
-    if isinstance(table, tuple(SCHEMES.values())):
-        return cast(Batches, table)
-    fields = known_fields("batches", table, {"scheme", "size", "rate"})
-    name = one_of(
-        "batches.scheme",
-        fields.pop("scheme", None),
-        tuple(SCHEMES),
-        "the privacy of a run depends on how its batches are drawn",
-    )
-    scheme = SCHEMES[name]
-    wanted = {f.name for f in dataclasses.fields(scheme)}
-    if set(fields) != wanted:
+def _one_or_many(field: str, value: PerStep) -> float | Schedule:
+    """A number, or one per step (read once: a generator can be given)."""
+    if isinstance(value, Schedule):
+        return value
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        return Schedule(field, value)
+    return number(field, value, "every update uses it", at_least=0)
+
+
+def _scheme(batches: Batches) -> Batches:
+    if not isinstance(batches, tuple(SCHEMES.values())):
         raise DescriptionError(
             "batches",
-            dict(table),
-            f"a {name} scheme with exactly the fields {sorted(wanted)}",
-            "the batch size decides how much one record weighs",
+            batches,
+            "one of FullBatch(), Cyclic(size), Shuffled(size), "
+            "Reshuffled(size), Poisson(rate), WithoutReplacement(size)",
+            "the privacy of a run depends on how its batches are drawn",
         )
-    return scheme(**fields)
+    return batches

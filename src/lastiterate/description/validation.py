@@ -12,12 +12,18 @@ from typing import Any
 
 from lastiterate.errors import DescriptionError
 
+LARGEST_WHOLE = 2**53  # beyond it a float would no longer count exactly
+
 
 def whole(field: str, value: Any, why: str, *, at_least: int = 1) -> int:
     """A whole number (bools and 3.0 are refused: they hide mistakes)."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < at_least:
-        raise DescriptionError(field, value, f"a whole number of at least {at_least}", why)
-    return int(value)
+    count = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
+    if count is None or count < at_least:
+        allowed = f"a whole number of at least {at_least}"
+        raise DescriptionError(field, _shown(value), allowed, why)
+    if count > LARGEST_WHOLE:
+        raise DescriptionError(field, _shown(value), "a whole number of at most 2^53", why)
+    return count
 
 
 def number(
@@ -34,7 +40,10 @@ def number(
     allowed = _range(above, at_least, at_most, infinite)
     if isinstance(value, bool) or not isinstance(value, Real):
         raise DescriptionError(field, value, allowed, why)
-    x = float(value)
+    try:
+        x = float(value)
+    except OverflowError:
+        raise DescriptionError(field, _shown(value), allowed, why) from None
     if (
         math.isnan(x)
         or x <= above
@@ -63,3 +72,9 @@ def _range(above: float, at_least: float, at_most: float, infinite: bool) -> str
         parts.append(f"at most {at_most:g}")
     kind = "a number" if infinite else "a finite number"
     return kind + (" " + " and ".join(parts) if parts else "")
+
+
+def _shown(value: Any) -> Any:
+    """The value itself, unless it has too many digits to be worth printing."""
+    huge = isinstance(value, int) and value.bit_length() > 64
+    return f"an integer of {value.bit_length()} bits" if huge else value

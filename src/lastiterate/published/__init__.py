@@ -1,0 +1,1 @@
+"""Published claims as printed, for study only: refuted ones are marked, none is a guarantee."""

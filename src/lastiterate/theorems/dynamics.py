@@ -17,31 +17,22 @@ All values are rounded up. Poisson batches have their own rule (see `poisson`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.description import Loss, Training
+from lastiterate.theorems.modulus import Modulus
 
 Array = NDArray[np.float64]
 
-_UP = 1 + 2**-50  # a few rounding errors of the expressions below
-
-
-@dataclass(frozen=True)
-class Modulus:
-    """g(z) = slope·z + min(constant·z^exponent, cap) for z > 0 and g(0) = 0, one per step."""
-
-    slope: Array
-    constant: Array
-    exponent: float
-    cap: Array
+ROUNDING = 1 + 2**-50  # a few rounding errors of the expressions below
 
 
 def distinct(training: Training) -> Array:
     """The step sizes, once if all are equal: constant runs of 10^12 steps stay small."""
-    return training.step_sizes[:1] if training.constant else training.step_sizes
+    if training.constant:
+        return np.array([training.step_size], dtype=float)
+    return training.step_sizes
 
 
 def contraction(etas: Array, loss: Loss, clipping: str) -> Array | None:
@@ -52,36 +43,48 @@ def contraction(etas: Array, loss: Loss, clipping: str) -> Array | None:
     shrink = np.abs(1 - etas * l2)
     # 0·inf: a step of size zero does not move, however rough the loss.
     bend = np.multiply(etas, smoothness, out=np.zeros(len(etas)), where=etas > 0)
-    expanding = (shrink + bend) * _UP
+    expanding = (shrink + bend) * ROUNDING
     if not loss.convex:
         return expanding
     if clipping == "gradient":
         return np.minimum(expanding, _clipped_convex(1 - etas * l2, bend))
     curvature = l2 + (loss.strong_convexity if clipping == "none" else 0.0)
     fastest = np.abs(1 - etas * l2 - bend)
-    return np.maximum(np.abs(1 - etas * curvature), fastest) * _UP
+    c = np.maximum(np.abs(1 - etas * curvature), fastest) * ROUNDING
+    # In exact arithmetic 0 <= ηλ <= ηβ < 2 gives c <= 1; rounding up must not cross that line.
+    capped: Array = np.where(etas * l2 + bend < 2, np.minimum(c, 1.0), c)
+    return capped
 
 
 def _clipped_convex(shrink: Array, bend: Array) -> Array:
     """(1 − ηr)·(1 − ηb/(4(1 − ηr)))^(−1/2) where it is defined, else infinity."""
     inside = 1 - np.divide(bend, 4 * shrink, out=np.full(len(bend), np.inf), where=shrink > 0)
     root = np.sqrt(np.maximum(inside, 0.0))
-    return np.divide(shrink * _UP, root, out=np.full(len(bend), np.inf), where=root > 0)
+    return np.divide(shrink * ROUNDING, root, out=np.full(len(bend), np.inf), where=root > 0)
 
 
 def modulus(etas: Array, training: Training, loss: Loss) -> Modulus:
     """The modulus of a step whose loss has a Hoelder gradient, or only bounded gradients."""
-    slope = np.abs(1 - etas * loss.regularization) * _UP
-    cap = 2 * etas * training.gradient_norm * _UP
+    slope = np.abs(1 - etas * loss.regularization) * ROUNDING
+    cap = 2 * etas * training.gradient_norm * ROUNDING
     if loss.kind == "unknown":
-        return Modulus(slope, cap, 0.0, cap)
+        return Modulus(c=slope, h=cap, p=0.0, e=slope, cap=cap)
     exponent = 1.0 if loss.exponent is None else loss.exponent
-    return Modulus(slope, etas * (loss.smoothness or 0.0) * _UP, exponent, cap)
+    rough = np.multiply(etas, loss.smoothness or 0.0, out=np.zeros(len(etas)), where=etas > 0)
+    return Modulus(c=slope, h=np.minimum(rough * ROUNDING, 1e300), p=exponent, e=slope, cap=cap)
 
 
 def impulses(etas: Array, training: Training) -> Array:
     """s: what the differing record adds at a step whose batch holds it, rounded up."""
-    return etas * training.impulse * _UP
+    return etas * training.impulse * ROUNDING
+
+
+def squared_ratio(s: Array, nu: Array) -> Array:
+    """(s/ν)², with 0/0 = 0 (nothing to hide) and s/0 = inf; constant views stay views."""
+    if len(s) > 1 and s.strides == (0,) and nu.strides == (0,):
+        return np.broadcast_to(squared_ratio(s[:1], nu[:1]), s.shape)
+    ratio = np.divide(s, nu, out=np.where(s > 0, np.inf, 0.0), where=nu > 0)
+    return ratio * ratio
 
 
 def reachable(etas: Array, loss: Loss, clipping: str) -> tuple[Array, Array]:
@@ -96,6 +99,6 @@ def reachable(etas: Array, loss: Loss, clipping: str) -> tuple[Array, Array]:
     if clipping != "none" or loss.kind == "holder":
         ceiling = floor = 0.0  # curvature would meet the clip or break the Hoelder bound
     bend = np.multiply(etas, ceiling, out=np.zeros(len(etas)), where=etas > 0)
-    low = np.maximum(1 - etas * loss.regularization - bend, 0.0) * _UP
-    high = np.maximum(top, 0.0) / _UP
+    low = np.maximum(1 - etas * loss.regularization - bend, 0.0) * ROUNDING
+    high = np.maximum(top, 0.0) / ROUNDING
     return np.minimum(low, high), high

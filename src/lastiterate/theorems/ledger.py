@@ -109,6 +109,7 @@ class Theorem(ABC):
     assumptions: ClassVar[tuple[str, ...]] = ()
     correction: ClassVar[str] = ""
     hidden_state: ClassVar[bool] = True  # whether it needs intermediate iterates to stay secret
+    dominated_by: ClassVar[tuple[str, ...]] = ()  # theorems that, where they apply, are never worse
 
     @abstractmethod
     def objection(self, run: Run) -> str | None:
@@ -118,16 +119,22 @@ class Theorem(ABC):
     def prove(self, run: Run) -> Bound:
         """The bound, once nothing stands in its way."""
 
+    def obstacle(self, run: Run) -> str | None:
+        """What keeps the theorem from carrying a guarantee for this run, or None."""
+        if self.status == "refuted":
+            return "it is refuted; no guarantee may rest on it"
+        if run.training.steps == 0 and self.hidden_state:
+            return "there is no step, so there is nothing to hide"
+        return self.objection(run)
+
     def applies(self, training: Training, loss: Loss) -> bool:
-        """Whether the theorem covers this run (and may carry a guarantee at all)."""
-        return self.status != "refuted" and self.objection(Run(training, loss)) is None
+        """Whether the theorem covers this run and may carry a guarantee."""
+        return self.obstacle(Run(training, loss)) is None
 
     def bound(self, training: Training, loss: Loss, releases: tuple[int, ...] = ()) -> Bound:
         """The bound for this run, or an AssumptionError that says what is missing."""
         run = Run(training, loss, releases)
-        reason = self.objection(run)
-        if self.status == "refuted":
-            reason = "it is refuted; no guarantee may rest on it"
+        reason = self.obstacle(run)
         if reason is not None:
             raise AssumptionError(f"{self.name} does not apply: {reason}.")
         return self.prove(run)

@@ -1,0 +1,171 @@
+"""The accountant: from a description to the tightest sound guarantee.
+
+It asks every theorem of the ledger whether it applies, keeps what is sound, and names what it
+used. Nothing here computes a bound; the theorems do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from lastiterate.description import FullBatch, Loss, Poisson, Training, WithoutReplacement
+from lastiterate.errors import UnsupportedError
+from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
+from lastiterate.theorems import LEDGER
+from lastiterate.theorems.ledger import Bound, Run, Theorem
+from lastiterate.theorems.lower import lower_reference
+
+
+def account(training: Training, loss: Loss, *, releases: Iterable[int] = ()) -> Guarantee:
+    """The tightest sound guarantee for what the run releases.
+
+    Args:
+        training: the run.
+        loss: what is known about the loss of one record.
+        releases: steps after which a checkpoint is released as well; the final iterate always is.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
+    ...                batches=FullBatch())
+    >>> g = account(run, Loss(smoothness=1.0, strong_convexity=1.0))
+    >>> print(f"{g.epsilon(delta=1e-5):.3f} by {g.theorem.name}")
+    1.336 by Shifted interpolation
+    """
+    run = Run(training, loss, tuple(releases))
+    _refuse_unsupported(training)
+    bounds = [theorem.prove(run) for theorem in _candidates(run)]
+    return Guarantee(run, tuple(_undominated(bounds)), lower_reference(run))
+
+
+def _candidates(run: Run) -> list[Theorem]:
+    """Sound theorems that apply and are not dominated by another one that applies."""
+    able = [t for t in LEDGER if t.obstacle(run) is None]
+    names = {t.name for t in able}
+    return [t for t in able if names.isdisjoint(t.dominated_by)]
+
+
+def _undominated(bounds: list[Bound]) -> list[Bound]:
+    """Of several single Gaussians only the smallest says anything."""
+    gaussian = [b for b in bounds if b.curve.mu is not None]
+    others = [b for b in bounds if b.curve.mu is None]
+    if gaussian:
+        others.append(min(gaussian, key=lambda b: math.inf if b.curve.mu is None else b.curve.mu))
+    return others
+
+
+def _refuse_unsupported(training: Training) -> None:
+    """Pairs of batch scheme and adjacency without a theorem."""
+    if isinstance(training.batches, Poisson) and training.adjacency == "replace":
+        raise UnsupportedError(
+            "No theorem covers Poisson batches with adjacency='replace': the other run is then a "
+            "mixture too. Use adjacency='zero-out' with Poisson batches, or adjacency='replace' "
+            "with WithoutReplacement, Shuffled, Reshuffled, Cyclic or FullBatch."
+        )
+    if isinstance(training.batches, WithoutReplacement) and training.adjacency == "zero-out":
+        raise UnsupportedError(
+            "No theorem covers WithoutReplacement batches with adjacency='zero-out': the record "
+            "displaces another one, and charging it as a Poisson sample is too small (a true delta "
+            "of 1.7e-3 would be reported as 7.3e-5). Use adjacency='replace' with "
+            "WithoutReplacement, or adjacency='zero-out' with Poisson, Shuffled, Reshuffled, "
+            "Cyclic or FullBatch."
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One theorem's verdict on a run: a bound, or what stands in its way."""
+
+    theorem: Theorem
+    bound: Bound | None
+    epsilon: float
+    objection: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every bound side by side, tightest first; then the theorems that do not apply, and why."""
+
+    run: Run
+    delta: float
+    rows: tuple[Row, ...]
+    inapplicable: tuple[Row, ...]
+    other_algorithms: tuple[Row, ...] = ()
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Row:
+        return self.rows[index]
+
+    def __str__(self) -> str:
+        lines = [f"epsilon at delta = {self.delta:g}, {self.run.training}"]
+        lines += [
+            f"  {row.epsilon:10.4f}  {row.theorem.name} ({row.theorem.status})" for row in self
+        ]
+        for row in self.other_algorithms:
+            lines.append(f"  {row.epsilon:10.4f}  NOT THIS RUN: {row.objection}")
+        for row in self.inapplicable:
+            lines.append(f"           -  {row.theorem.name}: {row.objection}")
+        return "\n".join(lines)
+
+
+def compare(
+    training: Training,
+    loss: Loss,
+    delta: float = REFERENCE_DELTA,
+    *,
+    releases: Iterable[int] = (),
+) -> Comparison:
+    """Every applicable sound bound, tightest first; what does not apply, and why."""
+    run = Run(training, loss, tuple(releases))
+    _refuse_unsupported(training)
+    rows, idle = [], []
+    for theorem in LEDGER:
+        reason = theorem.obstacle(run)
+        if reason is None:
+            bound = theorem.prove(run)
+            rows.append(Row(theorem, bound, bound.curve.epsilon(delta)))
+        else:
+            idle.append(Row(theorem, None, math.inf, reason))
+    rows.sort(key=lambda row: row.epsilon)
+    return Comparison(run, delta, tuple(rows), tuple(idle), tuple(_poisson_twin(run, delta)))
+
+
+def _poisson_twin(run: Run, delta: float) -> list[Row]:
+    """What most accountants would charge: Poisson batches of the same size, all iterates public."""
+    training = run.training
+    if isinstance(training.batches, (FullBatch, Poisson)):
+        return []
+    rate = training.batches.divisor(training.records) / training.records
+    twin = training.replace(
+        batches=Poisson(rate),
+        adjacency="zero-out",
+        sensitivity=None,
+        schedule=None,
+        release="last",
+        step_size=training.step_sizes if training.schedule else training.step_size,
+    )
+    other = Run(twin, Loss.unknown())
+    for theorem in LEDGER:
+        if theorem.obstacle(other) is None:
+            epsilon = theorem.prove(other).curve.epsilon(delta)
+            note = (
+                "Poisson sampling at the same rate, zero-out adjacency, all iterates public, is "
+                "what most accountants charge; this loader does not draw Poisson batches"
+            )
+            return [Row(theorem, None, epsilon, note)]
+    return []
+
+
+def theorems() -> tuple[Theorem, ...]:
+    """The ledger: every theorem with its name, reference, status, statement and correction.
+
+    >>> {theorem.status for theorem in theorems()} == {"sound", "corrected", "refuted"}
+    True
+    """
+    return LEDGER

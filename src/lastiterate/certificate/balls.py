@@ -1,0 +1,80 @@
+"""Ball arithmetic: numbers that know how wrong they may be.
+
+The verifier computes with python-flint's ``arb``: an interval that certainly holds the exact
+value. A comparison that comes out true is a proof. Nothing here is shared with the fast path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lastiterate.errors import CertificateError
+
+try:
+    from flint import arb, ctx
+except ImportError:  # pragma: no cover - only where the extra is not installed
+    arb = ctx = None
+
+Ball = Any  # flint ships no types
+BITS = 128  # working precision of sums and replays
+_ENOUGH = 40  # bits of relative accuracy that a profile needs
+_PRECISIONS = (128, 256, 512, 1024, 4096, 16384)
+
+
+def need_balls() -> None:
+    """Say what to install where ball arithmetic is missing."""
+    if arb is None:
+        raise CertificateError(
+            "Certificates are signed and checked in ball arithmetic, which needs python-flint: "
+            "pip install 'lastiterate[verify]'."
+        )
+
+
+def precision(bits: int = BITS) -> Any:
+    """A context in which every ball keeps this many bits."""
+    need_balls()
+    return ctx.workprec(bits)
+
+
+def above(ball: Ball) -> Ball:
+    """The upper end, as an exact number."""
+    return ball.upper()
+
+
+def proved(condition: Any) -> bool:
+    """Whether a comparison of balls holds for certain."""
+    return bool(condition)
+
+
+def gaussian_delta(square: Ball, epsilon: Ball) -> Ball:
+    """An upper bound on delta(epsilon) of mu-GDP with mu^2 = ``square``, as an exact number.
+
+    Phi(-a) - e^epsilon Phi(-b), a = epsilon/mu - mu/2, b = epsilon/mu + mu/2, with as many bits
+    as the subtraction eats. Increasing in mu, so the upper end of ``square`` is enough.
+    """
+    top = above(square)
+    if top == 0:
+        return arb(0)
+    if not top.is_finite():
+        return arb(1)
+    value = arb(1)
+    for bits in _PRECISIONS:
+        with precision(bits):
+            mu = above(top.sqrt())
+            ratio, half = epsilon / mu, mu / 2
+            root = arb(2).sqrt()
+            value = ((ratio - half) / root).erfc() / 2
+            value -= epsilon.exp() * (((ratio + half) / root).erfc() / 2)
+            if value.rel_accuracy_bits() >= _ENOUGH:
+                break
+    return arb(1) if not value.is_finite() else above(value).min(arb(1))
+
+
+def mixture_delta(squares: Sequence[Ball], weights: Sequence[Ball], epsilon: Ball) -> Ball:
+    """The weighted sum of Gaussian profiles, rounded up."""
+    total = arb(0)
+    with precision():
+        for square, weight in zip(squares, weights, strict=True):
+            total += weight * gaussian_delta(square, epsilon)
+        return above(total).min(arb(1))

@@ -1,0 +1,370 @@
+"""Privacy losses as exact integers: the verifier's own loss distributions.
+
+The loss of one step is cut into cells. Its masses are computed in ball arithmetic and rounded up
+to whole multiples of 2^-F; from there on everything is multiplication of polynomials with whole
+coefficients, which makes no error, and rounding up. What is cut off counts as infinite loss.
+Nothing is shared with the Fourier transforms of the fast path.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.certificate.balls import Ball, above, precision, proved
+from lastiterate.errors import CertificateError
+
+try:
+    from flint import arb, fmpz_poly
+except ImportError:  # pragma: no cover - balls.need_balls says what to install
+    arb = fmpz_poly = None
+
+Floats = NDArray[np.float64]
+GRID_SHARE = 2e-5  # how much of the variance of the total loss the cells may add
+MOST_CELLS = 1 << 19
+_TAIL_SHARE = 2.0**-14  # part of delta that all the cut tails together may take
+
+
+class Step(Protocol):
+    """One dominating pair, cut into cells on demand."""
+
+    @property
+    def variance(self) -> float:
+        """Roughly the variance of its loss (chooses the grid, proves nothing)."""
+
+    def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
+        """Its loss distribution in both orders."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Cells of width 2^-cell, masses in units of 2^-bits, tails cut at ``reach`` deviations."""
+
+    cell: int
+    bits: int
+    reach: float
+
+    @property
+    def width(self) -> float:
+        """The width of a cell: a power of two, so that every edge is exact."""
+        return 2.0**-self.cell
+
+    def units(self, mass: Ball) -> int:
+        """A mass rounded up to whole units."""
+        scaled = above(mass * arb(2) ** self.bits).max(arb(0)).ceil()
+        return int(above(scaled).ceil().unique_fmpz())
+
+
+@dataclass(frozen=True)
+class LossLaw:
+    """masses[i] units at loss (first + i) cells, and ``infinite`` units beyond every loss."""
+
+    first: int
+    masses: Any
+    infinite: int
+
+    def total(self) -> int:
+        """All units, at least 2^bits."""
+        return int(self.masses(1)) + self.infinite
+
+    def times(self, other: LossLaw, bits: int) -> LossLaw:
+        """The law of the sum of two independent losses, rounded up."""
+        unit = 1 << bits
+        masses = -((-(self.masses * other.masses)) // unit)
+        both = self.infinite * other.total() + int(self.masses(1)) * other.infinite
+        return LossLaw(self.first + other.first, masses, -(-both // unit))
+
+    def trimmed(self, budget: int) -> LossLaw:
+        """Without its thin ends: the top becomes infinite, the bottom is raised."""
+        coefficients = self.masses.coeffs()
+        low, high = 0, len(coefficients)
+        lost = 0
+        while high > 1 and lost + int(coefficients[high - 1]) <= budget:
+            high -= 1
+            lost += int(coefficients[high])
+        raised = 0
+        while low < high - 1 and raised + int(coefficients[low]) <= budget:
+            raised += int(coefficients[low])
+            low += 1
+        kept = coefficients[low:high]
+        if kept:
+            kept[0] += raised
+        return LossLaw(self.first + low, fmpz_poly(kept), self.infinite + lost)
+
+    def power(self, count: int, bits: int, budget: int) -> LossLaw:
+        """The law of the sum of ``count`` independent copies."""
+        answer: LossLaw | None = None
+        square = self
+        while True:
+            if count & 1:
+                answer = square if answer is None else answer.times(square, bits).trimmed(budget)
+            count >>= 1
+            if not count:
+                assert answer is not None
+                return answer
+            square = square.times(square, bits).trimmed(budget)
+
+
+def _tail(x: Ball) -> Ball:
+    """P(N(0, 1) > x)."""
+    return (x / arb(2).sqrt()).erfc() / 2
+
+
+def _spread(
+    first: int, scale: Scale, upper: Sequence[Ball], lower: Sequence[Ball]
+) -> list[Ball]:
+    """Masses at the ends of consecutive cells that keep the masses of both laws in each cell.
+
+    A cell between the losses l and l + w with mass p under the first law and r under the second
+    becomes two atoms p1 at l, p2 at l + w with p1 + p2 = p and p1 e^-l + p2 e^-(l+w) = r. Its
+    hockey-stick curve is the chord of the cell's convex curve, hence above it.
+    """
+    width = arb(scale.width)
+    shrink = 1 - (-width).exp()
+    masses = [arb(0)] * (len(upper) + 1)
+    for i, (p, r) in enumerate(zip(upper, lower, strict=True)):
+        right = ((p - r * ((first + i) * width).exp()) / shrink).max(arb(0)).min(p)
+        masses[i + 1] += right
+        masses[i] += (p - right).max(arb(0))
+    return masses
+
+
+def _law(first: int, masses: Sequence[Ball], infinite: Ball, scale: Scale) -> LossLaw:
+    return LossLaw(
+        first, fmpz_poly([scale.units(mass) for mass in masses]), scale.units(infinite)
+    )
+
+
+@dataclass(frozen=True)
+class Shift:
+    """(1 - rate) N(low, 1) + rate N(high, 1) against N(0, 1), 0 <= low <= high, exact floats."""
+
+    rate: float
+    low: float
+    high: float
+
+    @property
+    def variance(self) -> float:
+        x = np.linspace(-9.0, self.high + 9.0, 2001)
+        density = self.rate * np.exp(-((x - self.high) ** 2) / 2)
+        density += (1.0 - self.rate) * np.exp(-((x - self.low) ** 2) / 2)
+        density /= density.sum()
+        loss = self._loss(x)
+        return float(density @ (loss - density @ loss) ** 2)
+
+    def _loss(self, x: Floats) -> Floats:
+        """The loss in floats, to find edges with; balls then say where they really are."""
+        far = self.high * x - self.high**2 / 2
+        if self.rate >= 1.0:
+            return np.asarray(far)
+        near = self.low * x - self.low**2 / 2
+        return np.logaddexp(math.log1p(-self.rate) + near, math.log(self.rate) + far)
+
+    def _exact_loss(self, x: Ball) -> Ball:
+        rate, low, high = arb(self.rate), arb(self.low), arb(self.high)
+        far = high * x - high * high / 2
+        if self.rate >= 1.0:
+            return far
+        near = low * x - low * low / 2
+        return near + ((1 - rate) + rate * (far - near).exp()).log()
+
+    def edges(self, scale: Scale, start: float) -> tuple[int, list[Ball], Ball]:
+        """First cell, exact points x with loss(x) just below each multiple of the width, slack.
+
+        The slack bounds how much below: a set whose loss is raised by at most the slack has its
+        second mass lowered by at most the factor exp(-slack).
+        """
+        ends = self._loss(np.array([start, self.high + scale.reach]))
+        first = math.floor(ends[0] / scale.width) if start < 0 else 0
+        last = max(math.ceil(ends[1] / scale.width), first + 1)
+        if last - first > MOST_CELLS:
+            raise CertificateError("the privacy loss of one step is too wide for the verifier")
+        goals = np.arange(first, last + 1) * scale.width
+        points = self._invert(goals, start, self.high + scale.reach)
+        exact, slack = [], arb(0)
+        for index, (goal, point) in enumerate(zip(goals.tolist(), points.tolist(), strict=True)):
+            nudge = 1e-13 * (1.0 + abs(point))
+            while True:
+                x = arb(point - nudge)
+                if index and not proved(x > exact[-1]):
+                    x = exact[-1]  # an empty cell
+                gap = goal - self._exact_loss(x)
+                if proved(gap >= 0) or (index and x is exact[-1]):
+                    break
+                nudge *= 10.0
+            exact.append(x)
+            slack = slack.max(gap)
+        return first, exact, above(slack)
+
+    def _invert(self, goals: Floats, start: float, stop: float) -> Floats:
+        low, high = np.full(len(goals), start - 1.0), np.full(len(goals), stop + 1.0)
+        for _ in range(40):  # losses beyond the ends: open the bracket
+            closed = self._loss(low) <= goals
+            if closed.all():
+                break
+            low = np.where(closed, low, 2 * low - stop)
+        for _ in range(40):
+            closed = self._loss(high) >= goals
+            if closed.all():
+                break
+            high = np.where(closed, high, 2 * high - start)
+        for _ in range(100):
+            middle = (low + high) / 2
+            below = self._loss(middle) <= goals
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return low
+
+    def cells(self, edges: list[Ball]) -> tuple[list[Ball], list[Ball], tuple[Ball, ...]]:
+        """Masses of both laws between edges, and of (both below the first, both above the last)."""
+        plain = [_tail(x) for x in edges]
+        near = plain if self.low == 0 else [_tail(x - self.low) for x in edges]
+        far = [_tail(x - self.high) for x in edges]
+        rate = arb(self.rate)
+        mixed = [(1 - rate) * n + rate * f for n, f in zip(near, far, strict=True)]
+        return (
+            [a - b for a, b in zip(mixed, mixed[1:], strict=False)],
+            [a - b for a, b in zip(plain, plain[1:], strict=False)],
+            (1 - mixed[0], 1 - plain[0], mixed[-1], plain[-1]),
+        )
+
+    @lru_cache(maxsize=64)  # noqa: B019 - frozen values, and the verifier asks for both orders
+    def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
+        with precision(scale.bits + 64):
+            first, edges, slack = self.edges(scale, -scale.reach)
+            mixed, plain, (mixed_below, plain_below, mixed_above, plain_above) = self.cells(edges)
+            lowered = (-slack).exp()
+            ahead = _spread(first, scale, mixed, [r * lowered for r in plain])
+            ahead[0] += mixed_below
+            # The other order has the loss -loss(x) <= -edge + slack: raise the cells' upper ends.
+            last = first + len(mixed)
+            back = _spread(
+                -last, scale, plain[::-1], [r * lowered for r in mixed[::-1]]
+            )
+            back[0] += plain_above
+            return (
+                _law(first, ahead, mixed_above, scale),
+                _law(-last, back, plain_below, scale),
+            )
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """N(mu_j, 1) against N(0, 1) with a label j that is drawn with ``weights`` and revealed.
+
+    Its profile is the average of the Gaussian profiles, which is what a hidden label gives.
+    """
+
+    mus: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def variance(self) -> float:
+        return sum(w * mu * mu for mu, w in zip(self.mus, self.weights, strict=True))
+
+    @lru_cache(maxsize=16)  # noqa: B019 - frozen values
+    def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
+        first, total, infinite = 0, fmpz_poly([]), 0
+        with precision(scale.bits + 64):
+            for mu, weight in zip(self.mus, self.weights, strict=True):
+                share = scale.units(arb(weight))
+                if mu == 0:
+                    law = LossLaw(0, fmpz_poly([1 << scale.bits]), 0)
+                else:
+                    law, _ = Shift(1.0, 0.0, mu).laws(scale)
+                offset = min(first, law.first)
+                masses = -((-(law.masses * share)) // (1 << scale.bits))
+                total = total.left_shift(first - offset) + masses.left_shift(law.first - offset)
+                infinite += -(-law.infinite * share // (1 << scale.bits))
+                first = offset
+        both = LossLaw(first, total, infinite)
+        return both, both  # a Gaussian pair looks the same in both orders
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """The symmetric pair with profile rate * delta_mu(log(1 + (e^eps - 1)/rate)).
+
+    Positive losses: the pair `Shift(rate, 0, mu)` on x > mu/2. Negative ones mirror them. The mass
+    (1 - rate)(2 Phi(mu/2) - 1) has loss zero.
+    """
+
+    rate: float
+    mu: float
+
+    @property
+    def _half(self) -> Shift:
+        return Shift(self.rate, 0.0, self.mu)
+
+    @property
+    def variance(self) -> float:
+        return self._half.variance
+
+    @lru_cache(maxsize=64)  # noqa: B019 - frozen values
+    def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
+        with precision(scale.bits + 64):
+            _, edges, slack = self._half.edges(scale, self.mu / 2)
+            edges[0] = arb(self.mu) / 2
+            upper, lower, (_, _, beyond, plain_beyond) = self._half.cells(edges)
+            lowered = (-slack).exp()
+            last = len(upper)
+            masses = [arb(0)] * last + _spread(0, scale, upper, [r * lowered for r in lower])
+            mirror = _spread(-last, scale, lower[::-1], [r * lowered for r in upper[::-1]])
+            for i, mass in enumerate(mirror):
+                masses[i] += mass
+            masses[0] += plain_beyond
+            masses[last] += (1 - arb(self.rate)) * (1 - 2 * _tail(arb(self.mu) / 2))
+            law = _law(-last, masses, beyond, scale)
+            return law, law
+
+
+class Total:
+    """The sum of the losses of many steps, in both orders, for questions near one delta."""
+
+    def __init__(self, steps: Sequence[tuple[Step, int]], delta: float) -> None:
+        self._scale = _scale(steps, delta)
+        budget = int(delta * _TAIL_SHARE * 2.0**self._scale.bits) // (64 * (len(steps) + 1))
+        self._orders = []
+        for order in (0, 1):
+            law: LossLaw | None = None
+            for step, count in steps:
+                one = step.laws(self._scale)[order]
+                many = one.power(count, self._scale.bits, budget)
+                law = many if law is None else law.times(many, self._scale.bits).trimmed(budget)
+            assert law is not None
+            self._orders.append(law)
+            if all(step.laws(self._scale)[0] == step.laws(self._scale)[1] for step, _ in steps):
+                break
+
+    def delta(self, epsilon: Ball) -> Ball:
+        """An upper bound on delta(epsilon), as an exact number."""
+        return max((self._one(law, epsilon) for law in self._orders), key=float)
+
+    def _one(self, law: LossLaw, epsilon: Ball) -> Ball:
+        with precision(self._scale.bits + 64):
+            width = arb(self._scale.width)
+            begin = max(math.floor(float(epsilon) / self._scale.width) - 1 - law.first, 0)
+            decay, now = (-width).exp(), (epsilon - (law.first + begin) * width).exp()
+            total = arb(law.infinite)
+            for mass in law.masses.coeffs()[begin:]:
+                total += arb(mass) * (1 - now).max(arb(0))
+                now *= decay
+            return above(total / arb(2) ** self._scale.bits).min(arb(1))
+
+
+def _scale(steps: Sequence[tuple[Step, int]], delta: float) -> Scale:
+    count = sum(n for _, n in steps)
+    variance = math.fsum(n * step.variance for step, n in steps)
+    width = math.sqrt(6.0 * GRID_SHARE * variance / count)
+    widest = 2.0 * math.sqrt(variance) * 40 / MOST_CELLS
+    reach = math.sqrt(2.0 * math.log(count / (delta * _TAIL_SHARE))) + 0.5
+    return Scale(
+        cell=max(math.floor(-math.log2(max(width, widest))), -8),
+        bits=96 + math.ceil(-math.log2(delta)),
+        reach=reach,
+    )

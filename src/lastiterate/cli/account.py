@@ -1,0 +1,54 @@
+"""`lastiterate account`: the tightest sound guarantee for a run, and where it comes from."""
+
+from __future__ import annotations
+
+from lastiterate.cli.described import Described
+from lastiterate.cli.description_flags import AsJson, describes_a_run
+from lastiterate.cli.output import number, print_json, print_table, print_text, theorem_entry
+
+
+@describes_a_run
+def account(described: Described, as_json: AsJson = False) -> None:
+    """The tightest sound guarantee for what the run releases."""
+    import lastiterate
+
+    training, loss, delta = described.training, described.loss, described.delta
+    guarantee = lastiterate.account(training, loss, releases=described.releases)
+    epsilon, lower, best = (
+        guarantee.epsilon(delta),
+        guarantee.lower(delta),
+        guarantee.best_at(delta),
+    )
+    if as_json:
+        from lastiterate.guarantee import NOT_COVERED
+
+        print_json(
+            "account",
+            {
+                "epsilon": epsilon,
+                "delta": delta,
+                "mu": guarantee.mu,
+                "lower": lower,
+                "theorem": theorem_entry(best.theorem),
+                "note": best.note,
+                "provenance": guarantee.provenance,
+                "assumptions": [vars(assumption) for assumption in guarantee.assumptions],
+                "not_covered": list(NOT_COVERED),
+                **described.to_dict(),
+            },
+        )
+        return
+    print_table(
+        f"Privacy of the released model, {training.adjacency} adjacency",
+        ("epsilon", "delta", "mu", "some loss really suffers", "theorem"),
+        [
+            (
+                number(epsilon),
+                f"{delta:g}",
+                number(guarantee.mu),
+                f"{lower:.4g}",
+                f"{best.theorem.name} ({best.theorem.status})",
+            )
+        ],
+    )
+    print_text(str(guarantee))

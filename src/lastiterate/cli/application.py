@@ -1,0 +1,54 @@
+"""The Typer application: the list of commands.
+
+A new command is a module of its own with one function, and one line in `COMMANDS`. Commands import
+the heavy rooms inside the function, so that `lastiterate --help` stays quick. A failed check is
+``raise typer.Exit(CHECK_FAILED)``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lastiterate.cli.account import account
+from lastiterate.cli.compare import compare
+from lastiterate.cli.demo import demo
+from lastiterate.cli.plateau import plateau
+from lastiterate.cli.theorems import theorems
+
+CHECK_FAILED = 3
+
+COMMANDS = (account, compare, plateau, theorems, demo)
+
+
+def application() -> typer.Typer:
+    """All commands, under one roof."""
+    app = typer.Typer(
+        help="Exact privacy accounting for noisy training that releases only the last iterate.",
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for command in COMMANDS:
+        app.command()(command)
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from lastiterate import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Exact privacy accounting for noisy training that releases only the last iterate."""

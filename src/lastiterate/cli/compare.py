@@ -1,0 +1,54 @@
+"""`lastiterate compare`: every bound for the same run, and the theorems that do not apply."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lastiterate.cli.described import Described
+from lastiterate.cli.description_flags import AsJson, describes_a_run
+from lastiterate.cli.output import number, print_json, print_table
+
+if TYPE_CHECKING:
+    from lastiterate.accounting import Row
+
+
+@describes_a_run
+def compare(described: Described, as_json: AsJson = False) -> None:
+    """Every applicable sound bound, tightest first, and why the other theorems do not apply."""
+    import lastiterate
+
+    found = lastiterate.compare(
+        described.training, described.loss, described.delta, releases=described.releases
+    )
+    if as_json:
+        print_json(
+            "compare",
+            {
+                "delta": found.delta,
+                "bounds": [_entry(row) for row in found.rows],
+                "other_algorithms": [_entry(row) for row in found.other_algorithms],
+                "inapplicable": [
+                    {"theorem": row.theorem.name, "objection": row.objection}
+                    for row in found.inapplicable
+                ],
+                **described.to_dict(),
+            },
+        )
+        return
+    rows: list[tuple[str, str, str, str]] = [
+        (number(r.epsilon), r.theorem.name, r.theorem.status, "") for r in found.rows
+    ]
+    rows += [(number(r.epsilon), "not this run", "", r.objection) for r in found.other_algorithms]
+    rows += [("-", r.theorem.name, r.theorem.status, r.objection) for r in found.inapplicable]
+    columns = ("epsilon", "theorem", "status", "remark")
+    print_table(f"epsilon at delta = {found.delta:g}", columns, rows)
+
+
+def _entry(row: Row) -> dict[str, Any]:
+    return {
+        "epsilon": row.epsilon,
+        "theorem": row.theorem.name,
+        "reference": row.theorem.reference,
+        "status": row.theorem.status,
+        "remark": row.objection,
+    }

@@ -1,0 +1,241 @@
+"""A description from a TOML file, from flags, or from both: flags win.
+
+The file has the tables [training] and [loss] and, above them, `delta` and `releases`. The
+conventions of DP-SGD (noise multiplier, clip) and of Langevin dynamics (sigma, gradient
+sensitivity) are understood in both places; contradictions and gaps are named, never guessed away.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lastiterate.description import Loss, Poisson, Training, WithoutReplacement
+from lastiterate.description.batches import SCHEMES, Batches, read_batches
+from lastiterate.description.portable import known_fields, read_toml
+from lastiterate.description.release import read_release
+from lastiterate.description.validation import number, whole
+from lastiterate.errors import DescriptionError, LastIterateError
+
+DEFAULT_DELTA = 1e-5
+
+# Three ways to say how much noise is added and how long a gradient is; two ways to say how long
+# the run is. One source may use one way; flags that use another one replace the file's.
+NOISE_STYLES = (
+    ("noise", "gradient_norm"),
+    ("noise_multiplier", "clip"),
+    ("sigma", "gradient_sensitivity"),
+)
+LENGTHS = (("steps",), ("epochs",))
+LOSS_FIELDS = {
+    "convex": {"smoothness", "strong_convexity"},
+    "nonconvex": {"smoothness"},
+    "holder": {"smoothness", "exponent"},
+    "unknown": set[str](),
+}
+_TRAINING_FLAGS = (
+    "records", "steps", "epochs", "step_size", "noise", "gradient_norm", "noise_multiplier", "clip",
+    "sigma", "gradient_sensitivity", "diameter", "adjacency", "clipping", "sensitivity", "schedule",
+)  # fmt: skip
+_LOSS_FLAGS = ("smoothness", "strong_convexity", "regularization", "exponent")
+
+
+@dataclass(frozen=True)
+class Described:
+    """What the flags and the file say together."""
+
+    training: Training
+    loss: Loss
+    delta: float
+    releases: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The description as plain values, with what follows from it."""
+        return {
+            "training": self.training.to_dict(),
+            "loss": self.loss.to_dict(),
+            "adjacency": self.training.adjacency,
+            "sensitivity": float(self.training.sensitivity),
+            "epochs": self.training.epochs,
+            "dropped_records": self.training.dropped_records,
+            "releases": list(self.releases),
+        }
+
+
+def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
+    """Read the file, lay the flags over it, and build the description."""
+    document = _read(file)
+    training = _lay_over(document["training"], flags)
+    training["batches"] = _batches_table(training.get("batches"), flags)
+    if "tail_average" in flags:
+        training["release"] = {"tail_average": flags["tail_average"]}
+    loss = _loss_table(document["loss"], flags)
+    _require(training, loss)
+    delta = flags.get("delta", document.get("delta", DEFAULT_DELTA))
+    return Described(
+        build_training(training),
+        Loss.from_dict(loss),
+        number("delta", delta, "it is a probability of failure", above=0.0, at_most=1.0),
+        _steps_list(flags.get("releases", document.get("releases", []))),
+    )
+
+
+def build_training(table: Mapping[str, Any]) -> Training:
+    """A Training from a table in any of the three conventions, with steps or epochs.
+
+    >>> build_training({"records": 100, "epochs": 2, "step_size": 1.0, "noise_multiplier": 2.0,
+    ...                 "clip": 1.0, "batches": {"scheme": "shuffled", "size": 10}}).steps
+    20
+    """
+    fields = dict(table)
+    fields["records"] = whole("records", fields["records"], "a guarantee for nobody helps nobody")
+    fields["batches"] = read_batches(fields["batches"])
+    if "epochs" in fields:
+        fields["steps"] = _steps(fields.pop("epochs"), fields["batches"], fields["records"])
+    if "noise_multiplier" in fields:
+        return _convention(Training.dp_sgd, fields, ("noise_multiplier", "clip"))
+    if "sigma" in fields:
+        return _convention(Training.langevin, fields, ("sigma", "gradient_sensitivity"))
+    return Training.from_dict(fields)
+
+
+def _convention(
+    constructor: Callable[..., Training], fields: dict[str, Any], own: tuple[str, str]
+) -> Training:
+    """Check the names of the fields as `Training.from_dict` would, then build."""
+    names = (set(inspect.signature(Training).parameters) - {"noise", "gradient_norm"}) | set(own)
+    fields = known_fields("training", fields, names)
+    fields["release"] = read_release(fields.get("release", "last"))
+    return constructor(**fields)
+
+
+def _steps(epochs: Any, batches: Batches, records: int) -> int:
+    passes = number("epochs", epochs, "it counts the passes over the data", at_least=0)
+    if isinstance(batches, (Poisson, WithoutReplacement)):
+        return math.ceil(passes * records / batches.divisor(records) * (1 - 1e-12))
+    per_epoch = batches.per_epoch(records)
+    if not (passes * per_epoch).is_integer():
+        raise DescriptionError(
+            "epochs",
+            epochs,
+            f"a whole number of updates, {per_epoch} in each epoch",
+            "half an update does not exist; give the number of steps instead",
+        )
+    return int(passes * per_epoch)
+
+
+def _read(file: Path | None) -> dict[str, Any]:
+    empty: dict[str, Any] = {"training": {}, "loss": {}}
+    if file is None:
+        return empty
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise LastIterateError(f"Cannot read the description {str(file)!r}: {reason}.") from None
+    document = known_fields(
+        "description", read_toml(text), {"training", "loss", "delta", "releases"}
+    )
+    for name in ("training", "loss"):
+        if not isinstance(document.setdefault(name, {}), Mapping):
+            why = "a description has a table for the run and one for the loss"
+            raise DescriptionError(name, document[name], f"a table [{name}]", why)
+    return document
+
+
+def _lay_over(table: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The file's table with the flags over it; a way chosen by flags ousts the file's way."""
+    given = {name: flags[name] for name in _TRAINING_FLAGS if name in flags}
+    merged = dict(table)
+    for ways in (NOISE_STYLES, LENGTHS):
+        _only_one(ways, given, spelled=_as_flag)
+        _only_one(ways, table, spelled=str)
+        if any(set(way) & set(given) for way in ways):
+            ousted = {name for way in ways if not set(way) & set(given) for name in way}
+            merged = {name: value for name, value in merged.items() if name not in ousted}
+    return merged | given
+
+
+def _only_one(
+    ways: tuple[tuple[str, ...], ...], table: Mapping[str, Any], spelled: Callable[[str], str]
+) -> None:
+    used = [
+        spelled(next(name for name in way if name in table))
+        for way in ways
+        if set(way) & set(table)
+    ]
+    if len(used) > 1:
+        raise LastIterateError(
+            f"{used[0]} contradicts {used[1]}: they belong to different ways of saying the same "
+            f"thing. Use one of: {'; '.join(' with '.join(map(spelled, way)) for way in ways)}."
+        )
+
+
+def _batches_table(table: Any, flags: Mapping[str, Any]) -> dict[str, Any]:
+    merged = known_fields("batches", table or {}, {"scheme", "size", "rate"})
+    scheme = flags.get("batches", merged.get("scheme"))
+    if scheme != merged.get("scheme"):  # what only the file's scheme needed goes with it
+        unused = {"full": ("size", "rate"), "poisson": ("size",)}.get(scheme, ("rate",))
+        merged = {name: value for name, value in merged.items() if name not in unused}
+        merged["scheme"] = scheme
+    names = {"size": "batch_size", "rate": "rate"}
+    return merged | {name: flags[flag] for name, flag in names.items() if flag in flags}
+
+
+def _loss_table(table: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(table)
+    if "loss" in flags and flags["loss"] != merged.get("kind", "convex"):
+        keep = LOSS_FIELDS.get(flags["loss"], set()) | {"regularization", "provenance"}
+        merged = {name: value for name, value in merged.items() if name in keep}
+    if "loss" in flags:
+        merged["kind"] = flags["loss"]
+    return merged | {name: flags[name] for name in _LOSS_FLAGS if name in flags}
+
+
+def _require(training: Mapping[str, Any], loss: Mapping[str, Any]) -> None:
+    """Name everything that is missing at once."""
+    missing = [_as_flag(name) for name in ("records", "step_size") if name not in training]
+    if "steps" not in training and "epochs" not in training:
+        missing.append("--steps (or --epochs)")
+    style = next((way for way in NOISE_STYLES if set(way) & set(training)), None)
+    if style is None:
+        missing.append(
+            "--noise with --gradient-norm (or --noise-multiplier with --clip, or --sigma with "
+            "--gradient-sensitivity)"
+        )
+    else:
+        missing += [_as_flag(name) for name in style if name not in training]
+    batches = training["batches"]
+    if "scheme" not in batches:
+        missing.append(f"--batches ({', '.join(SCHEMES)})")
+    elif batches["scheme"] == "poisson" and "rate" not in batches:
+        missing.append("--rate")
+    elif batches["scheme"] in set(SCHEMES) - {"full", "poisson"} and "size" not in batches:
+        missing.append("--batch-size")
+    kind = loss.get("kind", "convex")
+    if kind in ("convex", "nonconvex", "holder") and "smoothness" not in loss:
+        missing.append("--smoothness (or --loss unknown)")
+    if kind == "holder" and "exponent" not in loss:
+        missing.append("--exponent")
+    if missing:
+        raise LastIterateError(
+            f"The description is incomplete. Missing: {'; '.join(missing)}. Give them as flags, or "
+            "in a TOML file with the tables [training] and [loss]."
+        )
+
+
+def _steps_list(given: Any) -> tuple[int, ...]:
+    parts = given.split(",") if isinstance(given, str) else given
+    try:
+        return tuple(int(part) if isinstance(part, str) else part for part in parts)
+    except (TypeError, ValueError):
+        why = "only iterates of the run can be released"
+        raise DescriptionError("releases", given, "steps such as 500,1000", why) from None
+
+
+def _as_flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,117 @@
+"""The flags that describe a run, shared by every command that takes one.
+
+The shared signature is written once, as that of `describe`; `describes_a_run` adds it to a command.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from lastiterate.cli.described import DEFAULT_DELTA, LOSS_FIELDS, Described, combine
+from lastiterate.description.batches import SCHEMES
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def _flag(help: str, panel: str) -> Any:
+    return typer.Option(help=help, rich_help_panel=panel, show_default=False)
+
+
+_RUN, _NOISE, _LOSS, _OUT = "The run", "Noise and gradients", "The loss of one record", "Released"
+
+
+def describes_a_run(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command all the flags of `describe`; it receives the result as ``described``."""
+    own = list(inspect.signature(command).parameters.values())[1:]
+    shared = list(inspect.signature(describe).parameters.values())
+    hints = get_type_hints(command, include_extras=True) | get_type_hints(
+        describe, include_extras=True
+    )
+
+    @functools.wraps(command)
+    def with_flags(**values: Any) -> None:
+        flags = {parameter.name: values.pop(parameter.name) for parameter in shared}
+        command(describe(**flags), **values)
+
+    del with_flags.__wrapped__  # Typer must see the new signature
+    parameters = [p.replace(annotation=hints[p.name]) for p in (*shared, *own)]
+    with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_flags.__annotations__ = {p.name: p.annotation for p in parameters}
+    return with_flags
+
+
+def describe(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="A TOML file with the tables training and loss.", show_default=False),
+    ] = None,
+    records: Annotated[int | None, _flag("Number of records.", _RUN)] = None,
+    steps: Annotated[int | None, _flag("Number of updates.", _RUN)] = None,
+    epochs: Annotated[float | None, _flag("Passes over the data, instead of steps.", _RUN)] = None,
+    step_size: Annotated[
+        float | None, _flag("Step size (one per step: list it in the file).", _RUN)
+    ] = None,
+    batches: Annotated[str | None, _flag(" | ".join(SCHEMES), _RUN)] = None,
+    batch_size: Annotated[int | None, _flag("Records in one batch.", _RUN)] = None,
+    rate: Annotated[
+        float | None, _flag("Probability that a record joins a Poisson batch.", _RUN)
+    ] = None,
+    diameter: Annotated[
+        float | None, _flag("Of the convex set that parameters are projected on.", _RUN)
+    ] = None,
+    schedule: Annotated[
+        str | None, _flag("equalised: shrink the steps of the last epoch.", _RUN)
+    ] = None,
+    noise: Annotated[
+        float | None, _flag("Standard deviation added to the parameters in one update.", _NOISE)
+    ] = None,
+    gradient_norm: Annotated[
+        float | None, _flag("No gradient of one record is longer.", _NOISE)
+    ] = None,
+    noise_multiplier: Annotated[
+        float | None, _flag("DP-SGD: noise = step size * this * clip / batch.", _NOISE)
+    ] = None,
+    clip: Annotated[float | None, _flag("DP-SGD: clipping norm of a gradient.", _NOISE)] = None,
+    sigma: Annotated[
+        float | None, _flag("Langevin: noise variance = 2 * step size * sigma^2.", _NOISE)
+    ] = None,
+    gradient_sensitivity: Annotated[
+        float | None, _flag("Langevin: change of the summed gradients by one record.", _NOISE)
+    ] = None,
+    clipping: Annotated[
+        str | None, _flag("How the norm is enforced: none | gradient | margin.", _NOISE)
+    ] = None,
+    sensitivity: Annotated[
+        float | None, _flag("A proved smaller sensitivity than the norm implies.", _NOISE)
+    ] = None,
+    adjacency: Annotated[
+        str | None, _flag("Neighbouring datasets: replace | zero-out.", _NOISE)
+    ] = None,
+    loss: Annotated[str | None, _flag(" | ".join(LOSS_FIELDS), _LOSS)] = None,
+    smoothness: Annotated[
+        float | None, _flag("Lipschitz (or Hoelder) constant of the gradient.", _LOSS)
+    ] = None,
+    strong_convexity: Annotated[
+        float | None, _flag("Strong convexity, without the L2 term.", _LOSS)
+    ] = None,
+    regularization: Annotated[
+        float | None, _flag("Coefficient of the L2 term, which no clip touches.", _LOSS)
+    ] = None,
+    exponent: Annotated[float | None, _flag("Hoelder exponent of the gradient.", _LOSS)] = None,
+    tail_average: Annotated[
+        int | None, _flag("The average of this many last iterates is released.", _OUT)
+    ] = None,
+    releases: Annotated[
+        str | None, _flag("Steps whose iterates are released too, as 500,1000.", _OUT)
+    ] = None,
+    delta: Annotated[float | None, _flag(f"Default {DEFAULT_DELTA:g}.", _OUT)] = None,
+) -> Described:
+    """Read the file, lay the flags over it, and build the description."""
+    flags = {name: value for name, value in locals().items() if value is not None}
+    return combine(flags.pop("file", None), flags)

@@ -1,0 +1,69 @@
+"""The entry point of the command `lastiterate`: run one command, leave with an exit code.
+
+Errors become one message on stderr, never a traceback. Exit codes: 0 done, 2 bad input, 3 a check
+failed (`verify`, `audit`). Typer is imported late, so that its absence gets a message too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from lastiterate.errors import LastIterateError
+
+BAD_INPUT = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+READER_GONE = 141  # 128 + SIGPIPE
+
+_NO_TYPER = (
+    "The command line needs typer and rich, which are not installed. "
+    'Run: pip install "lastiterate[cli]"'
+)
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Parse the arguments, run the command, exit."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = _invoke(arguments or ["--help"])
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = READER_GONE
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
+
+
+def _invoke(arguments: list[str]) -> int:
+    try:
+        import rich  # noqa: F401
+        import typer
+    except ImportError:
+        return _complain(_NO_TYPER)
+    from lastiterate.cli.application import application
+
+    # The base class of everything that parsing raises; old and new Typer keep it elsewhere.
+    parsing_error: Any = typer.BadParameter.__mro__[2]
+    try:
+        result = application()(args=arguments, prog_name="lastiterate", standalone_mode=False)
+    except LastIterateError as error:
+        return _complain(str(error))
+    except parsing_error as error:
+        return _complain(f"{error.format_message()} See: lastiterate {_command(error)}--help")
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    return result if isinstance(result, int) else 0
+
+
+def _command(error: Any) -> str:
+    """The command whose flags were wrong, if parsing got that far."""
+    context = getattr(error, "ctx", None)
+    return f"{context.info_name} " if context is not None and context.parent is not None else ""
+
+
+def _complain(message: str) -> int:
+    print(f"lastiterate: {message}", file=sys.stderr)
+    return BAD_INPUT

@@ -1,0 +1,78 @@
+"""What commands print: tables for people, JSON for machines.
+
+JSON has stable keys and no markup; infinity, for which JSON has no word, is the string "inf".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from decimal import ROUND_CEILING, Context
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lastiterate.theorems.ledger import Theorem
+
+
+def print_json(command: str, answer: Mapping[str, Any]) -> None:
+    """One JSON object on stdout."""
+    from lastiterate import __version__
+
+    head = {"command": command, "version": __version__}
+    print(json.dumps(_plain({**head, **answer}), indent=2, allow_nan=False))
+
+
+def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """A table that fits the terminal; plain text when it goes to a file."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left")
+    for column in columns:
+        table.add_column(Text(column), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # Text: brackets in a cell are not markup
+    Console().print(table)
+
+
+def print_text(text: str, style: str = "") -> None:
+    """A paragraph, wrapped to the terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    Console().print(Text(text, style=style))
+
+
+def number(value: float | None) -> str:
+    """Four digits, rounded up: a printed epsilon is never below the computed one.
+
+    >>> number(1.33601), number(float("inf")), number(None), number(0.0)
+    ('1.337', 'inf', '-', '0')
+    """
+    if value is None:
+        return "-"
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(value)):.4g}"
+
+
+def theorem_entry(theorem: Theorem) -> dict[str, Any]:
+    """A theorem of the ledger as plain values."""
+    return {
+        "name": theorem.name,
+        "reference": theorem.reference,
+        "status": theorem.status,
+        "statement": theorem.statement,
+        "assumptions": list(theorem.assumptions),
+        "correction": theorem.correction,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return value

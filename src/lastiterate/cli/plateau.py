@@ -1,0 +1,38 @@
+"""`lastiterate plateau`: the step after which more training costs no more privacy."""
+
+from __future__ import annotations
+
+from lastiterate.cli.described import Described
+from lastiterate.cli.description_flags import AsJson, describes_a_run
+from lastiterate.cli.output import number, print_json, print_text
+from lastiterate.errors import LastIterateError
+
+
+@describes_a_run
+def plateau(described: Described, as_json: AsJson = False) -> None:
+    """The step after which epsilon no longer grows (within 1 %), if there is one."""
+    import lastiterate
+
+    if described.releases:
+        raise LastIterateError(
+            "--releases has no meaning for plateau, which asks about the last iterate of a run "
+            "that goes on: leave it out."
+        )
+    training, loss, delta = described.training, described.loss, described.delta
+    step = lastiterate.plateau(training, loss, delta)
+    settled = training if step is None else training.replace(steps=step)
+    epsilon = lastiterate.account(settled, loss).epsilon(delta)
+    if as_json:
+        limit = None if step is None else epsilon
+        answer = {"plateau": step, "epsilon_there": limit, "delta": delta}
+        print_json("plateau", {**answer, **described.to_dict()})
+    elif step is None:
+        print_text(
+            f"No plateau: epsilon keeps growing with every step ({number(epsilon)} after "
+            f"{training.steps:,} steps, delta = {delta:g})."
+        )
+    else:
+        print_text(
+            f"After step {step:,} epsilon grows by less than 1 % for ever: it is "
+            f"{number(epsilon)} there (delta = {delta:g})."
+        )

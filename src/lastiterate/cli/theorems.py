@@ -1,0 +1,53 @@
+"""`lastiterate theorems`: the ledger of what is proved, corrected and refuted."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.output import print_json, print_table, print_text, theorem_entry
+from lastiterate.errors import LastIterateError
+
+
+def theorems(
+    name: Annotated[
+        str | None, typer.Argument(help="Show in full the entries whose name contains this.")
+    ] = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only entries that are sound, corrected or refuted.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The ledger: every theorem with its reference, status, statement and corrections."""
+    from lastiterate.theorems import LEDGER
+
+    if status not in (None, "sound", "corrected", "refuted"):
+        raise LastIterateError(f"--status is {status!r}, but must be sound, corrected or refuted.")
+    wanted = (name or "").casefold()
+    found = [
+        theorem
+        for theorem in LEDGER
+        if wanted in theorem.name.casefold() and status in (None, theorem.status)
+    ]
+    if not found:
+        raise LastIterateError(
+            f"No theorem of the ledger is named like {name!r} with that status. "
+            "Run `lastiterate theorems` for the whole list."
+        )
+    if as_json:
+        print_json("theorems", {"theorems": [theorem_entry(theorem) for theorem in found]})
+    elif name is None:
+        rows = [(t.name, t.status, t.reference) for t in found]
+        print_table("The ledger", ("theorem", "status", "reference"), rows)
+    else:
+        for theorem in found:
+            print_text(f"{theorem.name} ({theorem.status})", style="bold")
+            print_text(f"Reference: {theorem.reference}")
+            print_text(f"Statement: {theorem.statement}")
+            if theorem.assumptions:
+                print_text("Assumes: " + "; ".join(theorem.assumptions))
+            if theorem.correction:
+                print_text(f"Corrected: {theorem.correction}")
+            print_text("")

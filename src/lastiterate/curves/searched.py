@@ -1,0 +1,34 @@
+"""A curve whose proof has free parameters, chosen anew for every question.
+
+Levels, splits and paths are valid whatever they are; the best ones depend on the delta that is
+asked. `Searched` finds them when asked and keeps what it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from lastiterate.curves.base import Curve
+
+_USUAL = 1e-5  # a delta to start from when the question names none
+
+
+class Searched(Curve):
+    """The best curve of a family, for each delta."""
+
+    def __init__(self, at: Callable[[float], Curve]) -> None:
+        self.at = lru_cache(maxsize=64)(at)
+
+    def epsilon(self, delta: float) -> float:
+        return self.at(delta).epsilon(delta)
+
+    def delta(self, epsilon: float) -> float:
+        # The parameters that are good at the resulting delta are found in one more round.
+        first = self.at(_USUAL).delta(epsilon)
+        if not 1e-300 < first < 1:
+            return first
+        return min(first, self.at(first).delta(epsilon))
+
+    def rdp(self, order: float) -> float:
+        return self.at(_USUAL).rdp(order)

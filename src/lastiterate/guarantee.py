@@ -1,0 +1,210 @@
+"""A privacy guarantee: numbers that carry their meaning.
+
+A `Guarantee` answers in (epsilon, delta), Renyi divergence or mu, and says what is protected,
+from whom, by which theorem, under which assumptions, who vouches for them, and what is not
+covered.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description.validation import number
+from lastiterate.theorems.ledger import Bound, Run, Theorem
+
+REFERENCE_DELTA = 1e-5  # where bounds are ranked when nobody asks for a particular delta
+
+NOT_COVERED = (
+    "choices made by looking at the private data: hyper-parameters, feature bounds, categories",
+    "intermediate models: a checkpoint that leaves or that others can read is a release",
+    "other runs on the same data (compose their certificates)",
+    "the number of records, which is treated as public",
+    "noise from a seeded or predictable generator",
+)
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Something a guarantee rests on, and who vouches for it."""
+
+    statement: str
+    vouched_by: str
+
+    def __str__(self) -> str:
+        return f"{self.statement} [{self.vouched_by}]"
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """The tightest sound bound on the privacy of a run.
+
+    Several theorems may bound the same run; each is valid at every delta, so the smallest value
+    holds. `theorem` names the one that is tightest at delta = 1e-5; `theorem_at` any other.
+    """
+
+    run: Run
+    bounds: tuple[Bound, ...]
+    lower_reference: Callable[[float], float] = field(compare=False, repr=False)
+
+    @property
+    def training(self) -> Training:
+        """The run that is covered."""
+        return self.run.training
+
+    @property
+    def loss(self) -> Loss:
+        """What was assumed about the loss."""
+        return self.run.loss
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest proved epsilon at this delta.
+
+        >>> from lastiterate import FullBatch, Loss, Training, account
+        >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
+        ...                batches=FullBatch())
+        >>> account(run, Loss(smoothness=1.0)).epsilon(delta=1e-5) < 0.3
+        True
+        """
+        delta = _probability("delta", delta)
+        return min(bound.curve.epsilon(delta) for bound in self.bounds)
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest proved delta at this epsilon."""
+        why = "it bounds the privacy loss that delta allows to exceed"
+        epsilon = number("epsilon", epsilon, why, at_least=0)
+        return min(bound.curve.delta(epsilon) for bound in self.bounds)
+
+    def rdp(self, order: float) -> float:
+        """The smallest proved Renyi divergence of this order."""
+        order = number("order", order, "Renyi divergences are defined above 1", above=1)
+        return min(bound.curve.rdp(order) for bound in self.bounds)
+
+    @property
+    def mu(self) -> float | None:
+        """mu of Gaussian differential privacy; None if no single Gaussian is tightest."""
+        return self.best.curve.mu
+
+    def best_at(self, delta: float) -> Bound:
+        """The bound that is tightest at this delta."""
+        if len(self.bounds) == 1:
+            return self.bounds[0]
+        return min(self.bounds, key=lambda bound: bound.curve.epsilon(delta))
+
+    @property
+    def best(self) -> Bound:
+        """The bound that is tightest at delta = 1e-5."""
+        return self.best_at(REFERENCE_DELTA)
+
+    @property
+    def theorem(self) -> Theorem:
+        """The theorem that is tightest at delta = 1e-5."""
+        return self.best.theorem
+
+    @property
+    def provenance(self) -> str:
+        """Who vouches for the regularity of the loss: "proved", "declared" or "estimated"."""
+        return self.loss.provenance if self._uses_regularity else "proved"
+
+    @property
+    def _uses_regularity(self) -> bool:
+        return any(bound.theorem.hidden_state for bound in self.bounds)
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """Everything the numbers rest on, and who vouches for it."""
+        return tuple(_assumptions(self.training, self.loss, self.best.theorem))
+
+    def lower(self, delta: float) -> float:
+        """The largest epsilon some loss of the declared class really suffers, when known, else 0.
+
+        Never a guarantee: it shows how much of the bound is needed.
+        """
+        return max(0.0, self.lower_reference(_probability("delta", delta)))
+
+    def __str__(self) -> str:
+        return _paragraph(self)
+
+
+def _probability(field: str, value: float) -> float:
+    why = "it is the probability with which the epsilon may fail"
+    return number(field, value, why, above=0.0, at_most=1.0)
+
+
+def _assumptions(training: Training, loss: Loss, theorem: Theorem) -> list[Assumption]:
+    bound = f"no record's gradient is longer than {training.gradient_norm:g}"
+    enforced = {
+        "none": Assumption(bound, f"the loss itself; {_voucher(loss)}"),
+        "gradient": Assumption(bound, "per-record gradient clipping in the trainer"),
+        "margin": Assumption(bound, "clipping of the margin derivative in the trainer"),
+    }[training.clipping]
+    found = [enforced]
+    if theorem.hidden_state:
+        found.append(Assumption(f"the loss of a record is {loss}", _voucher(loss)))
+        found.append(Assumption("intermediate iterates stay secret", "whoever runs the training"))
+    if training.batches.name not in ("full", "cyclic"):
+        found.append(Assumption("the random batches stay secret", "whoever runs the training"))
+    if math.isfinite(training.diameter):
+        domain = f"parameters are projected on a convex set of diameter {training.diameter:g}"
+        found.append(Assumption(domain, "the trainer"))
+    found.append(Assumption("the starting point does not depend on the data", "the trainer"))
+    found.append(Assumption("the noise is Gaussian and unpredictable", "the noise source"))
+    return found
+
+
+def _voucher(loss: Loss) -> str:
+    return {
+        "proved": "proved by this library",
+        "declared": "declared by the user",
+        "estimated": "only estimated: not a guarantee",
+    }[loss.provenance]
+
+
+def _paragraph(guarantee: Guarantee) -> str:
+    training, best = guarantee.training, guarantee.best
+    lines = []
+    if guarantee.provenance == "estimated":
+        lines.append(
+            "NOT A GUARANTEE: the regularity of the loss was estimated, not proved or declared."
+        )
+    neighbours = {
+        "replace": "replacing one record by any other",
+        "zero-out": "removing one record's contribution (its gradient replaced by zero)",
+    }[training.adjacency]
+    epsilons = ", ".join(
+        f"epsilon = {guarantee.epsilon(delta):.4g} at delta = {delta:g}" for delta in (1e-5, 1e-6)
+    )
+    lines.append(
+        f"What is protected: each single record of {training.records:,}; {neighbours} changes what "
+        f"is released by at most {epsilons}."
+    )
+    lines.append(f"From whom: anybody who sees {_released(guarantee.run)}.")
+    lines.append(f"The run: {training}.")
+    lines.append(
+        f"Why: {best.theorem.name} ({best.theorem.reference}; {best.theorem.status})."
+        + (f" {best.note}" if best.note else "")
+    )
+    if training.clipping == "gradient" and best.theorem.hidden_state:
+        lines.append(
+            "Clipping is not free: a clipped convex update can drive two runs apart, and the bound "
+            "pays for it; a loss whose gradients are bounded by itself would get a smaller number."
+        )
+    lines.append("It rests on: " + "; ".join(str(a) for a in guarantee.assumptions) + ".")
+    lines.append("Not covered: " + "; ".join(NOT_COVERED) + ".")
+    return "\n".join(lines)
+
+
+def _released(run: Run) -> str:
+    if run.training.release == "last" and run.last_only:
+        return "only the last iterate; all intermediate models stay secret"
+    parts = []
+    if len(run.releases) > 1:
+        parts.append("the iterates after steps " + ", ".join(map(str, run.releases[:-1])))
+    release = run.training.release
+    if isinstance(release, TailAverage):
+        parts.append(f"the average of the last {release.window} iterates (or all of them)")
+    else:
+        parts.append("the last iterate")
+    return " and ".join(parts) + "; all other models stay secret"

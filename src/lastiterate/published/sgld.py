@@ -1,0 +1,167 @@
+"""SGLD and posterior sampling as printed: refuted claims, for study, and the truth beside them.
+
+HWT Theorem 7 (SGLD by composition) loses a factor 2 in the Gaussian step, uses a subsampling rule
+that holds for small epsilon only, and composes by a false theorem. HF Lemma A.1 (one posterior
+sample) drops the noise precision from its condition. No guarantee rests on the printed forms.
+Throughout mu = 2 L / (tau sigma) and rate = tau / N, batches fresh without replacement and secret.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lastiterate.composition import Pair, optimal
+from lastiterate.curves import gaussian
+from lastiterate.curves.loss_distribution import LossDistribution
+from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.sampling.posterior import lemma_a1
+
+
+def theorem_7_gaussian(mu: float, step_delta: float) -> Pair:
+    """HWT's (eps~, delta) of one unsampled step. REFUTED: 2 sqrt 2 stands where 4 sqrt 2 should.
+
+    >>> claim = theorem_7_gaussian(1.0, 1e-5)
+    >>> round(gaussian.delta(1.0, claim.epsilon) / claim.delta)      # the truth is 208 times worse
+    208
+    """
+    _check(mu, 1.0, 1, step_delta)
+    log = math.log(1 / step_delta)
+    return Pair((math.sqrt(2 * log) * mu + mu * mu) / 2, step_delta)
+
+
+def theorem_7_step(mu: float, rate: float, step_delta: float) -> Pair:
+    """HWT's (2 q eps~, q delta) of one step on a random batch. REFUTED from mu = 0.2 on.
+
+    >>> claim = theorem_7_step(1.0, 0.01, 1e-5)
+    >>> round(one_step_delta(1.0, 0.01, claim.epsilon) / claim.delta)
+    2375
+    """
+    _check(mu, rate, 1, step_delta)
+    return Pair(2 * rate * theorem_7_gaussian(mu, step_delta).epsilon, rate * step_delta)
+
+
+def theorem_7(mu: float, rate: float, steps: int, step_delta: float, slack: float) -> Pair:
+    """HWT Theorem 7 with its slack delta~ given. REFUTED (e.g. mu = 3, q = 1e-3, T = 1e4).
+
+    >>> claim = theorem_7(3.0, 1e-3, 10_000, 1e-5, 1e-6)
+    >>> round(claim.epsilon, 2), round(theorem_7_exact(3.0, 1e-3, 10_000, claim.delta), 1)
+    (15.03, 25.1)
+    """
+    _check(mu, rate, steps, step_delta)
+    step = theorem_7_step(mu, rate, step_delta)
+    epsilon = math.sqrt(2 * math.log(1 / slack) * steps) * step.epsilon
+    epsilon += steps * step.epsilon * math.tanh(step.epsilon / 2)
+    whole = min(steps, math.ceil(epsilon / step.epsilon))
+    small = step.delta / (1 + math.exp(step.epsilon))
+    large = step.delta / (1 + math.exp(-step.epsilon))
+    first = -math.expm1(whole * math.log1p(-large) + (steps - whole) * math.log1p(-small))
+    return Pair(epsilon, first - math.expm1(steps * math.log1p(-small)) + slack)
+
+
+def theorem_7_slack(mu: float, rate: float, steps: int, step_delta: float, epsilon: float) -> float:
+    """HWT's closed form for delta~. REFUTED: wrong sign of the exponent, and half the step.
+
+    Undefined for epsilon >= T q eps~, and then this raises.
+
+    >>> theorem_7_slack(0.1, 0.01, 1000, 1e-5, 1.0) < 1e-20
+    True
+    """
+    _check(mu, rate, steps, step_delta)
+    e = rate * theorem_7_gaussian(mu, step_delta).epsilon
+    total = steps * e
+    if not epsilon < total:
+        raise AssumptionError(
+            f"HWT's delta~ is undefined at epsilon' = {epsilon:g}: it needs epsilon' < T q eps~ = "
+            f"{total:g}. Use theorem_7_exact, which has no such limit."
+        )
+    log = -(epsilon + total) / 2
+    log += steps * (math.log(2 * total / (total - epsilon)) - math.log1p(math.exp(e)))
+    log -= (epsilon + total) / (2 * e) * math.log((total + epsilon) / (total - epsilon))
+    return math.exp(log)
+
+
+def one_step_delta(mu: float, rate: float, epsilon: float) -> float:
+    """The exact delta of one step: q G_mu(ln(1 + (e^epsilon - 1)/q)), attained.
+
+    >>> one_step_delta(1.0, 1.0, 0.0) == gaussian.delta(1.0, 0.0)
+    True
+    """
+    return rate * gaussian.delta(mu, math.log1p(math.expm1(epsilon) / rate))
+
+
+def theorem_7_corrected(
+    mu: float, rate: float, steps: int, delta: float, step_delta: float | None = None
+) -> float:
+    """HWT Theorem 7 made true: an upper bound on epsilon at ``delta``, poor for mu near 1.
+
+    eps0 from G_mu(eps0) = step_delta; one step is (ln(1 + q (e^eps0 - 1)), q step_delta); exact
+    composition (Kairouz, Oh, Viswanath). ``step_delta`` is free; by default the best of a grid.
+
+    >>> round(theorem_7_corrected(0.1, 0.01, 1000, 1.01e-4, 10**-5.5), 3)
+    0.421
+    """
+    if step_delta is not None:
+        _check(mu, rate, steps, step_delta)
+        start = gaussian.epsilon(mu, step_delta)
+        step = math.log1p(rate * math.expm1(start)) * (1 + 1e-14)
+        return optimal(step, rate * step_delta, steps).epsilon(delta)
+    limit = -math.expm1(math.log1p(-delta) / steps) / rate
+    shares = np.geomspace(1e-3, 0.999, 24)
+    grid = [float(share * limit) for share in shares if share * limit < 1]
+    return min(theorem_7_corrected(mu, rate, steps, delta, step_delta=d) for d in grid)
+
+
+def theorem_7_exact(mu: float, rate: float, steps: int, delta: float) -> float:
+    """The epsilon of the whole transcript: the exact step profile, composed by its losses.
+
+    >>> round(theorem_7_exact(1.0, 0.01, 1000, 1e-4), 2)
+    1.86
+    """
+    _check(mu, rate, steps, 0.5)
+    return LossDistribution.replaced(rate, mu).self_compose(steps).epsilon(delta)
+
+
+def lemma_a1_printed(
+    order: float,
+    records: int,
+    prior_precision: float,
+    noise_precision: float,
+    x_low: float,
+    x_high: float,
+    slope: float,
+    deviation: float,
+) -> float:
+    """HF Lemma A.1 with its printed condition on n. REFUTED for noise_precision > 1.
+
+    The printed n > 1 + 10 (x_high^2/x_low^2) order/noise_precision lets the variances differ too
+    much; ``posterior_privacy(...).lemma(order)`` has the corrected condition.
+
+    >>> n = 23
+    >>> claim = lemma_a1_printed(20, n, 0.1, 10, 1, 1, 5 * n**0.3, n**0.3)
+    >>> from lastiterate.sampling import posterior_privacy
+    >>> truth = posterior_privacy(n, 0.1, 10, 1, 1, 5 * n**0.3, n**0.3, adjacency="either").rdp(20)
+    >>> round(claim, 1), round(truth, 1)
+    (257.4, 835.8)
+    """
+    ratio = x_high**2 / x_low**2
+    needed = max(1 + 10 * ratio * order / noise_precision, 1 + order * ratio)
+    if not records > needed:
+        raise AssumptionError(
+            f"HF Lemma A.1 needs more than {needed:g} records, and there are {records}."
+        )
+    return lemma_a1(
+        order, records, prior_precision, noise_precision, x_low, x_high, slope, deviation
+    )
+
+
+def _check(mu: float, rate: float, steps: int, step_delta: float) -> None:
+    if not (mu > 0 and math.isfinite(mu)):
+        raise DescriptionError("mu", mu, "positive and finite", "it is 2 L / (tau sigma)")
+    if not 0 < rate <= 1:
+        raise DescriptionError("rate", rate, "in (0, 1]", "it is the share of records in a batch")
+    if steps < 1:
+        raise DescriptionError("steps", steps, "at least 1", "each step costs privacy")
+    if not 0 < step_delta < 1:
+        raise DescriptionError("step_delta", step_delta, "in (0, 1)", "it is a probability")

@@ -1,0 +1,272 @@
+r"""Stochastic gradient Langevin dynamics, many chains at once.
+
+    theta <- theta + (eta/2) (grad ln prior(theta) + (n/b) sum over batch of grad ln p(y|x, theta))
+             + sqrt(eta * temperature) N(0, I)
+
+(Welling and Teh 2011; HF eq. (3)). With ``clip`` every record's gradient is first divided by
+max(1, norm/clip) (HF eq. (66)): no longer a sampler of the posterior, but a noisy gradient descent
+that an accountant can bound. Without it nothing can be promised (see ``interim_privacy``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.description import Batches, FullBatch, Training
+from lastiterate.errors import DescriptionError
+from lastiterate.sampling.batch_order import batch_rows
+from lastiterate.sampling.likelihood import Array, Likelihood, RecordGradients
+from lastiterate.sampling.progress import steps_shown
+from lastiterate.sampling.samples import Samples
+
+Floats = NDArray[np.float64]
+SMALL = 10_000_000
+"""Products of one step below which a single thread is faster."""
+Model = Likelihood | Callable[[Array, Array, Array], Array]
+
+
+def sgld(
+    likelihood: Model,
+    X: Array,
+    y: Array,
+    start: Array,
+    *,
+    steps: int,
+    step_size: float | Iterable[float],
+    batches: Batches | None = None,
+    prior_precision: float = 1.0,
+    prior_gradient: Callable[[Array], Array] | None = None,
+    temperature: float = 1.0,
+    clip: float | None = None,
+    burn_in: int = 0,
+    thin: int = 1,
+    share_batches: bool = False,
+    random_state: int | np.random.Generator | None = None,
+    normals: Callable[[tuple[int, int]], Array] | None = None,
+    backend: Literal["numpy", "torch"] | None = None,
+    progress: bool | None = None,
+) -> Samples:
+    """Run Langevin chains from ``start`` and keep every ``thin``-th iterate after ``burn_in``.
+
+    Args:
+        likelihood: ``gaussian_likelihood()``, ``logistic_likelihood()``, any ``Likelihood``, or a
+            function ``(theta, X, y) -> per-record gradients`` of shape (chains, batch, d).
+        X, y: the data; one row a record. torch tensors run on torch, on their own device.
+        start: shape (chains, d), or (d,) for one chain.
+        step_size: eta, a number or one per step (see ``decaying_steps``).
+        batches: ``FullBatch()`` (the unadjusted Langevin algorithm) unless given.
+        prior_precision: of the prior N(0, I/prior_precision); ``prior_gradient`` replaces it.
+        temperature: 1 samples the posterior, 0 is gradient descent.
+        clip: bound on the norm of each record's gradient.
+        share_batches: all chains see the same random batches: much faster, but the chains are
+            then not independent.
+        normals: where standard normal noise of a given shape comes from, instead of
+            ``random_state``.
+        progress: show a bar; by default only on a terminal.
+
+    >>> x = np.linspace(-1, 1, 50)[:, None]
+    >>> from lastiterate.sampling.likelihood import gaussian_likelihood
+    >>> samples = sgld(gaussian_likelihood(), x, 2 * x[:, 0], np.zeros((200, 1)),
+    ...                steps=400, step_size=0.02, burn_in=200, random_state=0)
+    >>> bool(abs(samples.mean()[0] - 1.89) < 0.05)      # the exact posterior mean is 1.890
+    True
+    """
+    schedule = _schedule(step_size, steps)
+    batches = FullBatch() if batches is None else batches
+    X, y, theta = _arrays(X, y, start, backend)
+    records, chains = len(X), len(theta)
+    _check(records, len(y), steps, temperature, clip, burn_in, thin)
+    batches.check(records)
+    scale = records / batches.divisor(records)
+    if prior_gradient is None:
+        if not prior_precision >= 0:
+            raise DescriptionError(
+                "prior_precision", prior_precision, "at least 0", "0 is the flat prior"
+            )
+
+        def prior_gradient(theta: Array) -> Array:
+            return -prior_precision * theta
+
+    model: Likelihood = (
+        likelihood if hasattr(likelihood, "gradient") else RecordGradients(likelihood)
+    )
+    generator = np.random.default_rng(random_state)
+    draw = _normals_like(theta, generator) if normals is None else normals
+    rows = batch_rows(batches, records, None if share_batches else chains, generator)
+    kept = np.empty((chains, max(0, -(-(steps - burn_in) // thin)), theta.shape[1]))
+
+    work = chains * X.shape[1] * round(batches.divisor(records))
+    with _few_threads(work):
+        for step in steps_shown(steps, "sgld", progress):
+            eta = float(schedule[step])
+            chosen, weight = next(rows)
+            if weight is not None and not isinstance(theta, np.ndarray):
+                weight = theta.new_tensor(weight)
+            pull = model.gradient(theta, X[chosen], y[chosen], weight, clip)
+            theta = theta + (eta / 2) * (prior_gradient(theta) + scale * pull)
+            if temperature > 0:
+                theta += math.sqrt(eta * temperature) * draw(tuple(theta.shape))
+            if step >= burn_in and (step - burn_in) % thin == 0:
+                kept[:, (step - burn_in) // thin] = _to_numpy(theta)
+    if not np.all(np.isfinite(_to_numpy(theta))):
+        raise DescriptionError(
+            "step_size", step_size, "small enough for the chain to stay finite", "it diverged"
+        )
+    description = None
+    if clip is not None:
+        description = sgld_training(
+            records, steps, schedule, clip, batches, temperature=temperature
+        )
+    return Samples(kept, theta, description)
+
+
+def sgld_training(
+    records: int,
+    steps: int,
+    step_size: float | Iterable[float],
+    clip: float,
+    batches: Batches,
+    *,
+    temperature: float = 1.0,
+    adjacency: str = "replace",
+) -> Training:
+    """The clipped sampler in the library's own terms, for the accountant.
+
+    HF's step eta moves by (eta n/2) times the average clipped gradient, with noise
+    sqrt(eta * temperature). A Gaussian prior of precision p is the data-free term p/n:
+    account with ``Loss(..., regularization=p/n)``.
+
+    >>> from lastiterate.description import Cyclic
+    >>> run = sgld_training(1000, 20, 1e-4, clip=1.0, batches=Cyclic(100))
+    >>> run.step_size, run.noise, run.clipping
+    (0.05, 0.01, 'gradient')
+    """
+    eta = _schedule(step_size, steps)
+    constant = bool(np.all(eta == eta[0])) if steps else True
+    move, noise = eta * records / 2, np.sqrt(eta * temperature)
+    return Training(
+        records=records,
+        steps=steps,
+        step_size=float(move[0]) if constant else move,
+        noise=float(noise[0]) if constant else noise,
+        gradient_norm=clip,
+        batches=batches,
+        clipping="gradient",
+        adjacency=adjacency,
+    )
+
+
+def decaying_steps(steps: int, first: float, offset: float = 1.0, power: float = 0.55) -> Floats:
+    """first * (1 + t/offset)^(-power), t = 0, 1, ...: Welling and Teh's schedule.
+
+    >>> decaying_steps(3, 0.1, power=1.0).round(3)
+    array([0.1  , 0.05 , 0.033])
+    """
+    return np.asarray(first * (1 + np.arange(steps) / offset) ** -power)
+
+
+def _schedule(step_size: float | Iterable[float], steps: int) -> Floats:
+    if isinstance(step_size, Iterable):
+        schedule = np.asarray(list(step_size), dtype=np.float64)
+    else:
+        schedule = np.full(steps, float(step_size))
+    if schedule.shape != (steps,):
+        raise DescriptionError(
+            "step_size",
+            f"{schedule.shape[0]} values",
+            f"one per step, {steps}",
+            "every update uses one",
+        )
+    if not (np.all(schedule > 0) and np.all(np.isfinite(schedule))):
+        raise DescriptionError("step_size", step_size, "positive and finite", "noise grows with it")
+    return schedule
+
+
+def _arrays(
+    X: Array, y: Array, start: Array, backend: Literal["numpy", "torch"] | None
+) -> tuple[Array, Array, Array]:
+    """The data and a fresh copy of the start, all of one backend, start of shape (chains, d)."""
+    if backend not in (None, "numpy", "torch"):
+        raise DescriptionError("backend", backend, '"numpy" or "torch"', "no other is built in")
+    theta: Array
+    if backend == "torch" or (backend is None and not isinstance(X, np.ndarray | list)):
+        import torch
+
+        X = torch.as_tensor(X)
+        X = X if X.is_floating_point() else X.double()
+        y = torch.as_tensor(y, dtype=X.dtype, device=X.device)
+        theta = torch.as_tensor(start, dtype=X.dtype, device=X.device).clone()
+    else:
+        X, y = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
+        theta = np.array(start, dtype=np.float64)
+    if theta.ndim == 1:
+        theta = theta[None, :]
+    if X.ndim != 2 or theta.ndim != 2:
+        raise DescriptionError(
+            "X, start",
+            (tuple(X.shape), tuple(theta.shape)),
+            "(records, p) and (chains, d)",
+            "one row is one record, one chain",
+        )
+    return X, y, theta
+
+
+def _normals_like(
+    theta: Array, generator: np.random.Generator
+) -> Callable[[tuple[int, int]], Array]:
+    if isinstance(theta, np.ndarray):
+        return generator.standard_normal
+    import torch
+
+    source = torch.Generator(device=theta.device)
+    source.manual_seed(int(generator.integers(2**63 - 1)))
+
+    def draw(shape: tuple[int, int]) -> Any:
+        return torch.randn(shape, generator=source, dtype=theta.dtype, device=theta.device)
+
+    return draw
+
+
+def _few_threads(work: int) -> AbstractContextManager[object]:
+    """One thread for steps too small to share: waking the others costs more than the products."""
+    if work < SMALL and find_spec("threadpoolctl"):
+        limits: AbstractContextManager[object] = import_module("threadpoolctl").threadpool_limits(1)
+        return limits
+    return nullcontext()
+
+
+def _to_numpy(theta: Array) -> Floats:
+    return theta if isinstance(theta, np.ndarray) else np.asarray(theta.detach().cpu().numpy())
+
+
+def _check(
+    records: int,
+    labels: int,
+    steps: int,
+    temperature: float,
+    clip: float | None,
+    burn_in: int,
+    thin: int,
+) -> None:
+    if records == 0:
+        raise DescriptionError("X", "empty", "at least one record", "there is no posterior")
+    if labels != records:
+        raise DescriptionError("y", f"{labels} labels", f"{records}, one a record", "they pair up")
+    if steps < 1:
+        raise DescriptionError("steps", steps, "at least 1", "the chain must move")
+    if not (temperature >= 0 and math.isfinite(temperature)):
+        raise DescriptionError("temperature", temperature, "at least 0", "it scales the variance")
+    if clip is not None and not clip > 0:
+        raise DescriptionError("clip", clip, "positive", "it bounds each record's gradient")
+    if not 0 <= burn_in < steps:
+        raise DescriptionError("burn_in", burn_in, f"in [0, {steps})", "something must be kept")
+    if thin < 1:
+        raise DescriptionError("thin", thin, "at least 1", "every thin-th iterate is kept")

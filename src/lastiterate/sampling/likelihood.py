@@ -1,0 +1,98 @@
+"""Gradients of a log-likelihood for many chains at once.
+
+A likelihood sums the (clipped, weighted) gradients of a batch of records. Rows are shared by all
+chains, shape (batch, p), or their own for each chain, shape (chains, batch, p). Everything is
+written in operations that NumPy arrays and torch tensors have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+Array = Any
+"""A NumPy array or a torch tensor."""
+
+
+class Likelihood(Protocol):
+    """What a sampler needs to know about the data model."""
+
+    def gradient(
+        self, theta: Array, X: Array, y: Array, weight: Array | None, clip: float | None
+    ) -> Array:
+        """The sum over the batch of the gradients of ln p(y | x, theta), shape (chains, d).
+
+        With ``clip`` every record's gradient is first divided by max(1, norm / clip); with
+        ``weight`` it is multiplied by its record's weight.
+        """
+
+
+@dataclass(frozen=True)
+class GeneralizedLinear:
+    """p(y | x, theta) depends on theta.x only: a record's gradient is ``slope(theta.x, y) * x``.
+
+    Its norm is |slope| |x|, so clipping never needs the gradients of single records. ``slope`` may
+    write its answer over the margins it is given.
+    """
+
+    slope: Callable[[Array, Array], Array]
+
+    def gradient(
+        self, theta: Array, X: Array, y: Array, weight: Array | None, clip: float | None
+    ) -> Array:
+        shared = X.ndim == 2
+        margin = theta @ X.T if shared else (X @ theta[..., None])[..., 0]
+        slope = self.slope(margin, y)
+        if clip is not None:
+            length = (X * X).sum(-1) ** 0.5
+            slope = slope / (abs(slope) * length / clip).clip(min=1.0)
+        if weight is not None:
+            slope = slope * weight
+        return slope @ X if shared else (slope[:, None, :] @ X)[:, 0, :]
+
+
+@dataclass(frozen=True)
+class RecordGradients:
+    """Any model, by its per-record gradients: ``gradients(theta, X, y)`` is (chains, batch, d)."""
+
+    gradients: Callable[[Array, Array, Array], Array]
+
+    def gradient(
+        self, theta: Array, X: Array, y: Array, weight: Array | None, clip: float | None
+    ) -> Array:
+        each = self.gradients(theta, X, y)
+        if clip is not None:
+            length = (each * each).sum(-1) ** 0.5
+            each = each / (length / clip).clip(min=1.0)[..., None]
+        if weight is not None:
+            each = each * weight[..., None]
+        return each.sum(1)
+
+
+def gaussian_likelihood(precision: float = 1.0) -> GeneralizedLinear:
+    """y ~ N(theta.x, 1/precision).
+
+    >>> model = gaussian_likelihood(2.0)
+    >>> model.gradient(np.zeros((1, 1)), np.ones((1, 1)), np.array([3.0]), None, None)
+    array([[6.]])
+    """
+    return GeneralizedLinear(lambda margin, y: precision * (y - margin))
+
+
+def logistic_likelihood() -> GeneralizedLinear:
+    """P(y = 1 | x, theta) = sigmoid(theta.x), labels 0 and 1."""
+    return GeneralizedLinear(_logistic_slope)
+
+
+def _logistic_slope(margin: Array, y: Array) -> Array:
+    """y - sigmoid(margin) = (y - 1/2) - tanh(margin/2)/2, in place: this is the hot loop."""
+    if not isinstance(margin, np.ndarray):
+        return y - margin.sigmoid()
+    margin *= 0.5
+    np.tanh(margin, out=margin)
+    margin *= -0.5
+    margin += y - 0.5
+    return margin

@@ -1,0 +1,127 @@
+"""Lower references: what some loss of the declared class really suffers.
+
+Never guarantees; they show how much of a bound is needed. Unbounded full-batch runs: the linear
+update x ↦ c'x ± s with multipliers the class can reach has an exact Gaussian law. Bounded
+domains: linear losses give a projected Gaussian walk on an interval, whose law is computed on a
+grid. The other batch schemes bring theirs from their own rooms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+from lastiterate.curves import gaussian
+from lastiterate.description import FullBatch, Training
+from lastiterate.theorems import dynamics
+from lastiterate.theorems.dynamics import Array
+from lastiterate.theorems.ledger import Run
+
+_DOWN = 1 - 1e-9
+_CELLS = 400  # of the grid on a bounded domain
+
+
+def lower_reference(run: Run) -> Callable[[float], float]:
+    """delta -> an epsilon that the declared class cannot go below (0 if nothing is known)."""
+    training = run.training
+    if training.steps == 0 or not run.last_only:
+        return lambda delta: 0.0
+    if isinstance(training.batches, FullBatch):
+        if math.isfinite(training.diameter):
+            return _projected_walk(run)
+        return lambda delta: gaussian.epsilon(linear_map_mu(run), delta) * _DOWN
+    return lambda delta: 0.0
+
+
+def linear_map_mu(run: Run) -> float:
+    """mu of the best linear update found within the multipliers the class can reach."""
+    training = run.training
+    low, high = dynamics.reachable(run.etas, run.loss, training.clipping)
+    high = np.minimum(high, 1.0)  # expanding maps do not reveal more than non-expanding ones
+    low = np.minimum(low, high)
+    impulses = run.impulses / dynamics.ROUNDING**2
+    if training.constant:
+        return _constant_linear(float(high[0]), float(impulses[0]), training) * _DOWN
+    s, nu = run.over_steps(impulses), training.noises
+    square = max(_linear_square(high, high, s, nu), _linear_square(low, high, s, nu))
+    return math.sqrt(square) * _DOWN
+
+
+def _constant_linear(c: float, s: float, training: Training) -> float:
+    nu, steps = float(training.noises[0]), training.steps
+    if nu == 0:
+        return math.inf if s > 0 else 0.0
+    if c == 1:
+        return s / nu * math.sqrt(steps)
+    shrunk = steps * math.log(c) if c > 0 else -math.inf
+    return s / nu * math.sqrt(math.tanh(-shrunk / 2) * (1 + c) / (1 - c))
+
+
+def _linear_square(low: Array, high: Array, s: Array, nu: Array) -> float:
+    """(Σ impulses)²/Σ variances at the end, each multiplier the best for the next step.
+
+    With A the mean gap and V the variance so far, c' = Aν²/(Vs) maximises (c'A+s)²/(c'²V+ν²).
+    """
+    gap, variance = 0.0, 0.0
+    for lo, hi, impulse, noise in zip(
+        low.tolist(), high.tolist(), s.tolist(), nu.tolist(), strict=True
+    ):
+        ideal = gap * noise**2 / (variance * impulse) if variance * impulse > 0 else math.inf
+        c = min(max(ideal, lo), hi)
+        gap, variance = c * gap + impulse, c * c * variance + noise**2
+    if variance == 0:
+        return math.inf if gap > 0 else 0.0
+    return gap * gap / variance
+
+
+def _projected_walk(run: Run) -> Callable[[float], float]:
+    """Linear losses on an interval, constant parameters, on a grid; 0 if the grid is too coarse."""
+    training = run.training
+    if not training.constant or training.noises[0] <= 4 * training.diameter / _CELLS:
+        return lambda delta: 0.0
+    _, high = dynamics.reachable(run.etas, run.loss, training.clipping)
+    s = float(run.impulses[0])
+    drifts = (s / 2, -s / 2) if training.adjacency == "replace" else (s, 0.0)
+
+    @cache
+    def laws() -> list[Array]:
+        return [_walk(float(min(high[0], 1.0)), drift, run) for drift in drifts]
+
+    def epsilon(delta: float) -> float:
+        p, q = laws()
+        # The grid's own error is far below one part in a thousand.
+        return max(_hockey_stick_root(p, q, delta), _hockey_stick_root(q, p, delta)) * 0.999
+
+    return epsilon
+
+
+def _walk(c: float, drift: float, run: Run) -> Array:
+    """The law of x ← clip(c x + drift + noise) on [−D/2, D/2]: atoms at the ends, cells between."""
+    half, nu = run.training.diameter / 2, float(run.training.noises[0])
+    edges = np.linspace(-half, half, _CELLS + 1)
+    points = np.concatenate([[-half], (edges[1:] + edges[:-1]) / 2, [half]])
+    below = ndtr((edges - (c * points + drift)[:, None]) / nu)
+    step = np.diff(below, axis=1, prepend=0.0, append=1.0)
+    start = np.zeros(_CELLS + 2)
+    start[(_CELLS + 2) // 2] = 1.0
+    law: Array = start @ np.linalg.matrix_power(step, run.training.steps)
+    return law
+
+
+def _hockey_stick_root(p: Array, q: Array, delta: float) -> float:
+    def excess(epsilon: float) -> float:
+        return float(np.maximum(p - math.exp(epsilon) * q, 0).sum()) - delta
+
+    if excess(0.0) <= 0:
+        return 0.0
+    top = 1.0
+    while excess(top) > 0:
+        top *= 2
+        if top > 500:
+            return 0.0  # beyond what the grid resolves
+    return float(brentq(excess, 0.0, top))

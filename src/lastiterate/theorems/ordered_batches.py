@@ -1,0 +1,199 @@
+"""Shifted interpolation for batches that pass over the data in order.
+
+The record's batch comes once per epoch. Known order: the worst position of the record counts.
+One hidden partition: the profiles of all positions are averaged, by joint convexity. A new hidden
+partition every epoch: independent costs per epoch under a boundary policy. The numerics live in
+`positions`, `equalised` and `reshuffled`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lastiterate.curves.base import Curve
+from lastiterate.curves.gaussian import Gaussian
+from lastiterate.curves.mixture import Mixture
+from lastiterate.curves.searched import Searched
+from lastiterate.description import Cyclic, FullBatch, Reshuffled, Shuffled
+from lastiterate.theorems import dynamics
+from lastiterate.theorems.composition import position_totals
+from lastiterate.theorems.dynamics import Array
+from lastiterate.theorems.equalised import equalised_mu
+from lastiterate.theorems.ledger import Bound, Run, Theorem
+from lastiterate.theorems.modulus import taut_path
+from lastiterate.theorems.positions import position_impulses, released_mus
+from lastiterate.theorems.reshuffled import reshuffled
+
+_MOST_STEPS = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
+_MODULUS_STEPS = 20_000  # positions times steps that the search over concave moduli can afford
+
+
+def _objection(run: Run, *, modulus: bool) -> str | None:
+    training = run.training
+    if training.steps > _MOST_STEPS:
+        return f"more than {_MOST_STEPS:,} mini-batch steps are not accounted one by one"
+    if run.contraction is not None and np.all(np.isfinite(run.contraction)):
+        return None
+    if not modulus:
+        return "without smoothness the boundary policy has no modulus to work with"
+    if math.isinf(training.diameter):
+        return (
+            "without smoothness and without a bounded domain a step can forget nothing, so "
+            "hiding the intermediate iterates does not help"
+        )
+    if not run.last_only:
+        return "without smoothness only the last iterate is accounted here"
+    if (training.batches_per_epoch or 1) * training.steps > _MODULUS_STEPS:
+        return (
+            "without smoothness every position needs a search of its own, which is not affordable "
+            f"beyond {_MODULUS_STEPS:,} positions times steps"
+        )
+    return None
+
+
+def position_mus(run: Run) -> Array:
+    """mu_j of a record at each position j of the epoch, for what the run releases."""
+    training = run.training
+    batches = training.batches_per_epoch or 1
+    s, nu = run.over_steps(run.impulses), training.noises
+    if run.contraction is not None and np.all(np.isfinite(run.contraction)):
+        c = run.over_steps(run.contraction)
+        return released_mus(c, s, nu, batches, run.releases, run.window, training.diameter)
+    shape = dynamics.modulus(run.etas, training, run.loss)
+    paths = (
+        taut_path(shape, position_impulses(s, batches, j), nu, training.diameter)
+        for j in range(batches)
+    )
+    published = np.sqrt(position_totals(run, batches)) * (1 + 1e-12)
+    return np.minimum(published, [path.mu for path in paths])
+
+
+class WorstPosition(Theorem):
+    """Cyclic batches whose order the adversary knows."""
+
+    name = "Worst position"
+    reference = "shifted interpolation with impulses once per epoch; c = 1: Y Theorem D.4"
+    statement = (
+        "A record at position j of B has impulses s_k at the steps k = j mod B only. The last "
+        "iterate is mu_j-GDP with mu_j the taut string of those impulses; the worst j counts. "
+        "Releases: mu_j^2 adds over the stretches between them."
+    )
+    assumptions = ("fixed batches in a fixed order", "updates have a known modulus of continuity")
+
+    def objection(self, run: Run) -> str | None:
+        if not isinstance(run.training.batches, Cyclic):
+            return "it is stated for cyclic batches"
+        return _objection(run, modulus=True)
+
+    def prove(self, run: Run) -> Bound:
+        mus = position_mus(run)
+        worst = int(np.argmax(mus))
+        note = f"The worst position is {worst + 1} of {len(mus)}."
+        return Bound(self, Gaussian(float(mus[worst])), {"positions": mus}, note)
+
+
+class HiddenPosition(Theorem):
+    """One hidden partition, then cyclic order."""
+
+    name = "Hidden position"
+    reference = "joint convexity over the positions; verified against exact Gaussian mixtures"
+    statement = (
+        "The record's position is uniform on B and secret: delta(eps) is the average over j of the "
+        "Gaussian profiles of mu_j, the taut strings of the positions. Never average mu or eps. "
+        "Releases share the position: their mu_j^2 are summed before averaging."
+    )
+    assumptions = (
+        "one uniformly random partition that stays secret",
+        "updates have a known modulus of continuity",
+    )
+
+    def objection(self, run: Run) -> str | None:
+        if not isinstance(run.training.batches, Shuffled):
+            return "it is stated for batches shuffled once"
+        return _objection(run, modulus=True)
+
+    def prove(self, run: Run) -> Bound:
+        mus = position_mus(run)
+        alike = mus.max() <= mus.min() * (1 + 1e-9)
+        curve: Curve = Gaussian(float(mus.max())) if alike else Mixture(mus)
+        return Bound(self, curve, {"positions": mus})
+
+
+class BoundaryPolicy(Theorem):
+    """A new hidden partition every epoch."""
+
+    name = "Boundary policy"
+    reference = "this library: independent epoch costs under fixed boundary levels"
+    statement = (
+        "Fix levels zeta_0 = 0, ..., zeta_E = 0. In epoch e a record at the random position J_e "
+        "pays X_e(J_e) to go from zeta_e to zeta_{e+1}. The costs are independent; delta(eps) = "
+        "E delta_{sqrt(sum X)}(eps). Any levels are valid; good ones are searched for each delta. "
+        "The sum is capped by the worst sequence of positions."
+    )
+    assumptions = (
+        "a new uniformly random partition every epoch, all of them secret",
+        "updates are Lipschitz",
+    )
+
+    def objection(self, run: Run) -> str | None:
+        if not isinstance(run.training.batches, Reshuffled):
+            return "it is stated for batches reshuffled every epoch"
+        batches = run.training.batches_per_epoch or 1
+        if any(step % batches for step in run.releases[:-1]):
+            return "released checkpoints must lie on epoch boundaries, where partitions renew"
+        return _objection(run, modulus=False)
+
+    def prove(self, run: Run) -> Bound:
+        assert run.contraction is not None
+        training = run.training
+        c, s = run.over_steps(run.contraction), run.over_steps(run.impulses)
+
+        def at(delta: float) -> Curve:
+            policy = reshuffled(
+                c,
+                s,
+                training.noises,
+                training.batches_per_epoch or 1,
+                delta=delta,
+                diameter=training.diameter,
+                releases=run.releases[:-1],
+                window=run.window,
+            )
+            return Mixture(policy.mus, policy.weights)
+
+        return Bound(self, Searched(at))
+
+
+class EqualisedLastEpoch(Theorem):
+    """The one-line theorem of the equalising last epoch."""
+
+    name = "Equalised last epoch"
+    reference = "this library: sqrt((B-j)/B) on the last epoch's steps"
+    statement = (
+        "Convex (c <= 1), B batches in one order, E epochs, constant noise, schedule 'equalised': "
+        "mu^2 = (s/nu)^2 E/B at every position, known or hidden."
+    )
+    assumptions = ("updates are non-expansive", "schedule = 'equalised', constant noise")
+    dominated_by = ("Shifted interpolation", "Worst position", "Hidden position")
+
+    def objection(self, run: Run) -> str | None:
+        training = run.training
+        if not isinstance(training.batches, (FullBatch, Cyclic, Shuffled)):
+            return "it is stated for one order of batches, known or hidden"
+        if training.schedule != "equalised" or not isinstance(training.noise, float):
+            return "it needs schedule='equalised' and a constant noise"
+        if run.contraction is None or np.any(run.contraction > 1):
+            return "it needs non-expansive updates (convex, no gradient clipping, small steps)"
+        if not run.last_only:
+            return "more than the last iterate is released"
+        return None
+
+    def prove(self, run: Run) -> Bound:
+        training = run.training
+        batches = training.batches_per_epoch or 1
+        # The largest impulse is that of a full step; the last epoch only shrinks it.
+        s, nu = run.impulses[:1], training.noises[:1]
+        ratio = math.sqrt(float(dynamics.squared_ratio(s, nu)[0])) * (1 + 1e-15)
+        return Bound(self, Gaussian(equalised_mu(ratio, batches, training.steps // batches)))

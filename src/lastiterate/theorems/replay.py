@@ -1,0 +1,124 @@
+"""The replay of a shift vector: the one computation a guarantee rests on.
+
+However a vector of shifts was found, its value counts only after this file has walked it through
+the recursion z <- c z + s - a with every rounding error pushed upwards. It knows nothing of how
+the shifts were optimised, so that a slip there can make a guarantee loose, never wrong.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lastiterate.errors import DescriptionError
+
+Floats = NDArray[np.float64]
+
+# One step rounds four times (the widened factor, product, sum, difference), each by at most
+# 2**-53 of c z + s: 6 * 2**-53 covers them.
+_WIDER = 1.0 + 6.0 * 2.0**-53
+# Values this small are lifted, so that no product of two of them can underflow to zero.
+_SMALLEST_DISTANCE, _SMALLEST_FACTOR = 1e-200, 1e-107
+_SLICE = 1 << 16  # steps turned into Python floats at a time: speed without the memory
+
+
+def schedule(c: ArrayLike, s: ArrayLike, nu: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """The three per-step vectors, broadcast to one length and checked."""
+    vectors = []
+    for name, value in (("c", c), ("s", s), ("nu", nu)):
+        vector = np.asarray(value, dtype=np.float64)
+        if vector.ndim > 1 or not np.all(np.isfinite(vector)) or np.any(vector < 0):
+            raise DescriptionError(
+                name, value, "a finite number of at least 0, or one per step",
+                "a privacy bound from anything else would mean nothing",
+            )
+        vectors.append(np.atleast_1d(vector))
+    try:
+        wide = np.broadcast_arrays(*vectors)
+    except ValueError:
+        raise DescriptionError(
+            "c, s, nu", tuple(len(v) for v in vectors), "of one common length",
+            "every step needs its own factor, sensitivity and noise",
+        ) from None
+    return wide[0], wide[1], wide[2]
+
+
+def check_start(start: float) -> float:
+    """A starting distance: a finite number of at least 0."""
+    if not (math.isfinite(start) and start >= 0):
+        raise DescriptionError(
+            "start", start, "a finite number of at least 0", "it bounds a distance between two runs"
+        )
+    return float(start)
+
+
+def _walk(z: float, c: Floats, s: Floats, a: Floats) -> float:
+    """An upper bound of the distance after these steps; nan if it left the float range.
+
+    Clamping at 0 is sound: a shift larger than c z + s only means that less was paid.
+    """
+    for i in range(0, len(c), _SLICE):
+        j = i + _SLICE
+        factor = np.where(c[i:j] > 0, np.maximum(c[i:j] * _WIDER, _SMALLEST_FACTOR), 0.0)
+        jump = np.where(s[i:j] > 0, np.maximum(s[i:j] * _WIDER, _SMALLEST_DISTANCE), 0.0)
+        for ck, sk, ak in zip(factor.tolist(), jump.tolist(), a[i:j].tolist(), strict=True):
+            z = ck * z + sk - ak
+            if z < _SMALLEST_DISTANCE:
+                z = _SMALLEST_DISTANCE if z > 0.0 else 0.0
+    return z
+
+
+def root_sum_squares_up(ratios: Floats) -> float:
+    """sqrt(sum r**2), rounded up, free of underflow and overflow."""
+    largest = float(ratios.max(initial=0.0))
+    if largest == 0.0 or not math.isfinite(largest):
+        return largest
+    largest = max(largest, 1e-290)
+    squares = (ratios / largest) ** 2
+    # Sums of at most 1024 positive terms lose at most 1024 units of 2**-53, whatever the order;
+    # their own sum is exact. With the ratios, squares and products: 2**-42 covers all of it.
+    parts = np.add.reduceat(squares, np.arange(0, len(squares), 1024))
+    return largest * math.sqrt(math.fsum(parts.tolist())) * (1.0 + 2.0**-42)
+
+
+def replay(
+    c: ArrayLike,
+    s: ArrayLike,
+    nu: ArrayLike,
+    shifts: ArrayLike,
+    start: float = 0.0,
+    restart: int = 0,
+) -> float:
+    """The mu that a vector of shifts proves, rounded up.
+
+    Walks z_restart = start, z_{k+1} = max(0, c_k z_k + s_k - a_{k+1}) with upward rounding. What
+    is left at the end is paid at the last step that has noise; if that is impossible the answer
+    is infinite. Shifts before ``restart`` are ignored. The inputs are taken as exact numbers.
+
+    >>> replay(1.0, 1.0, 1.0, [1.0, 1.0, 1.0, 1.0]) >= 2.0
+    True
+    >>> replay([0.5, 0.5], [1.0, 0.0], [0.0, 1.0], [0.0, 0.5]) < 0.5 + 1e-12
+    True
+    """
+    c, s, nu = schedule(c, s, nu)
+    a = np.asarray(shifts, dtype=np.float64)
+    if a.ndim != 1 or not np.all(np.isfinite(a)) or np.any(a < 0):
+        raise DescriptionError("shifts", shifts, "finite and at least 0", "a shift is a length")
+    c, s, nu, a = (v[restart:] for v in np.broadcast_arrays(c, s, nu, a))
+    start = check_start(start)
+    paying = np.flatnonzero(nu)
+    if np.any(a[nu == 0] > 0):
+        return math.inf
+    last = int(paying[-1]) + 1 if len(paying) else 0
+    leftover = _walk(start, c[:last], s[:last], a[:last])
+    with np.errstate(over="ignore"):
+        ratios = np.divide(a, nu, out=np.zeros(len(a)), where=nu > 0)
+    if _walk(leftover, c[last:], s[last:], a[last:]) != 0.0:
+        if last == 0 or _walk(0.0, c[last:], s[last:], a[last:]) != 0.0:
+            return math.inf
+        with np.errstate(over="ignore"):
+            ratios[last - 1] = (a[last - 1] + leftover) * _WIDER / nu[last - 1]
+    mu = root_sum_squares_up(ratios)
+    return math.inf if math.isnan(mu) else mu

@@ -1,0 +1,118 @@
+"""HWT's composition theorems as printed: each is refuted here by its counterexample."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lastiterate.composition import chernoff, heterogeneous, kairouz_forms, optimal
+from lastiterate.errors import UnsupportedError
+from lastiterate.published.composition import (
+    corollary_2,
+    corollary_3,
+    theorem_4,
+    theorem_6,
+    violated_region,
+    violation,
+)
+
+EPSILONS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0]
+ROUNDS = [1, 2, 3, 5, 10, 30, 100, 300, 1000, 3000, 10_000, 100_000]
+DELTAS = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12]
+
+
+def test_corollary_2_headline() -> None:
+    found = violation(1.0, 1e-5, 1000, 1e-6)
+    assert f"{found.epsilon:.2f}" == "628.34"
+    assert f"{found.published:.3e}" == "8.267e-03"
+    assert f"{found.optimal:.3e}" == "9.950e-03"
+    assert found.violated
+    assert found.shortfall == pytest.approx(9.950e-3 - 8.267e-3, abs=1e-6)
+
+
+def test_corollary_2_is_below_what_revealing_alone_costs() -> None:
+    # M reveals its record with probability delta: P("some round revealed") against probability 0
+    claim = corollary_2(1.0, 1e-5, 1000, 1e-6)
+    assert claim.delta < -math.expm1(1000 * math.log1p(-1e-5))
+
+
+def test_a_sound_parameter_is_not_called_violated() -> None:
+    found = violation(1.0, 1e-5, 10, 1e-6)
+    assert not found.violated
+    assert found.shortfall == 0.0
+    assert found.ratio >= 1.0
+
+
+def test_share_of_the_grid_where_corollary_2_fails() -> None:
+    region = violated_region(EPSILONS, ROUNDS, DELTAS, DELTAS)
+    violated = region.violated
+    assert violated.size == 8448
+    assert violated.sum() == 1407
+    by_rounds, by_epsilon = violated.sum(axis=(0, 2, 3)), violated.sum(axis=(1, 2, 3))
+    assert by_rounds[:6].tolist() == [0] * 6
+    assert by_rounds[6] == 160
+    assert (by_rounds[9:].min(), by_rounds[9:].max()) == (249, 269)
+    assert (by_epsilon[0], by_epsilon[6], by_epsilon[-1]) == (54, 218, 0)
+
+    worst = np.unravel_index(np.argmin(region.ratio), violated.shape)
+    assert f"{region.ratio[worst]:.2f}" == "0.76"
+    axes = (region.epsilons, region.rounds, region.deltas, region.slacks)
+    place = [axis[i] for axis, i in zip(axes, worst, strict=True)]
+    assert place == [1.0, 100_000, 1e-8, 1e-7]
+
+
+def test_rule_of_thumb_for_the_violated_region() -> None:
+    region = violated_region(EPSILONS, ROUNDS, DELTAS, DELTAS)
+    e, t, d, s = np.meshgrid(EPSILONS, ROUNDS, DELTAS, DELTAS, indexing="ij")
+    target = np.array(
+        [[[min(kairouz_forms(x, r, y)) for y in DELTAS] for r in ROUNDS] for x in EPSILONS]
+    )[:, :, None, :]
+    full = np.minimum(t, np.ceil(target / e * (1 - 1e-12)))
+    rule = (t - full) * d * np.tanh(e / 2) > s
+    assert not np.any(region.violated & ~rule)
+    small = t * d <= 0.01 * (1 + 1e-9)
+    assert small.sum() == 7040
+    assert (region.violated == rule)[small].sum() == 6969
+
+
+def test_kairouz_is_never_violated_on_the_grid() -> None:
+    region = violated_region(EPSILONS, ROUNDS, DELTAS, DELTAS)
+    _, t, d, s = np.meshgrid(EPSILONS, ROUNDS, DELTAS, DELTAS, indexing="ij")
+    claimed = -np.expm1(t * np.log1p(-d) + np.log1p(-s))
+    assert np.all(claimed >= region.optimal * (1 - 1e-9))
+
+
+def test_unequal_rounds_fall_below_the_floor() -> None:
+    # the printed maximum is relaxed upwards, so the true printed value is lower still
+    rng = np.random.default_rng(0)
+    below = {theorem_4: 0, theorem_6: 0}
+    for _ in range(100):
+        rounds = int(rng.integers(200, 2000))
+        epsilons = rng.uniform(0.05, 1.0, rounds).tolist()
+        deltas = (10 ** rng.uniform(-7, -5, rounds)).tolist()
+        floor = -math.expm1(math.fsum(math.log1p(-d) for d in deltas))
+        for theorem in below:
+            below[theorem] += theorem(epsilons, deltas, 1e-6).delta < floor
+    assert min(below.values()) > 60
+
+
+def test_theorem_4_agrees_with_corollary_2_on_equal_rounds() -> None:
+    # m = eps'/eps is rounded up in the corollary; the theorem's chord takes the fraction
+    equal, listed = corollary_2(0.5, 1e-6, 300, 1e-6), theorem_4([0.5] * 300, [1e-6] * 300, 1e-6)
+    assert listed.epsilon == pytest.approx(equal.epsilon, rel=1e-12)
+    assert equal.delta - 1e-6 <= listed.delta <= equal.delta
+    assert heterogeneous([0.5] * 300, [1e-6] * 300, listed.epsilon).lower > listed.delta
+
+
+def test_corollary_3_is_false_without_any_delta() -> None:
+    claim = corollary_3(0.1, 0.0, 100, 1e-5)
+    truth = optimal(0.1, 0.0, 100, claim.epsilon)
+    corrected = chernoff(0.1, 100, claim.epsilon)
+    assert [f"{x:.1e}" for x in (claim.delta, truth, corrected)] == ["1.1e-12", "6.2e-08", "4.8e-06"]
+
+
+def test_corollary_3_says_where_it_is_undefined() -> None:
+    with pytest.raises(UnsupportedError, match="undefined"):
+        corollary_3(1.0, 0.0, 2, 1e-5)
