@@ -110,7 +110,11 @@ def test_corollary_3_is_false_without_any_delta() -> None:
     claim = corollary_3(0.1, 0.0, 100, 1e-5)
     truth = optimal(0.1, 0.0, 100, claim.epsilon)
     corrected = chernoff(0.1, 100, claim.epsilon)
-    assert [f"{x:.1e}" for x in (claim.delta, truth, corrected)] == ["1.1e-12", "6.2e-08", "4.8e-06"]
+    assert [f"{x:.1e}" for x in (claim.delta, truth, corrected)] == [
+        "1.1e-12",
+        "6.2e-08",
+        "4.8e-06",
+    ]
 
 
 def test_corollary_3_says_where_it_is_undefined() -> None:

@@ -222,7 +222,7 @@ def test_restart_bound_holds_for_projected_walks():
     rng = np.random.default_rng(6)
     restarted, ratios = 0, []
     for _ in range(320):
-        T, D = int(rng.integers(2, 25)), float(rng.uniform(0.3, 4))
+        T, D = int(rng.integers(2, 30)), float(rng.uniform(0.2, 2.5))
         slope, nu = float(rng.choice([1.0, rng.uniform(0.6, 1)])), float(rng.uniform(0.7, 1.5))
         s = rng.uniform(0, 1) * (np.ones(T) if rng.random() < 0.5 else rng.random(T))
         pull = rng.uniform(-0.5, 0.5)

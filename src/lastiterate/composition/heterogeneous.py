@@ -54,7 +54,7 @@ def heterogeneous(
     Statement: adaptive (epsilon_i, delta_i)-private mechanisms together are (target, upper)-
     private; for some such mechanisms no delta' below ``lower`` holds. ``grid`` is the spacing of
     privacy losses (1e-3, coarser when the losses span more than 2^20 of it); the upper bound
-    converges like its square, the lower one linearly.
+    converges like its square (given more than a few rounds), the lower one linearly.
     Assumptions: each mechanism is private for every fixed past output.
     Reference: Murtagh, Vadhan (2016), Theorems 1.5 and 1.7. Status: sound.
 

@@ -73,7 +73,7 @@ def _as_floats(field: str, values: Iterable[Any]) -> Array:
         numeric = source.dtype.kind in "iuf"
     else:  # a set of types: a million values have one or two
         kinds: set[type] = set(map(type, source))
-        numeric = all(issubclass(kind, Real) and kind is not bool for kind in kinds)
+        numeric = all(kind is not bool and issubclass(kind, Real) for kind in kinds)
     if not numeric:
         raise DescriptionError(
             field,

@@ -17,7 +17,7 @@ UNIT = 2.0**-53
 
 
 def _mass(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """P(low < Z < high) for standard normal Z, from the tail that does not cancel, and its error."""
+    """P(low < Z < high) for standard normal Z, from the side that does not cancel; its error."""
     flip = low > 0
     near = np.where(flip, -low, high)
     far = np.where(flip, -high, low)
@@ -49,12 +49,13 @@ def hockey_stick(distance: ArrayLike, excess: ArrayLike, epsilon: ArrayLike) -> 
     # loss(x) > eps  <=>  a x^2 + b x + c > 0, multiplied through by 2 (1 + g)
     a, b = g, 2 * d
     c = -(d * d) - (1 + g) * (np.log1p(g) + 2 * eps)
+    discriminant = b * b - 4 * a * c
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        root = np.sqrt(np.maximum(b * b - 4 * a * c, 0.0))
+        root = np.sqrt(np.maximum(discriminant, 0.0))
         q = -0.5 * (b + root)  # b >= 0: no cancellation
         first, second = c / q, q / a
-    empty = (a < 0) & (b * b - 4 * a * c <= 0)
-    everything = (a > 0) & (b * b - 4 * a * c <= 0)
+    empty = (a < 0) & (discriminant <= 0)
+    everything = (a > 0) & (discriminant <= 0)
     line = (a == 0) & (b == 0)
     first = np.where(line, 0.0, first)  # equal laws: decided by the sign of c below
     spread = np.sqrt(1 + g)
@@ -84,7 +85,11 @@ def hockey_stick(distance: ArrayLike, excess: ArrayLike, epsilon: ArrayLike) -> 
         value = p_mass - np.where(q_mass > 0, weight * q_mass, 0.0)
         slack = p_error + np.where(q_mass > 0, weight * (q_error + 4 * UNIT * q_mass), 0.0)
     upper = np.clip(np.maximum(value, 0.0) + slack + 1e-300, 0.0, 1.0)  # 1e-300: underflow
-    return np.asarray(np.where(nothing, 0.0, upper))
+    # no loss beats epsilon, but rounding of the discriminant may hide one that just does
+    unsure = 8 * UNIT * (b * b + np.abs(4 * a * c))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        hidden = np.where(empty & (discriminant > -unsure), unsure / np.abs(a), 0.0)
+    return np.asarray(np.where(nothing, np.minimum(hidden, 1.0), upper))
 
 
 def renyi(distance: ArrayLike, excess: ArrayLike, order: float) -> Floats:

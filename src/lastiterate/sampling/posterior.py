@@ -190,9 +190,11 @@ class PosteriorPrivacy:
         excess_high = np.where(up >= 0, up / least, up / greatest)
         excess_low = np.where(down >= 0, down / greatest, down / least)
         wiggle = UP - 1
+        # on wide cells the first bound may fall below -1; the ratio of precisions never does
+        ratio = (alpha + beta * (z0 + b0)) / greatest
         return (
             distance * UP,
-            excess_low - wiggle * np.abs(excess_low),
+            np.maximum(excess_low - wiggle * np.abs(excess_low), ratio * (1 - 1e-15) - 1),
             excess_high + wiggle * np.abs(excess_high),
         )
 

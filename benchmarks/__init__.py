@@ -1,0 +1,1 @@
+"""Measurements behind the numbers we state; `make bench` runs them all."""

@@ -1,0 +1,99 @@
+"""How batches are described: sizes, rates, what is dropped, what a message says."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lastiterate import Cyclic, FullBatch, Poisson, Reshuffled, Shuffled, WithoutReplacement
+from lastiterate.description.batches import SCHEMES, read_batches
+from lastiterate.errors import DescriptionError, LastIterateError
+
+HUGE = pytest.param(10**5000, id="5000-digits")
+SIZED = (Cyclic, Shuffled, Reshuffled, WithoutReplacement)
+PARTITIONS = (Cyclic, Shuffled, Reshuffled)
+
+
+@pytest.mark.parametrize("scheme", SIZED)
+@pytest.mark.parametrize(
+    "size", [0, -3, 2.0, math.nan, math.inf, True, "10", None, [10], 2**53 + 1, HUGE]
+)
+def test_a_bad_size_is_refused_by_name(scheme: type, size: object) -> None:
+    with pytest.raises(DescriptionError) as error:
+        scheme(size)
+    assert error.value.field == "batches.size"
+    assert isinstance(error.value, (ValueError, LastIterateError))
+    assert "batches.size is" in str(error.value)
+    assert "whole number" in str(error.value)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.0000001, math.nan, math.inf, True, "0.1", None])
+def test_a_rate_outside_zero_to_one_is_refused(rate: object) -> None:
+    with pytest.raises(DescriptionError, match=r"batches\.rate is .* above 0 and at most 1"):
+        Poisson(rate)  # type: ignore[arg-type]
+
+
+def test_a_rate_of_one_is_allowed() -> None:
+    assert Poisson(1).rate == 1.0
+
+
+@given(st.integers(1, 10_000), st.integers(1, 10_000))
+def test_partitions_cover_all_records_but_the_dropped_ones(records: int, size: int) -> None:
+    for scheme in PARTITIONS:
+        batches = scheme(size)
+        if size > records:
+            with pytest.raises(DescriptionError, match=r"batches\.size is .* at most the number"):
+                batches.check(records)
+            continue
+        batches.check(records)
+        per_epoch, dropped = batches.per_epoch(records), batches.dropped(records)
+        assert per_epoch * size + dropped == records
+        assert 0 <= dropped < size
+        assert per_epoch >= 1
+
+
+def test_the_divisor_is_nominal() -> None:
+    assert FullBatch().divisor(7) == 7.0
+    assert Shuffled(3).divisor(7) == 3.0
+    assert Poisson(0.5).divisor(7) == 3.5
+
+
+def test_schemes_of_one_size_are_different_values() -> None:
+    assert len({scheme(10) for scheme in SIZED}) == len(SIZED)
+    assert len({Cyclic(10), Cyclic(10), Cyclic(11)}) == 2
+    assert repr(Shuffled(size=1500)) == "Shuffled(size=1500)"
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [FullBatch(), Cyclic(2), Shuffled(3), Reshuffled(4), Poisson(0.25), WithoutReplacement(5)],
+)
+def test_every_scheme_reads_its_own_table(batches: object) -> None:
+    name = batches.name  # type: ignore[attr-defined]
+    assert SCHEMES[name] is type(batches)
+    assert read_batches({"scheme": name, **vars(batches)}) == batches
+    assert read_batches(batches) is batches
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"scheme": "shufled", "size": 3}, "batches.scheme is 'shufled'"),
+        ({"size": 3}, "batches.scheme is None"),
+        ({"scheme": "shuffled"}, "a shuffled scheme with size"),
+        ({"scheme": "shuffled", "rate": 0.1}, "a shuffled scheme with size"),
+        ({"scheme": "poisson", "size": 3}, "a poisson scheme with rate"),
+        ({"scheme": "full", "size": 3}, "a full scheme with nothing"),
+        ({"scheme": "full", "sise": 3}, "batches.sise"),
+        ("shuffled", "batches is 'shuffled'"),
+        (None, "batches is None"),
+        ([1, 2], "batches is 'a list'"),
+    ],
+)
+def test_a_bad_table_is_refused_by_name(table: object, says: str) -> None:
+    with pytest.raises(DescriptionError) as error:
+        read_batches(table)
+    assert says in str(error.value)
