@@ -109,9 +109,9 @@ def test_deltas_below_the_smallest_double_are_not_zero() -> None:
 
 
 def test_a_million_rounds_within_a_second() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     found = optimal(0.01, 1e-12, 10**6, 90.0)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
     with mpmath.workdps(60):
         truth = summed(0.01, 1e-12, 10**6, 90.0)
         assert truth <= found <= truth * (1 + mpmath.mpf("1e-9"))

@@ -45,12 +45,12 @@ def test_other_constants(field: str, value: object) -> None:
 
 @pytest.mark.parametrize("value", [*NOT_NUMBERS, math.inf, 1.01, None])
 def test_exponent(value: object) -> None:
-    with pytest.raises(DescriptionError, match="exponent is .* at least 0 and at most 1"):
+    with pytest.raises(DescriptionError, match=r"exponent is .* at least 0 and at most 1"):
         Loss.holder(constant=1.0, exponent=value)  # type: ignore[arg-type]
 
 
 def test_exponent_only_for_hoelder_losses() -> None:
-    with pytest.raises(DescriptionError, match="exponent is 0.5, but must be absent"):
+    with pytest.raises(DescriptionError, match=r"exponent is 0.5, but must be absent"):
         Loss(smoothness=1.0, exponent=0.5)
 
 
@@ -59,7 +59,9 @@ def test_strong_convexity_never_exceeds_smoothness(smooth: float, strong: float)
     if strong <= smooth:
         assert Loss(smoothness=smooth, strong_convexity=strong).convex
     else:
-        with pytest.raises(DescriptionError, match="strong_convexity is .* at most the smoothness"):
+        with pytest.raises(
+            DescriptionError, match=r"strong_convexity is .* at most the smoothness"
+        ):
             Loss(smoothness=smooth, strong_convexity=strong)
 
 
@@ -72,15 +74,15 @@ def test_only_convex_losses_are_strongly_convex(kind: str) -> None:
 
 
 def test_an_unknown_loss_has_no_smoothness() -> None:
-    with pytest.raises(DescriptionError, match="smoothness is 1.0, but must be absent"):
+    with pytest.raises(DescriptionError, match=r"smoothness is 1.0, but must be absent"):
         Loss(1.0, kind="unknown")
 
 
 @pytest.mark.parametrize("value", ["Convex", "", None, 1, True])
 def test_words(value: object) -> None:
-    with pytest.raises(DescriptionError, match="kind is .* 'convex' or 'nonconvex'"):
+    with pytest.raises(DescriptionError, match=r"kind is .* 'convex' or 'nonconvex'"):
         Loss(1.0, kind=value)  # type: ignore[arg-type]
-    with pytest.raises(DescriptionError, match="provenance is .* 'proved' or 'declared'"):
+    with pytest.raises(DescriptionError, match=r"provenance is .* 'proved' or 'declared'"):
         Loss(1.0, provenance=value)  # type: ignore[arg-type]
 
 

@@ -170,10 +170,12 @@ def test_broken_json_is_one_clear_error(cls: type, text: str) -> None:
     assert len(str(error.value)) < 400
 
 
-@pytest.mark.parametrize("text", ["records =", "[[", "a = " + "[" * 100_000, "\x00", "a = 1\na = 2"])
+@pytest.mark.parametrize(
+    "text", ["records =", "[[", "a = " + "[" * 100_000, "\x00", "a = 1\na = 2"]
+)
 @pytest.mark.parametrize("cls", [Training, Loss])
 def test_broken_toml_is_one_clear_error(cls: type, text: str) -> None:
-    with pytest.raises(DescriptionError, match="description is .* valid TOML"):
+    with pytest.raises(DescriptionError, match=r"description is .* valid TOML"):
         cls.from_toml(text)  # type: ignore[attr-defined]
 
 

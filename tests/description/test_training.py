@@ -157,7 +157,7 @@ def test_sensitivity_is_at_most_what_the_gradient_norm_allows(value: float, adja
     if value <= natural:
         assert training(sensitivity=value, adjacency=adjacency).sensitivity == value
     else:
-        with pytest.raises(DescriptionError, match="sensitivity is .* at most"):
+        with pytest.raises(DescriptionError, match=r"sensitivity is .* at most"):
             training(sensitivity=value, adjacency=adjacency)
 
 
@@ -244,7 +244,7 @@ def test_replace_keeps_a_sensitivity_that_was_given() -> None:
     run = training(adjacency="zero-out", sensitivity=2.5)
     assert run.replace(adjacency="replace").sensitivity == 2.5
     assert run.replace(sensitivity=None).sensitivity == 3.0
-    with pytest.raises(DescriptionError, match="sensitivity is 2.5"):
+    with pytest.raises(DescriptionError, match=r"sensitivity is 2.5"):
         run.replace(gradient_norm=1.0)  # the given value no longer fits: say so, never guess
 
 

@@ -77,14 +77,16 @@ def random_schedule(rng, steps, constant=None):
     return rng.uniform(0.4, 1.1, steps), rng.uniform(0, 1.5, steps), rng.uniform(0.4, 2, steps)
 
 
-def string_cost(c, s, nu, start=0):
-    """The taut string in exact rational arithmetic: an oracle for mu^2."""
+def string_cost(c, s, nu, start=0, number=Fraction):
+    """The taut string in exact rational arithmetic: an oracle for mu^2 (or in floats, faster)."""
     blocks = []
-    for k, (ck, sk, nk) in enumerate(zip(c, s, nu, strict=True)):
-        ck, sk, nk = Fraction(float(ck)), Fraction(float(sk)), Fraction(float(nk))
-        A, V, G = sk + (ck * Fraction(float(start)) if k == 0 else 0), nk * nk, ck
+    start = number(float(start))
+    for ck, sk, nk in zip(c.tolist(), s.tolist(), nu.tolist(), strict=True):
+        ck, sk, nk = number(ck), number(sk), number(nk)
+        A, V, G = sk + ck * start, nk * nk, ck
+        start = number(0)
         while blocks and blocks[-1][0] * V > G * A * blocks[-1][1]:
             A1, V1, G1 = blocks.pop()
             A, V, G = G * A1 + A, G * G * V1 + V, G1 * G
         blocks.append((A, V, G))
-    return sum((A * A / V for A, V, G in blocks if A > 0), Fraction(0))
+    return sum((A * A / V for A, V, G in blocks if A > 0), number(0))

@@ -62,7 +62,7 @@ def test_equals_the_dynamic_programme(equal):
         found = taut_path(modulus, s, nu, D)
         reference = dynamic_programme(modulus, s, nu, D)
         assert found.mu**2 <= reference * (1 + 1e-9) + 1e-15
-        assert found.mu**2 >= reference * (1 - 2e-4)
+        assert found.mu**2 >= reference * (1 - 5e-4)  # what the grid may lose
         again = replay_modulus(modulus, s, nu, found.shifts, found.start, found.restart)
         assert again == found.mu
 

@@ -15,7 +15,7 @@ from lastiterate.errors import LastIterateError
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
-READER_GONE = 141  # 128 + SIGPIPE
+READER_GONE = 1  # what Typer itself says when its output is cut
 
 _NO_TYPER = (
     "The command line needs typer and rich, which are not installed. "
@@ -52,7 +52,8 @@ def _invoke(arguments: list[str]) -> int:
     except LastIterateError as error:
         return _complain(str(error))
     except parsing_error as error:
-        return _complain(f"{error.format_message()} See: lastiterate {_command(error)}--help")
+        message = error.format_message().rstrip(".")
+        return _complain(f"{message}. See: lastiterate {_command(error)}--help")
     except typer.Abort:
         raise KeyboardInterrupt from None
     return result if isinstance(result, int) else 0

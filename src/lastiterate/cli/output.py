@@ -53,7 +53,7 @@ def number(value: float | None) -> str:
     """
     if value is None:
         return "-"
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(value)):.4g}"
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value))):.4g}"
 
 
 def theorem_entry(theorem: Theorem) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from lastiterate.errors import DescriptionError
 _U = 2.0**-53
 _GRID = 1e-3
 _CELLS = 2**20  # the grid is coarsened when the losses would span more cells than this
+Array = NDArray[np.float64]
 _NEGLIGIBLE = 1e-40  # a probability given up per round and side; the upper bound adds it back
 
 
@@ -133,11 +134,16 @@ def _walk(rounds: list[_Round], target: float, grid: float, *, up: bool) -> floa
     reach = np.minimum(ranges, means + np.sqrt(-2.0 * math.log(_NEGLIGIBLE) * squares))
     reach = np.append(reach * (1 + 1e-9), 0.0)[1:]  # what the rounds still to come can add
 
-    mass = np.ones(1)
+    # three buffers, used in turn: fresh arrays of this size cost more than the sums in them
+    most = max(max(r.shifts) for r in rounds)
+    cells = 2 * min(math.ceil(reach[0] / grid) + 4, sum(max(r.shifts) for r in rounds)) + 1
+    now, then, product = (np.ones(cells + 2 * most) for _ in range(3))
+    mass = now[:1]
     start = 0  # the cell of mass[0]
     paid = 0.0
     for step, left in zip(rounds, reach.tolist(), strict=True):
-        mass, start = _convolve(mass, start, step)
+        mass, start = _convolve(mass, start, step, then, product)
+        now, then = then, now
         bottom = math.floor((target - left) / grid) - 2
         top = math.ceil((target + left) / grid) + 2
         if start + mass.size > top + 1:
@@ -157,22 +163,24 @@ def _walk(rounds: list[_Round], target: float, grid: float, *, up: bool) -> floa
     return max(0.0, min(1.0, paid) * (1 - inflation))
 
 
-def _later(ranges: NDArray[np.float64]) -> NDArray[np.float64]:
+def _later(ranges: Array) -> Array:
     return np.append(ranges, 0.0)[1:]
 
 
 def _convolve(
-    mass: NDArray[np.float64], start: int, step: _Round
-) -> tuple[NDArray[np.float64], int]:
+    mass: Array, start: int, step: _Round, out: Array, product: Array
+) -> tuple[Array, int]:
     """Add one round to the walk: a sum of shifted copies, nonnegative, no FFT noise."""
     least, most = min(step.shifts), max(step.shifts)
-    out = np.zeros(mass.size + most - least)
+    out, product = out[: mass.size + most - least], product[: mass.size]
+    out.fill(0.0)
     for shift, probability in zip(step.shifts, step.masses, strict=True):
-        out[shift - least : shift - least + mass.size] += probability * mass
+        np.multiply(mass, probability, out=product)
+        out[shift - least : shift - least + mass.size] += product
     return out, start + least
 
 
-def _pay(mass: NDArray[np.float64], start: int, target: float, grid: float, up: bool) -> float:
+def _pay(mass: Array, start: int, target: float, grid: float, up: bool) -> float:
     """Sum of mass * (1 - e^(target - loss))_+, each loss rounded up or down."""
     loss = grid * np.arange(start, start + mass.size, dtype=np.float64)
     loss *= 1 + (2 if up else -2) * _U

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp, ndtr
+from scipy.special import ndtr
 
 Array = npt.NDArray[np.float64]
 
@@ -208,7 +208,7 @@ class SampledPair:
         if stop - start > NODES * step:
             return _up(float(np.logaddexp(apart[0], math.log(self.rate) + apart[1])))
         x = np.arange(start, stop + step, step)
-        log = float(logsumexp(power * self.loss(x) - x * x / 2))
+        log = _log_sum(power * self.loss(x) - x * x / 2)
         return _up(log + math.log(step) - math.log(2 * math.pi) / 2)
 
 
@@ -276,13 +276,19 @@ class ReplacedPair:
         loss = self._half.loss(x)
         base = np.log(half * weights) - x * x / 2 - math.log(2 * math.pi) / 2
         parts = [
-            float(logsumexp(base + (1.0 + tilt) * loss)),
-            float(logsumexp(base - tilt * loss)),
+            _log_sum(base + (1.0 + tilt) * loss),
+            _log_sum(base - tilt * loss),
         ]
         if self.atom > 0.0:
             parts.append(math.log(self.atom))
-        log = _up(float(logsumexp(parts)))
+        log = _up(_log_sum(np.array(parts)))
         return log, log
+
+
+def _log_sum(logs: Array) -> float:
+    """Log of the sum of exponentials."""
+    top = float(logs.max())
+    return top + math.log(float(np.exp(logs - top).sum()))
 
 
 def _up(log: float) -> float:

@@ -105,7 +105,7 @@ def gaussian(mu: float, records: int, failure: float) -> float:
     Needs a genuine mu-GDP guarantee, not a pair. Status: sound.
 
     >>> round(gaussian(0.01, 10_000, 0.05), 3)
-    0.085
+    0.083
     """
     if not mu < 40.0 or failure <= 0.0:
         return math.inf

@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
+from scipy.special import log_ndtr
 
 Floats = NDArray[np.float64]
 
 UNIT = 2.0**-53
 
 
-def _mass(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """P(low < Z < high) for standard normal Z, from the side that does not cancel; its error."""
+def _mass(low: Floats, high: Floats, log_weight: Floats) -> tuple[Floats, Floats]:
+    """e^log_weight P(low < Z < high) for standard normal Z, and a bound on its rounding error.
+
+    Taken from the side that does not cancel, in logarithms, so that a huge weight may meet a
+    tiny mass.
+    """
     flip = low > 0
-    near = np.where(flip, -low, high)
-    far = np.where(flip, -high, low)
-    mass = np.maximum(ndtr(near) - ndtr(far), 0.0)
-    error = UNIT * (_units(near) * ndtr(near) + _units(far) * ndtr(far))
-    return mass, error
-
-
-def _units(x: Floats) -> Floats:
-    """Relative error of ndtr(x), in units: x itself is known to a few, and the tail is steep."""
-    return np.asarray(8 + 8 * np.clip(-x, 1.0, 40.0) ** 2)
+    log_near = log_ndtr(np.where(flip, -low, high))
+    log_far = log_ndtr(np.where(flip, -high, low))
+    near = np.exp(np.minimum(log_near + log_weight, 600.0))
+    far = np.exp(np.minimum(log_far + log_weight, 600.0))
+    # a point x known to a few units moves ln ndtr(x), about -x^2/2, by a few times itself
+    units = 16 + 16 * np.minimum(-log_near, 1e12) + 4 * np.abs(log_weight)
+    far_units = 16 + 16 * np.minimum(-log_far, 1e12) + 4 * np.abs(log_weight)
+    return np.maximum(near - far, 0.0), UNIT * (units * near + far_units * far)
 
 
 def hockey_stick(distance: ArrayLike, excess: ArrayLike, epsilon: ArrayLike) -> Floats:
@@ -58,33 +60,27 @@ def hockey_stick(distance: ArrayLike, excess: ArrayLike, epsilon: ArrayLike) -> 
     everything = (a > 0) & (discriminant <= 0)
     line = (a == 0) & (b == 0)
     first = np.where(line, 0.0, first)  # equal laws: decided by the sign of c below
-    spread = np.sqrt(1 + g)
-    p_mass = np.empty(d.shape)
-    q_mass = np.empty(d.shape)
-    p_error = np.empty(d.shape)
-    q_error = np.empty(d.shape)
-    infinity = np.full(d.shape, np.inf)
-    for mass, error, centre, scale in (
-        (p_mass, p_error, d, spread),
-        (q_mass, q_error, np.zeros(d.shape), np.ones(d.shape)),
-    ):
-        left = (first - centre) / scale
-        with np.errstate(invalid="ignore", over="ignore"):
-            right = np.where(a == 0, infinity, (second - centre) / scale)
-        inner, inner_error = _mass(np.minimum(left, right), np.maximum(left, right))
-        low_tail, low_error = _mass(-infinity, np.minimum(left, right))
-        high_tail, high_error = _mass(np.maximum(left, right), infinity)
-        mass[...] = np.where(a > 0, low_tail + high_tail, inner)
-        error[...] = np.where(a > 0, low_error + high_error, inner_error)
     total = everything | (line & (c > 0))
     nothing = empty | (line & (c <= 0))
-    p_mass = np.where(total, 1.0, np.where(nothing, 0.0, p_mass))
-    q_mass = np.where(total, 1.0, np.where(nothing, 0.0, q_mass))
-    with np.errstate(over="ignore", invalid="ignore"):
-        weight = np.exp(np.minimum(eps, 709.0))
-        value = p_mass - np.where(q_mass > 0, weight * q_mass, 0.0)
-        slack = p_error + np.where(q_mass > 0, weight * (q_error + 4 * UNIT * q_mass), 0.0)
-    upper = np.clip(np.maximum(value, 0.0) + slack + 1e-300, 0.0, 1.0)  # 1e-300: underflow
+
+    def weighed(centre: Floats, scale: Floats, log_weight: Floats) -> tuple[Floats, Floats]:
+        """The region's mass under N(centre, scale^2), times e^log_weight, and its error."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            left = (first - centre) / scale
+            right = np.where(a == 0, np.inf, (second - centre) / scale)
+        low, high = np.minimum(left, right), np.maximum(left, right)
+        endless = np.full(d.shape, np.inf)
+        inside, inside_error = _mass(low, high, log_weight)
+        below, below_error = _mass(-endless, low, log_weight)
+        above, above_error = _mass(high, endless, log_weight)
+        mass = np.where(a > 0, below + above, inside)
+        error = np.where(a > 0, below_error + above_error, inside_error)
+        return np.where(total, np.exp(np.minimum(log_weight, 0.0)), mass), error
+
+    p_mass, p_error = weighed(d, np.sqrt(1 + g), np.zeros(d.shape))
+    q_mass, q_error = weighed(np.zeros(d.shape), np.ones(d.shape), eps)
+    value = np.maximum(p_mass - q_mass, 0.0) + p_error + q_error
+    upper = np.clip(value + 1e-300, 0.0, 1.0)  # 1e-300: underflow
     # no loss beats epsilon, but rounding of the discriminant may hide one that just does
     unsure = 8 * UNIT * (b * b + np.abs(4 * a * c))
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -28,6 +28,7 @@ from lastiterate.theorems.ordered_batches import (
     WorstPosition,
 )
 from lastiterate.theorems.output_perturbation import OutputPerturbation
+from lastiterate.theorems.published_minibatch import PUBLISHED_MINIBATCH
 from lastiterate.theorems.refuted import REFUTED
 from lastiterate.theorems.shifted_divergence import HolderShiftedDivergence, ShiftedDivergence
 from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
@@ -48,6 +49,7 @@ LEDGER: tuple[Theorem, ...] = (
     SharperLogSobolev(),
     ShiftedDivergence(),
     HolderShiftedDivergence(),
+    *PUBLISHED_MINIBATCH,
     *REFUTED,
 )
 

@@ -51,7 +51,7 @@ class _Moments:
         high = 1 / max(float(self.excess.max()), 1e-300)
         while self.tilted_mean(high) < mean and high < 1e290:
             high *= 2
-        return float(brentq(lambda k: self.tilted_mean(k) - mean, 0.0, high, rtol=1e-3))
+        return float(brentq(lambda k: self.tilted_mean(k) - mean, 0.0, high, rtol=1e-2, xtol=1e-300))
 
 
 def law_of_sum(rows: Floats, counts: Rows, cap: float, points: int) -> CostLaw:
@@ -65,16 +65,13 @@ def law_of_sum(rows: Floats, counts: Rows, cap: float, points: int) -> CostLaw:
     base = float(counts @ smallest)
     moments = _Moments(rows - smallest[:, None], counts)
     largest = float(counts @ moments.excess.max(axis=1))
-    if largest <= 1e-12 * base or not math.isfinite(largest):
+    if largest <= 1e-12 * base or not largest < 1e200:  # certain, or no noise to pay with
         certain = _up(np.array([base + largest]), draws)
         return CostLaw(np.minimum(certain, cap), np.array([1.0]))
     plain = moments.tilted_mean(0.0)
     # Chernoff: beyond ``reach`` there is a negligible mass.
     reach, kappas = largest, [0.0]
-    for share in np.linspace(0, 1, 24)[1:-1]:
-        kappa = moments.kappa_at(plain + float(share) * (largest - plain))
-        if kappa * largest > 1e5:
-            break
+    for kappa in (np.geomspace(0.1, 1e4, 26) / largest).tolist():
         reach = min(reach, (moments.log_mgf(kappa) - _LOG_NEGLIGIBLE) / kappa)
     for share in np.linspace(0, 1, _TILTS + 1)[1:-1]:
         kappa = moments.kappa_at(plain + float(share) * (min(reach, largest * 0.999) - plain))

@@ -17,12 +17,14 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from lastiterate.curves import gaussian
-from lastiterate.description import FullBatch, Training
+from lastiterate.description import Cyclic, FullBatch, Shuffled, Training
 from lastiterate.theorems import dynamics
 from lastiterate.theorems.dynamics import Array
 from lastiterate.theorems.ledger import Run
+from lastiterate.theorems.lower_minibatch import lower_cyclic, lower_reshuffled, lower_shuffled
 
 _DOWN = 1 - 1e-9
+_MOST_STEPS = 1_000_000
 _CELLS = 400  # of the grid on a bounded domain
 
 
@@ -35,7 +37,27 @@ def lower_reference(run: Run) -> Callable[[float], float]:
         if math.isfinite(training.diameter):
             return _projected_walk(run)
         return lambda delta: gaussian.epsilon(linear_map_mu(run), delta) * _DOWN
+    if math.isinf(training.diameter) and training.steps <= _MOST_STEPS:
+        return _ordered_batches(run)
     return lambda delta: 0.0
+
+
+def _ordered_batches(run: Run) -> Callable[[float], float]:
+    """The linear references of cyclic, shuffled and reshuffled batches."""
+    training = run.training
+    batches = training.batches_per_epoch
+    if batches is None:
+        return lambda delta: 0.0
+    low, high = (
+        run.over_steps(bound) for bound in dynamics.reachable(run.etas, run.loss, training.clipping)
+    )
+    s, nu = run.over_steps(run.impulses / dynamics.ROUNDING**2), training.noises
+    if isinstance(training.batches, Cyclic):
+        return lambda delta: (
+            gaussian.epsilon(lower_cyclic(low, high, s, nu, batches), delta) * _DOWN
+        )
+    reference = lower_shuffled if isinstance(training.batches, Shuffled) else lower_reshuffled
+    return lambda delta: reference(low, high, s, nu, batches, delta, training.adjacency)
 
 
 def linear_map_mu(run: Run) -> float:

@@ -162,7 +162,7 @@ def taut_path(
     tried: set[int] = set()
     for valley in search.valleys():
         found += search.descend(valley, tried)
-    path = min(found, key=lambda path: path.mu)
+    path = min(found or [search.polish(0, 0.0)], key=lambda path: path.mu)
     before = np.zeros(len(s) - len(path.shifts))
     return TautString(np.append(before, path.shifts), path.start, path.mu, path.restart)
 
@@ -209,7 +209,7 @@ class _Search:
             value.append(now)
             if k > 0 and math.isfinite(diameter):
                 best = min(best, float(now[-1]))
-            if now[0] >= best:
+            if math.isfinite(best) and now[0] >= best:
                 return cls(rows, s, nu, diameter, grid, value, False)
             if equal and np.all(np.isfinite(before)) and np.allclose(now, before, 1e-13, 0.0):
                 break

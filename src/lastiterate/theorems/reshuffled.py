@@ -162,9 +162,11 @@ class _Objective:
 
     def best(self) -> tuple[float, Levels]:
         """The best tilt found, its levels; ``cap`` is the least worst case met on the way."""
-        scale = self._mean(Levels(np.zeros(len(self.costs.row) + 1), self._all()))
-        if not scale < 1e200:
-            return 0.0, self.levels(1e-3)
+        epochs = len(self.costs.row)
+        plain = Levels(np.zeros(epochs + 1), np.ones(epochs, dtype=bool))
+        scale = self._mean(plain)
+        if not scale < 1e200:  # an epoch that ends without noise: nothing to search for
+            return 0.0, plain
         mean = self._mean(self.levels(0.1 / scale))
         tried: dict[float, tuple[float, Levels]] = {}
         # The worst case: larger and larger tilts.
@@ -190,9 +192,6 @@ class _Objective:
         )
         kappa = min(tried, key=lambda k: tried[k][0])
         return kappa, tried[kappa][1]
-
-    def _all(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        return np.ones(len(self.costs.row), dtype=bool)
 
     def _mean(self, levels: Levels) -> float:
         rows, counts = levels.costs(self.costs)
