@@ -96,6 +96,17 @@ def test_subset_mechanism_attains_the_pure_bound(epsilon: float) -> None:
     assert pure_expectation(epsilon) * (1 - 1e-3) < gap <= pure_expectation(epsilon)
 
 
+@pytest.mark.parametrize("delta", [0.01, 0.3])
+def test_publishing_the_record_now_and_then_attains_total_variation(delta: float) -> None:
+    # one record, uniform over K symbols, published with probability delta; loss 1{published = z}
+    symbols = 1000
+    gap = np.array([1 - 1 / symbols, 0.0])
+    probability = np.array([delta, 1 - delta])
+    found = generalization((0.0, delta), 1, confidence=0.9)
+    assert_covers(found, gap, probability)
+    assert gap @ probability > 0.99 * found.expected
+
+
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.0])
 def test_pure_bound_is_the_maximum_of_a_linear_programme(epsilon: float) -> None:
     # per output, W_z = a (1 + u (e^epsilon - 1)), u in [0, 1]: maximise E(W - m)_+ at mean m = 1

@@ -385,6 +385,11 @@ def test_replay_refuses_what_it_cannot_pay():
     assert math.isinf(replay(1e200, [1.0] * 4, 1.0, [0.0] * 4))
     with pytest.raises(DescriptionError):
         replay(1.0, [1.0], 1.0, [-1.0])
+    for restart in (-1, 4):  # a negative index must not skip the steps before it
+        with pytest.raises(DescriptionError):
+            replay(1.0, [1.0] * 3, 1.0, [1.0] * 3, restart=restart)
+    with pytest.raises(DescriptionError):
+        replay(1.0, [1.0] * 3, 1.0, [1.0] * 2)
     for bad in (-1.0, math.nan, math.inf):
         with pytest.raises(DescriptionError):
             taut_string(bad, [1.0], 1.0)

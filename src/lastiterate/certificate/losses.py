@@ -63,11 +63,12 @@ class Scale:
 
 @dataclass(frozen=True)
 class LossLaw:
-    """masses[i] units at loss (first + i) cells, and ``infinite`` units beyond every loss."""
+    """masses[i] units at loss (first + i) cells + ``lift``, and ``infinite`` units beyond."""
 
     first: int
     masses: Any
     infinite: int
+    lift: Ball  # exact: how far the points that separate cells may miss the grid
 
     def total(self) -> int:
         """All units, at least 2^bits."""
@@ -78,7 +79,8 @@ class LossLaw:
         unit = 1 << bits
         masses = -((-(self.masses * other.masses)) // unit)
         both = self.infinite * other.total() + int(self.masses(1)) * other.infinite
-        return LossLaw(self.first + other.first, masses, -(-both // unit))
+        lift = above(self.lift + other.lift)
+        return LossLaw(self.first + other.first, masses, -(-both // unit), lift)
 
     def trimmed(self, budget: int) -> LossLaw:
         """Without its thin ends: the top becomes infinite, the bottom is raised."""
@@ -95,7 +97,7 @@ class LossLaw:
         kept = coefficients[low:high]
         if kept:
             kept[0] += raised
-        return LossLaw(self.first + low, fmpz_poly(kept), self.infinite + lost)
+        return LossLaw(self.first + low, fmpz_poly(kept), self.infinite + lost, self.lift)
 
     def power(self, count: int, bits: int, budget: int) -> LossLaw:
         """The law of the sum of ``count`` independent copies."""
@@ -135,10 +137,11 @@ def _spread(
     return masses
 
 
-def _law(first: int, masses: Sequence[Ball], infinite: Ball, scale: Scale) -> LossLaw:
-    return LossLaw(
-        first, fmpz_poly([scale.units(mass) for mass in masses]), scale.units(infinite)
-    )
+def _law(
+    first: int, masses: Sequence[Ball], infinite: Ball, lift: Ball, scale: Scale
+) -> LossLaw:
+    units = fmpz_poly([scale.units(mass) for mass in masses])
+    return LossLaw(first, units, scale.units(infinite), lift)
 
 
 @dataclass(frozen=True)
@@ -177,8 +180,7 @@ class Shift:
     def edges(self, scale: Scale, start: float) -> tuple[int, list[Ball], Ball]:
         """First cell, exact points x with loss(x) just below each multiple of the width, slack.
 
-        The slack bounds how much below: a set whose loss is raised by at most the slack has its
-        second mass lowered by at most the factor exp(-slack).
+        The slack bounds how much below. (The first point need not be below its multiple.)
         """
         ends = self._loss(np.array([start, self.high + scale.reach]))
         first = math.floor(ends[0] / scale.width) if start < 0 else 0
@@ -187,19 +189,18 @@ class Shift:
             raise CertificateError("the privacy loss of one step is too wide for the verifier")
         goals = np.arange(first, last + 1) * scale.width
         points = self._invert(goals, start, self.high + scale.reach)
-        exact, slack = [], arb(0)
-        for index, (goal, point) in enumerate(zip(goals.tolist(), points.tolist(), strict=True)):
+        exact = [arb(start)]
+        slack = (goals[0] - self._exact_loss(exact[0])).max(arb(0))
+        for goal, point in zip(goals[1:].tolist(), points[1:].tolist(), strict=True):
             nudge = 1e-13 * (1.0 + abs(point))
-            while True:
-                x = arb(point - nudge)
-                if index and not proved(x > exact[-1]):
-                    x = exact[-1]  # an empty cell
-                gap = goal - self._exact_loss(x)
-                if proved(gap >= 0) or (index and x is exact[-1]):
-                    break
+            x = arb(point - nudge)
+            while not proved(self._exact_loss(x) <= goal):
                 nudge *= 10.0
+                x = arb(point - nudge)
+            if not proved(x > exact[-1]):
+                x = exact[-1]  # an empty cell
             exact.append(x)
-            slack = slack.max(gap)
+            slack = slack.max(goal - self._exact_loss(x))
         return first, exact, above(slack)
 
     def _invert(self, goals: Floats, start: float, stop: float) -> Floats:
@@ -238,18 +239,18 @@ class Shift:
         with precision(scale.bits + 64):
             first, edges, slack = self.edges(scale, -scale.reach)
             mixed, plain, (mixed_below, plain_below, mixed_above, plain_above) = self.cells(edges)
+            # Losses up to the slack below a cell are raised into it: the second mass shrinks.
             lowered = (-slack).exp()
             ahead = _spread(first, scale, mixed, [r * lowered for r in plain])
-            ahead[0] += mixed_below
-            # The other order has the loss -loss(x) <= -edge + slack: raise the cells' upper ends.
+            ahead[1] += mixed_below
+            # The other order has losses up to the slack *above* a cell, so all cells are lifted;
+            # raising losses to a lifted lower end cancels in the formula of the chord.
             last = first + len(mixed)
-            back = _spread(
-                -last, scale, plain[::-1], [r * lowered for r in mixed[::-1]]
-            )
+            back = _spread(-last, scale, plain[::-1], mixed[::-1])
             back[0] += plain_above
             return (
-                _law(first, ahead, mixed_above, scale),
-                _law(-last, back, plain_below, scale),
+                _law(first, ahead, mixed_above, arb(0), scale),
+                _law(-last, back, plain_below, slack, scale),
             )
 
 
@@ -269,21 +270,22 @@ class Labelled:
 
     @lru_cache(maxsize=16)  # noqa: B019 - frozen values
     def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
-        first, total, infinite = 0, fmpz_poly([]), 0
+        first, total, infinite, lift = 0, fmpz_poly([]), 0, arb(0)
         with precision(scale.bits + 64):
             for mu, weight in zip(self.mus, self.weights, strict=True):
                 share = scale.units(arb(weight))
                 if mu == 0:
-                    law = LossLaw(0, fmpz_poly([1 << scale.bits]), 0)
-                else:
+                    law = LossLaw(0, fmpz_poly([1 << scale.bits]), 0, arb(0))
+                else:  # a Gaussian pair looks the same in both orders
                     law, _ = Shift(1.0, 0.0, mu).laws(scale)
                 offset = min(first, law.first)
                 masses = -((-(law.masses * share)) // (1 << scale.bits))
                 total = total.left_shift(first - offset) + masses.left_shift(law.first - offset)
                 infinite += -(-law.infinite * share // (1 << scale.bits))
                 first = offset
-        both = LossLaw(first, total, infinite)
-        return both, both  # a Gaussian pair looks the same in both orders
+                lift = lift.max(law.lift)
+        both = LossLaw(first, total, infinite, lift)
+        return both, both
 
 
 @dataclass(frozen=True)
@@ -314,12 +316,12 @@ class Replaced:
             lowered = (-slack).exp()
             last = len(upper)
             masses = [arb(0)] * last + _spread(0, scale, upper, [r * lowered for r in lower])
-            mirror = _spread(-last, scale, lower[::-1], [r * lowered for r in upper[::-1]])
+            mirror = _spread(-last, scale, lower[::-1], upper[::-1])
             for i, mass in enumerate(mirror):
                 masses[i] += mass
             masses[0] += plain_beyond
             masses[last] += (1 - arb(self.rate)) * (1 - 2 * _tail(arb(self.mu) / 2))
-            law = _law(-last, masses, beyond, scale)
+            law = _law(-last, masses, beyond, slack, scale)
             return law, law
 
 
@@ -338,8 +340,8 @@ class Total:
                 law = many if law is None else law.times(many, self._scale.bits).trimmed(budget)
             assert law is not None
             self._orders.append(law)
-            if all(step.laws(self._scale)[0] == step.laws(self._scale)[1] for step, _ in steps):
-                break
+            if all(step.laws(self._scale)[0] is step.laws(self._scale)[1] for step, _ in steps):
+                break  # the pair looks the same in both orders
 
     def delta(self, epsilon: Ball) -> Ball:
         """An upper bound on delta(epsilon), as an exact number."""
@@ -348,8 +350,9 @@ class Total:
     def _one(self, law: LossLaw, epsilon: Ball) -> Ball:
         with precision(self._scale.bits + 64):
             width = arb(self._scale.width)
-            begin = max(math.floor(float(epsilon) / self._scale.width) - 1 - law.first, 0)
-            decay, now = (-width).exp(), (epsilon - (law.first + begin) * width).exp()
+            reached = epsilon - law.lift
+            begin = max(math.floor(float(reached) / self._scale.width) - 1 - law.first, 0)
+            decay, now = (-width).exp(), (reached - (law.first + begin) * width).exp()
             total = arb(law.infinite)
             for mass in law.masses.coeffs()[begin:]:
                 total += arb(mass) * (1 - now).max(arb(0))

@@ -32,12 +32,14 @@ from lastiterate.errors import DescriptionError
 GRID_SHARE = 1e-5
 # Log of the probability, under the tilted law, of falling out of the window of the transform.
 LOG_OUTSIDE = -32.0
+# Losses so many units of 1 / tilt above epsilon weigh less than e^-FORGOTTEN.
+FORGOTTEN = 60.0
 # Below this delta the moments are asked too: truncated tails (1e-30 a step) would show.
 TAIL_MATTERS = 1e-18
 # With more steps than this the transform gets too long; the moments answer alone.
 MOST_STEPS = 10**7
-# A transform longer than this is tried again with a weaker tilt.
-LONGEST = 1 << 23
+# Windows longer than this are compared with that of a weaker tilt.
+LONGEST = 1 << 18
 # Orders of the Renyi bound that starts the search and answers where the transform cannot.
 SCREENED = tuple(1.0 + 2.0 ** (k / 2) for k in range(-8, 17))
 
@@ -106,15 +108,21 @@ class _Order:
         return lowest, max(highest, lowest)
 
     def _law(self, exponent: int) -> _Tilted:
-        while exponent not in self._laws:
-            law = self._transform(2.0**exponent)
-            if law is not None:
-                self._laws[exponent] = law
-            else:  # a strong tilt can wake up rare huge losses; a weaker one is as sound
-                exponent -= 1
+        # A strong tilt can wake up rare huge losses, which make the window long. A weaker tilt is
+        # as sound, only a little noisier.
+        while self._length(exponent) > max(LONGEST, 2 * self._length(exponent - 1)):
+            exponent -= 1
+        if exponent not in self._laws:
+            self._laws[exponent] = self._transform(2.0**exponent)
         return self._laws[exponent]
 
-    def _transform(self, tilt: float) -> _Tilted | None:
+    def _length(self, exponent: int) -> int:
+        if exponent < -20:
+            return 0
+        lowest, highest = self._window(2.0**exponent, self._moment(2.0**exponent))
+        return highest - lowest
+
+    def _transform(self, tilt: float) -> _Tilted:
         """Compose by one product of Fourier transforms.
 
         Rounding: a transform of length N has relative Euclidean error at most a small multiple of
@@ -137,8 +145,6 @@ class _Order:
         lowest, highest = self._window(tilt, moment)
         longest = max(map(len, tilted))
         size = next_fast_len(max(highest - lowest + 1, longest), real=True)
-        if size > LONGEST and tilt > 2.0**-20:
-            return None
         spectrum = np.zeros(size // 2 + 1, dtype=complex)
         spread = relative = 0.0
         for (_, atoms, count), part, own in zip(self._parts, tilted, moments, strict=True):
@@ -162,10 +168,12 @@ class _Order:
     def delta(self, epsilon: float) -> float:
         law = self._law(self._exponent(epsilon))
         begin = int(np.searchsorted(law.losses, epsilon, side="right"))
-        gap = law.losses[begin:] - epsilon
+        end = int(np.searchsorted(law.losses, epsilon + FORGOTTEN / law.tilt))
+        gap = law.losses[begin:end] - epsilon
         shape = np.exp(-law.tilt * gap) * -np.expm1(-gap)
-        amount = float(law.masses[begin:] @ shape)
-        amount += law.noise * float(np.linalg.norm(shape)) + 2.0 * math.exp(LOG_OUTSIDE)
+        amount = float(law.masses[begin:end] @ shape) + law.noise * float(np.linalg.norm(shape))
+        # Outside the window on either side, and farther above epsilon than FORGOTTEN / tilt.
+        amount += 2.0 * math.exp(LOG_OUTSIDE) + 2.0 * math.exp(-FORGOTTEN)
         log = law.log_moment - law.tilt * epsilon + math.log(amount)
         if log >= 0.0:
             return 1.0

@@ -432,7 +432,8 @@ class LinearPosteriorPrivacy:
 
         def split(share: float) -> float:
             s = share * epsilon
-            return self._absent(s) + math.exp(s) * self._absent(epsilon - s)
+            log_rest = s + math.log(max(self._absent(epsilon - s), 1e-300))
+            return self._absent(s) + math.exp(min(log_rest, 0.0))
 
         best = minimize_scalar(
             split, bounds=(0.2, 0.8), method="bounded", options={"maxiter": 10}

@@ -70,13 +70,15 @@ def law_of_sum(rows: Floats, counts: Rows, cap: float, points: int) -> CostLaw:
         return CostLaw(np.minimum(certain, cap), np.array([1.0]))
     plain = moments.tilted_mean(0.0)
     # Chernoff: beyond ``reach`` there is a negligible mass.
-    reach, kappas = largest, [0.0]
+    reach, steepest, kappas = largest, 1 / largest, [0.0]
     for kappa in (np.geomspace(0.1, 1e4, 26) / largest).tolist():
-        reach = min(reach, (moments.log_mgf(kappa) - _LOG_NEGLIGIBLE) / kappa)
+        beyond = (moments.log_mgf(kappa) - _LOG_NEGLIGIBLE) / kappa
+        if beyond < reach:
+            reach, steepest = beyond, kappa
     for share in np.linspace(0, 1, _TILTS + 1)[1:-1]:
-        kappa = moments.kappa_at(plain + float(share) * (min(reach, largest * 0.999) - plain))
-        if kappa * reach < 1e4:
-            kappas.append(kappa)
+        mean = plain + float(share) * (reach - plain)
+        if plain * (1 + 1e-6) < mean < largest * (1 - 1e-3):
+            kappas.append(moments.kappa_at(mean))
     grid = reach / (points - 1 - draws)
     index = np.ceil(moments.excess / grid).astype(np.intp)
     masses = np.full(points, math.inf)
@@ -85,8 +87,7 @@ def law_of_sum(rows: Floats, counts: Rows, cap: float, points: int) -> CostLaw:
     tail = 0.0
     if int(counts @ index.max(axis=1)) >= points:
         rounded = _Moments(np.asarray(index * grid, dtype=np.float64), counts)
-        logs = [rounded.log_mgf(k) - k * grid * points for k in kappas]
-        tail = min(1.0, math.exp(min(logs) + 1e-6))
+        tail = math.exp(min(rounded.log_mgf(steepest) - steepest * grid * points + 1e-6, 0.0))
     costs = np.append(base + grid * np.arange(points), base + largest)
     return _coarsen(np.minimum(_up(costs, draws), cap), np.append(masses, tail))
 
@@ -162,7 +163,8 @@ def _convolve(factors: list[_Factor], points: int) -> tuple[Floats, float]:
     error = one_way
     for law, count, before in factors:
         product *= _power(np.asarray(fft.rfft(law, points)), count)
-        error += count * (before + one_way * float(np.linalg.norm(law)) + 3 * UNIT)
+        norm = min(1.0, math.sqrt(1.01 * float(law.max())))  # sum p^2 <= max p
+        error += count * (before + one_way * norm + 3 * UNIT)
     return np.asarray(fft.irfft(product, points)), 1.01 * error
 
 

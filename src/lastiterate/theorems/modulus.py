@@ -21,7 +21,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.errors import DescriptionError
-from lastiterate.theorems.replay import Floats, check_start, root_sum_squares_up, schedule
+from lastiterate.theorems.replay import (
+    Floats,
+    check_shifts,
+    check_start,
+    root_sum_squares_up,
+    schedule,
+)
 from lastiterate.theorems.taut_string import TautString, taut_string
 
 _UNIT = 2.0**-53
@@ -108,9 +114,7 @@ def replay_modulus(
     >>> replay_modulus(Modulus(c=1.0), 1.0, 1.0, [1.0, 1.0, 1.0, 1.0]) >= 2.0
     True
     """
-    a = np.asarray(shifts, dtype=np.float64)
-    if a.ndim != 1 or not np.all(np.isfinite(a)) or np.any(a < 0):
-        raise DescriptionError("shifts", shifts, "finite and at least 0", "a shift is a length")
+    a = check_shifts(shifts, restart)
     rows, s, nu = _per_step(modulus, np.broadcast_to(np.asarray(s), a.shape), nu)
     return _replay(rows[:, restart:], s[restart:], nu[restart:], a[restart:], check_start(start))
 

@@ -54,6 +54,16 @@ def check_start(start: float) -> float:
     return float(start)
 
 
+def check_shifts(shifts: ArrayLike, restart: int) -> Floats:
+    """A vector of shifts, and a restart inside it."""
+    a = np.asarray(shifts, dtype=np.float64)
+    if a.ndim != 1 or not np.all(np.isfinite(a)) or np.any(a < 0):
+        raise DescriptionError("shifts", shifts, "finite and at least 0", "a shift is a length")
+    if not 0 <= restart <= len(a):
+        raise DescriptionError("restart", restart, f"from 0 to {len(a)}", "it is a step of the run")
+    return a
+
+
 def _walk(z: float, c: Floats, s: Floats, a: Floats) -> float:
     """An upper bound of the distance after these steps; nan if it left the float range.
 
@@ -95,7 +105,9 @@ def replay(
 
     Walks z_restart = start, z_{k+1} = max(0, c_k z_k + s_k - a_{k+1}) with upward rounding. What
     is left at the end is paid at the last step that has noise; if that is impossible the answer
-    is infinite. Shifts before ``restart`` are ignored. The inputs are taken as exact numbers.
+    is infinite. Shifts before ``restart`` are ignored. The inputs are taken as exact numbers. That
+    ``start`` is a true bound at step ``restart`` (0 at step 0, else the diameter) is for the
+    caller to know.
 
     >>> replay(1.0, 1.0, 1.0, [1.0, 1.0, 1.0, 1.0]) >= 2.0
     True
@@ -103,9 +115,9 @@ def replay(
     True
     """
     c, s, nu = schedule(c, s, nu)
-    a = np.asarray(shifts, dtype=np.float64)
-    if a.ndim != 1 or not np.all(np.isfinite(a)) or np.any(a < 0):
-        raise DescriptionError("shifts", shifts, "finite and at least 0", "a shift is a length")
+    a = check_shifts(shifts, restart)
+    if len(c) not in (1, len(a)):
+        raise DescriptionError("shifts", len(a), f"{len(c)} numbers", "every step is replayed")
     c, s, nu, a = (v[restart:] for v in np.broadcast_arrays(c, s, nu, a))
     start = check_start(start)
     paying = np.flatnonzero(nu)

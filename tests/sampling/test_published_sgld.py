@@ -1,0 +1,99 @@
+"""HWT Theorem 7: the printed claims are contradicted; the corrected ones are not."""
+
+import math
+
+import pytest
+
+from lastiterate.curves import gaussian
+from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.published import sgld
+
+
+@pytest.mark.parametrize(
+    ("mu", "delta", "true_delta"), [(0.1, 1e-5, 2.6e-4), (1.0, 1e-5, 2.1e-3), (1.0, 1e-8, 2.67e-4)]
+)
+def test_gaussian_step_is_false(mu, delta, true_delta) -> None:
+    claim = sgld.theorem_7_gaussian(mu, delta)
+    assert gaussian.delta(mu, claim.epsilon) == pytest.approx(true_delta, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("mu", "factor"), [(0.1, None), (0.2, 2), (0.5, 133), (1.0, 2375), (2.0, 21726)]
+)
+def test_sampled_step_is_false_from_one_fifth_on(mu, factor) -> None:
+    """Truth: the attained pair (1-q) N(0,1) + q N(mu,1) against N(0,1)."""
+    claim = sgld.theorem_7_step(mu, 0.01, 1e-5)
+    ratio = sgld.one_step_delta(mu, 0.01, claim.epsilon) / claim.delta
+    assert ratio <= 1 if factor is None else ratio == pytest.approx(factor, rel=0.25, abs=0.5)
+    assert factor is None or factor < 10 or round(ratio) == factor
+
+
+@pytest.mark.parametrize(
+    ("mu", "rate", "epsilon", "ratio"),
+    [(1.0, 0.01, 0.3065, 1.9), (2.0, 0.01, None, 399), (3.0, 0.001, None, 329)],
+)
+def test_one_step_end_to_end_is_false(mu, rate, epsilon, ratio) -> None:
+    claim = sgld.theorem_7(mu, rate, 1, 1e-5, 1e-6)
+    truth = sgld.one_step_delta(mu, rate, claim.epsilon)
+    assert epsilon is None or claim.epsilon == pytest.approx(epsilon, abs=5e-5)
+    assert truth / claim.delta == pytest.approx(ratio, rel=0.02)
+
+
+# mu, q, T: claimed epsilon', corrected (step delta 10^-5.5), from the loss distribution
+TABLE = [
+    (0.1, 0.01, 1000, ".826", ".421", 0.079),
+    (0.5, 0.01, 1000, "4.75", "10.5", 0.595),
+    (1.0, 0.01, 1000, "11.3", "317", 1.86),
+    (3.0, 0.001, 10_000, "15.0", "1.1e5", 25.1),
+]
+
+
+@pytest.mark.parametrize(("mu", "rate", "steps", "claimed", "corrected", "exact"), TABLE)
+def test_table(mu, rate, steps, claimed, corrected, exact) -> None:
+    claim = sgld.theorem_7(mu, rate, steps, 1e-5, 1e-6)
+    fixed = sgld.theorem_7_corrected(mu, rate, steps, claim.delta, 10**-5.5)
+    truth = sgld.theorem_7_exact(mu, rate, steps, 1e-4)
+    assert float(f"{claim.epsilon:.3g}") == float(claimed)
+    assert float(f"{fixed:.{2 if 'e' in corrected else 3}g}") == float(corrected)
+    # the table's loss distributions were coarser: ours may be below its last digit, never above
+    assert exact * 0.985 < truth <= exact * 1.003
+    assert sgld.theorem_7_corrected(mu, rate, steps, claim.delta) <= fixed
+    assert truth <= fixed
+
+
+def test_long_transcripts_contradict_the_theorem() -> None:
+    claim = sgld.theorem_7(3.0, 1e-3, 10_000, 1e-5, 1e-6)
+    assert claim.delta == pytest.approx(1.0e-4, rel=0.02)
+    # truth: the record is drawn at least once and one step alone betrays it; a lower bound is the
+    # best of T independent sampled steps, max of T draws against a threshold
+    best = 0.0
+    for threshold in (4.5, 5.0, 5.5, 6.0, 6.5):
+        hit = 1e-3 * gaussian_tail(threshold - 3.0) + (1 - 1e-3) * gaussian_tail(threshold)
+        seen = -math.expm1(10_000 * math.log1p(-hit))
+        false_alarm = -math.expm1(10_000 * math.log1p(-gaussian_tail(threshold)))
+        best = max(best, seen - math.exp(claim.epsilon) * false_alarm)
+    for threshold in (7.0, 7.5, 8.0, 8.5):
+        hit = 1e-3 * gaussian_tail(threshold - 3.0)
+        seen = -math.expm1(10_000 * math.log1p(-hit))
+        best = max(best, seen - math.exp(claim.epsilon) * 10_000 * gaussian_tail(threshold))
+    assert best > claim.delta
+
+
+def gaussian_tail(x: float) -> float:
+    return math.erfc(x / math.sqrt(2)) / 2
+
+
+def test_closed_form_slack_is_undefined_beyond_its_range() -> None:
+    with pytest.raises(AssumptionError, match="undefined"):
+        sgld.theorem_7_slack(0.1, 0.01, 1000, 1e-5, 1e3)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [({"mu": 0.0}, "mu"), ({"rate": 0.0}, "rate"), ({"steps": 0}, "steps"),
+     ({"step_delta": 1.0}, "step_delta")],
+)  # fmt: skip
+def test_bad_questions_are_refused(change, match) -> None:
+    good = {"mu": 1.0, "rate": 0.1, "steps": 3, "step_delta": 1e-5, "slack": 1e-6}
+    with pytest.raises(DescriptionError, match=match):
+        sgld.theorem_7(**good | change)
