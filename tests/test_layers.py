@@ -17,8 +17,8 @@ PACKAGE = Path(lastiterate.__file__).parent
 # Rooms from the ground up. A room may import from its own floor or from below.
 FLOORS = (
     {"errors"},
-    {"description", "curves"},
-    {"theorems", "composition"},
+    {"description", "curves", "noise"},
+    {"theorems", "composition", "losses"},
     {"guarantee", "generalization"},
     {"accounting"},
     {"growth", "utility", "calibration"},
@@ -56,7 +56,7 @@ HOMES = {
     "dash": {"report"},
     "flint": {"certificate"},
     "jsonschema": {"certificate"},
-    "cryptography": {"train", "models", "sampling", "certificate"},
+    "cryptography": {"noise", "train", "models", "sampling", "certificate"},
     "dp_accounting": {"curves", "theorems", "composition", "federated"},
 }
 ALWAYS = {"numpy", "scipy"}

@@ -39,7 +39,7 @@ def test_euler_maruyama_has_its_exact_discrete_law_at_every_time() -> None:
 def test_fine_steps_reach_the_ornstein_uhlenbeck_law() -> None:
     start, sigma, time = np.array([3.0, 0.0]), 0.7, 0.8
     path = langevin_diffusion(
-        gradient, np.tile(start, (PARTICLES, 1)), time=time, substeps=1600, sigma=sigma,
+        gradient, np.tile(start, (PARTICLES, 1)), time=time, substeps=600, sigma=sigma,
         random_state=1,
     )  # fmt: skip
     decay = expm(-time * H)

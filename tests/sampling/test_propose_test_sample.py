@@ -2,7 +2,9 @@
 
 import itertools
 import math
+from bisect import bisect_left
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -21,9 +23,9 @@ PUBLIC = {
     "noise_precision": 4.0,
     "x_low": 0.9,
     "x_high": 1.0,
-    "rho_1": 1.25,
-    "rho_2": 0.02,
-    "gamma": 0.05,
+    "rho_1": 1.01,
+    "rho_2": 0.12,
+    "gamma": 0.15,
 }
 
 
@@ -41,16 +43,19 @@ class Script:
         return self.standard_normal
 
 
+@cache
 def enough(slope: float = 2.0) -> int:
-    """A number of records at which equal slopes pass all tests without noise."""
+    """The least number of records at which equal slopes pass all tests without noise."""
     proposal = Proposal(**PUBLIC)
-    n = 10
-    while n - proposal.offset < proposal.least_records(slope, n - proposal.offset):
-        n += 1
-    return n
+
+    def passes(n: int) -> bool:
+        size = n - proposal.offset
+        return size > 1 and size >= proposal.least_records(slope, size)
+
+    return bisect_left(range(10**6), True, key=passes)
 
 
-# -- noise ------------------------------------------------------------------------------------------
+# -- noise -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rate", [Fraction(1, 2), Fraction(0.3), Fraction(7, 3)])
@@ -88,7 +93,7 @@ def test_offset_keeps_its_promise() -> None:
         assert q ** (p.offset + 1) / (1 + q) <= delta
 
 
-# -- what is released --------------------------------------------------------------------------------
+# -- what is released --------------------------------------------------------------------------
 
 
 def test_release_is_the_posterior_sample() -> None:
@@ -110,9 +115,9 @@ def test_released_values_follow_the_posterior_law() -> None:
     n = enough() + 400
     x, y = np.full(n, 1.0), np.full(n, 2.0)
     precision = 1 + 4.0 * n
-    values = [propose_test_sample(x, y, **PUBLIC).value for _ in range(300)]
+    values = [propose_test_sample(x, y, **PUBLIC).value for _ in range(250)]
     kept = np.array([v for v in values if v is not None])
-    assert len(kept) > 290
+    assert len(kept) > 125
     z = (kept - 8.0 * n / precision) * math.sqrt(precision)
     assert abs(z.mean()) < 5 / math.sqrt(len(kept))
     assert abs(z.std() - 1) < 0.25
@@ -128,7 +133,7 @@ def test_outliers_do_not_reach_the_sample() -> None:
     )
 
 
-# -- every refusal is an ordinary value --------------------------------------------------------------
+# -- every refusal is an ordinary value --------------------------------------------------------
 
 
 def test_refusal_when_the_noisy_size_is_not_positive() -> None:
@@ -168,13 +173,13 @@ def test_negative_centre_is_clamped() -> None:
     assert release.value == pytest.approx(0.0, abs=1e-3)
 
 
-# -- privacy -----------------------------------------------------------------------------------------
+# -- privacy -----------------------------------------------------------------------------------
 
 
 def test_least_records_make_the_posterior_private() -> None:
     """At |W| = n_min the exact posterior over the whole domain is within (epsilon, delta)."""
     rng = np.random.default_rng(1)
-    for _ in range(40):
+    for _ in range(25):
         low = 10 ** rng.uniform(-1, 0.5)
         high = low * (1 + rng.uniform(0.01, 1.5))
         rho_2 = rng.uniform(0.01, 0.2)
@@ -246,7 +251,7 @@ def worst_neighbours():
 @pytest.mark.parametrize("case", [0, 1])
 def test_privacy_claim_survives_an_experiment(case) -> None:
     (x, y), (x2, y2) = worst_neighbours()[case]
-    runs = 1200
+    runs = 400
     first, second = (
         [propose_test_sample(a, b, **PUBLIC, public_records=True).value for _ in range(runs)]
         for a, b in ((x, y), (x2, y2))
@@ -265,14 +270,14 @@ def test_the_experiment_would_notice_a_test_without_noise() -> None:
             propose_test_sample(
                 a, b, **PUBLIC, public_records=True, noise=Script(normal=rng.standard_normal())
             ).value
-            for _ in range(400)
+            for _ in range(100)
         ]
         for a, b in ((x, y), (x2, y2))
     )
     assert contradictions(first, second, 4 * 0.5, 2 * 0.05, []) > 0
 
 
-# -- SGLD in the last line ---------------------------------------------------------------------------
+# -- SGLD in the last line ---------------------------------------------------------------------
 
 
 def test_swapping_the_last_line_for_sgld_breaks_the_claim() -> None:
@@ -293,12 +298,11 @@ def test_reaching_probability_is_a_lower_bound() -> None:
     x, y = np.full(n, 1.0), np.full(n, n**1.005)
     runs = 60
     reached = sum(propose_test_sample(x, y, **setting).value is not None for _ in range(runs))
-    assert 0 < demo.reaches_the_sample
-    if demo.reaches_the_sample > 0:
-        assert binomtest(reached, runs, demo.reaches_the_sample, "less").pvalue > 1e-4
+    assert demo.reaches_the_sample > 0.1
+    assert binomtest(reached, runs, demo.reaches_the_sample, "less").pvalue > 1e-4
 
 
-# -- bad input ---------------------------------------------------------------------------------------
+# -- bad input ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from lastiterate.theorems import langevin_minibatch as langevin
 from lastiterate.theorems import shifted_divergence_minibatch as shifted
 from lastiterate.theorems.positions import position_mus
 
-# eta lambda, B, K: Y 3.3, with its factor, best split, naive (95), taut string; s^2/2nu^2 = 1, j = 0
+# eta lambda, B, K: Y 3.3, with its factor, best split, naive (95), taut string.
+# Units: s^2/2nu^2 = 1; position 0.
 TABLE = [
     (0.02, 10, 2, 0.2670, 0.2333, 0.1656, 0.4873, 0.16397),
     (0.02, 10, 5, 0.6409, 0.5388, 0.4141, 1.3886, 0.38343),
@@ -95,7 +96,8 @@ def test_shuffled_once_covers_the_averaged_strings(order):
 
 def test_shuffled_once_keeps_tiny_and_huge_exponents():
     tiny = langevin.shuffled_once(1e-12, 0.9, 4, 3, 2.0)
-    assert tiny == pytest.approx(1e-12 * langevin.shuffled_once(1e-6, 0.9, 4, 3, 2.0) / 1e-6, rel=1e-5)
+    small = langevin.shuffled_once(1e-6, 0.9, 4, 3, 2.0)
+    assert tiny == pytest.approx(small * 1e-6, rel=1e-5)
     assert math.isfinite(langevin.shuffled_once(1e6, 0.9, 4, 3, 64.0))
 
 

@@ -15,6 +15,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.theorems import taut_string
 from lastiterate.theorems.lower_minibatch import lower_cyclic, lower_shuffled
 from lastiterate.theorems.positions import (
+    constant_position_mus,
     position_impulses,
     position_mus,
     position_witness,
@@ -52,9 +53,8 @@ def test_restarts_against_all_restarts(seed):
         impulses = position_impulses(s, batches, j)
         costs = [string_cost(c, impulses, nu)]
         used = np.cumsum(impulses) > 0
-        costs += [
-            string_cost(c[t:], impulses[t:], nu[t:], diameter) for t in range(1, steps) if used[t - 1]
-        ]
+        restarts = [t for t in range(1, steps) if used[t - 1]]
+        costs += [string_cost(c[t:], impulses[t:], nu[t:], diameter) for t in restarts]
         assert Fraction(float(mus[j])) ** 2 >= min(costs)
         if c.max() <= 1:
             assert mus[j] ** 2 <= float(min(costs)) * (1 + 1e-10) + 1e-200
@@ -70,6 +70,22 @@ def test_constant_parameters_agree_with_any_schedule(c):
         closed = position_mus(cs, ss, nus, batches, diameter)
         pooled = position_mus(cs, almost, nus, batches, diameter)
         np.testing.assert_allclose(closed, pooled, rtol=1e-9)
+
+
+@pytest.mark.parametrize("c", [0.0, 0.6, 1.0, 1.1])
+def test_numbers_instead_of_arrays(c):
+    for steps, diameter in [(1, math.inf), (23, math.inf), (23, 0.8)]:
+        one = np.ones(steps)
+        arrays = position_mus(c * one, 0.7 * one, 1.3 * one, 5, diameter)
+        numbers = constant_position_mus(c, 0.7, 1.3, steps, 5, diameter)
+        # (Rounding up costs the general path about 1e-9 where c = 0.)
+        assert np.all(numbers >= arrays * (1 - 1e-8))
+        if c <= 1 or math.isinf(diameter):
+            np.testing.assert_allclose(numbers, arrays, rtol=1e-8, atol=1e-140)
+    huge = constant_position_mus(0.999, 1.0, 1.0, 10**12, 50, diameter=100.0)
+    assert np.all(np.isfinite(huge))
+    assert np.all(constant_position_mus(1.0, 1.0, 0.0, 3, 5)[:3] == math.inf)
+    assert np.all(constant_position_mus(1.0, 0.0, 0.0, 3, 5) == 0)
 
 
 def test_trap_of_the_naive_quadratic_formula():
@@ -197,7 +213,7 @@ def test_truth_cyclic_400_linear_runs():
         # One Gaussian against another: the distance of the means is everything.
         distance = abs(pair.p[0] - pair.q[0])
         assert distance <= mus[j] * (1 + 1e-14)
-        attained += 0 < distance and mus[j] <= distance * (1 + 1e-9)
+        attained += distance > 0 and mus[j] <= distance * (1 + 1e-9)
     assert attained > 5  # the comparison has teeth
 
 

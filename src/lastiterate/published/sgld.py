@@ -53,7 +53,7 @@ def theorem_7(mu: float, rate: float, steps: int, step_delta: float, slack: floa
     step = theorem_7_step(mu, rate, step_delta)
     epsilon = math.sqrt(2 * math.log(1 / slack) * steps) * step.epsilon
     epsilon += steps * step.epsilon * math.tanh(step.epsilon / 2)
-    whole = min(steps, math.ceil(epsilon / step.epsilon))
+    whole = math.ceil(epsilon / step.epsilon)  # printed without a cap at T
     small = step.delta / (1 + math.exp(step.epsilon))
     large = step.delta / (1 + math.exp(-step.epsilon))
     first = -math.expm1(whole * math.log1p(-large) + (steps - whole) * math.log1p(-small))

@@ -196,10 +196,11 @@ def _sample(
 
     # A private centre of the slopes; m moves by at most `sensitivity` if n_2 <= |V|.
     xv, yv = x[plausible], y[plausible]
-    m = math.fsum(xv * yv) / math.fsum(xv * xv) if xv.size else 0.0
+    m = float((xv * yv).sum() / (xv * xv).sum()) if xv.size else 0.0
     sensitivity = largest * p.x_high**2 / ((n_2 - 1) * p.x_low**2 + p.x_high**2)
     grid = grid_for(sensitivity)
-    cells = math.ceil(sensitivity / grid) + 1  # one more for the rounding of m itself
+    # one more cell for rounding to the grid, and what two pairwise sums may be off (64 units)
+    cells = math.ceil(sensitivity / grid) + 1 + math.ceil(2.0**-45 * largest / grid)
     centre = grid * (round(m / grid) + noise.laplace(rate / cells))
     centre = min(max(centre, 0.0), largest)
 
@@ -211,8 +212,8 @@ def _sample(
 
     # Sample: the exact posterior, rounded to a public grid so that its last bits say nothing.
     xw, yw = x[close], y[close]
-    precision = p.prior_precision + p.noise_precision * math.fsum(xw * xw)
-    mean = p.noise_precision * math.fsum(xw * yw) / precision
+    precision = p.prior_precision + p.noise_precision * math.fsum((xw * xw).tolist())
+    mean = p.noise_precision * math.fsum((xw * yw).tolist()) / precision
     step = grid_for(1 / math.sqrt(p.prior_precision + p.noise_precision * p.x_high**2 * n_2))
     return step * round((mean + noise.normal() / math.sqrt(precision)) / step)
 
@@ -309,8 +310,9 @@ def swapped_for_sgld(
     else:
         sensitivity = float(most) ** rho_1 * x_high**2 / ((least - 1) * x_low**2 + x_high**2)
         radius = float(least) ** rho_2
-        # the grid adds at most sensitivity/2^19 to the error and 2^-19 to the scale of the noise
-        room = max(radius / sensitivity - 2.0**-18, 0.0) * (1 - 2.0**-17) * epsilon
+        # the grid adds at most sensitivity/2^19 to the error, the cells 2^-17 to the noise scale
+        blur = 2.0**-16 + 2.0**-44 * float(most) ** rho_1 / sensitivity
+        room = max(radius / sensitivity - 2.0**-18, 0.0) * (1 - blur) * epsilon
         missed += math.exp(-room)
         enough = least >= p.least_records(slope + radius, float(most))
         reached = max(0.0, 1 - missed) if enough else 0.0

@@ -30,6 +30,7 @@ from lastiterate.theorems.ordered_batches import (
 from lastiterate.theorems.output_perturbation import OutputPerturbation
 from lastiterate.theorems.published_minibatch import PUBLISHED_MINIBATCH
 from lastiterate.theorems.refuted import REFUTED
+from lastiterate.theorems.sampled_batches import PoissonComposition, PoissonDeferral
 from lastiterate.theorems.shifted_divergence import HolderShiftedDivergence, ShiftedDivergence
 from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
 
@@ -40,6 +41,8 @@ LEDGER: tuple[Theorem, ...] = (
     BoundaryPolicy(),
     EqualisedLastEpoch(),
     Composition(),
+    PoissonDeferral(),
+    PoissonComposition(),
     OutputPerturbation(),
     LangevinComposition(),
     LangevinDynamics(),

@@ -51,7 +51,8 @@ class _Moments:
         high = 1 / max(float(self.excess.max()), 1e-300)
         while self.tilted_mean(high) < mean and high < 1e290:
             high *= 2
-        return float(brentq(lambda k: self.tilted_mean(k) - mean, 0.0, high, rtol=1e-2, xtol=1e-300))
+        gap = lambda kappa: self.tilted_mean(kappa) - mean  # noqa: E731
+        return float(brentq(gap, 0.0, high, rtol=1e-2, xtol=1e-300))
 
 
 def law_of_sum(rows: Floats, counts: Rows, cap: float, points: int) -> CostLaw:

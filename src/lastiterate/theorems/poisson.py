@@ -403,7 +403,7 @@ def best(
     """
     if not 0.0 < rate <= 1.0:
         raise DescriptionError("rate", rate, "above 0 and at most 1", "it is a probability")
-    plain = PoissonBound(_plain_curve(s, nu, rate, steps), None, None, 0)
+    plain = PoissonBound(plain_curve(s, nu, rate, steps), None, None, 0)
     if np.any(np.asarray(nu) <= 0.0) or steps == 0 or np.all(np.asarray(s) == 0.0):
         return plain
     bounds = [plain]
@@ -432,7 +432,7 @@ def _starts(c: PerStep, s: PerStep, steps: int, diameter: float) -> Iterator[tup
             kept = max(kept + 1, math.ceil(kept * 1.5))
 
 
-def _plain_curve(s: PerStep, nu: PerStep, rate: float, steps: int) -> LossDistribution:
+def plain_curve(s: PerStep, nu: PerStep, rate: float, steps: int) -> LossDistribution:
     if np.ndim(s) == 0 and np.ndim(nu) == 0:
         one = plain_path(s, nu, rate, min(steps, 1))
         return poisson_curve(one).self_compose(steps)

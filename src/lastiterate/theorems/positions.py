@@ -25,6 +25,7 @@ UNIT = 2.0**-53
 # Log of a factor that stands for c = 0. Rounding a contraction up is sound (z only grows), and
 # exp(-800) is below the smallest double: it never changes a printed digit.
 FORGETS_ALL = -800.0
+_NEAR = 10_000.0
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,25 @@ def position_mus(
     """
     steps = checked_steps(c, s, nu, batches)
     return _up(np.sqrt(_segment(*steps, batches, 0, diameter)))
+
+
+def constant_position_mus(
+    c: float, s: float, nu: float, steps: int, batches: int, diameter: float = math.inf
+) -> Floats:
+    """`position_mus` for constant parameters given as numbers: O(B), whatever the steps.
+
+    With an expansion c > 1 no restart from the diameter is tried (sound, but looser).
+
+    >>> constant_position_mus(1.0, 1.0, 1.0, steps=10**12, batches=2, diameter=1.0).round(3)
+    array([1.   , 1.414])
+    """
+    checked_steps(c, s, nu, batches)
+    if s == 0 or steps <= 0:
+        return np.zeros(batches)
+    if nu == 0:
+        return np.where(np.arange(batches) < steps, math.inf, 0.0)
+    reach = diameter if c <= 1 else math.inf
+    return _up(np.sqrt(_constant(max(c, 1e-300), s, nu, steps, batches, 0, reach)))
 
 
 def released_mus(
@@ -252,9 +272,12 @@ def _constant_restarts(
     if last > 1:
         rest = np.array(last - 1)
         best = float((np.exp(rest * log_c) * diameter) ** 2 / _geometric(2 * log_c, rest))
-    f = np.arange(full)
-    if len(f) == 0:
+    if full == 0:
         return best
+    # Every distance to the end up to _NEAR windows, then geometric: any subset is valid.
+    f = np.arange(min(full, _NEAR))
+    if full > _NEAR:
+        f = np.concatenate([f, np.geomspace(_NEAR, full - 1, 200).round()])
     gap = np.array(float(batches - 1))
     A, V = np.exp(gap * log_c) * diameter, _geometric(2 * log_c, gap)
     A1, V1, G1 = *_full_windows(log_c, batches, f), np.exp(batches * f * log_c)

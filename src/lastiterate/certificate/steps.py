@@ -1,0 +1,144 @@
+"""From a description to balls: how far one step can drive two runs apart.
+
+The same table as the accountant's (docs/theory), written a second time in ball arithmetic, so that
+a slip in one of the two shows. Descriptions hold doubles; a double is an exact number here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from lastiterate.certificate.balls import Ball, above, proved
+from lastiterate.description import Loss, TailAverage, Training
+
+try:
+    from flint import arb
+except ImportError:  # pragma: no cover - balls.need_balls says what to install
+    arb = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A described run, seen step by step."""
+
+    training: Training
+    loss: Loss
+    releases: tuple[int, ...] = ()
+
+    @property
+    def window(self) -> int:
+        """How many of the last iterates are released."""
+        release = self.training.release
+        return release.window if isinstance(release, TailAverage) else 1
+
+    @property
+    def end(self) -> int:
+        """Where the hidden steps end and the released window begins."""
+        return max(self.training.steps - self.window + 1, 0)
+
+    @property
+    def segments(self) -> list[tuple[int, int]]:
+        """Stretches of hidden steps, each between two known points."""
+        cuts = sorted({0, self.end, *(t for t in self.releases if 0 < t < self.end)})
+        return list(zip(cuts, cuts[1:], strict=False))
+
+    def etas(self, first: int, last: int) -> Iterator[Ball]:
+        """Step sizes as balls, the same object again where they are all alike."""
+        sizes = self.training.step_sizes[first:last]
+        if self.training.constant:
+            yield from (arb(float(sizes[0])) for _ in range(min(last - first, 1)))
+        else:
+            yield from map(arb, sizes.tolist())
+
+    @cached_property
+    def impulse(self) -> Ball:
+        """What one record adds per unit of step size when its batch is used."""
+        training = self.training
+        rate = getattr(training.batches, "rate", None)
+        if rate is not None:
+            divisor = arb(rate) * training.records
+        else:
+            divisor = arb(getattr(training.batches, "size", training.records))
+        return arb(float(training.sensitivity)) / divisor
+
+    def impulses(self, first: int, last: int) -> list[Ball]:
+        """s of the steps that use the record; one entry if all are alike."""
+        return [eta * self.impulse for eta in self.etas(first, last)]
+
+    def noises(self, first: int, last: int) -> list[Ball]:
+        """Standard deviations of the noise; one entry if all are alike."""
+        values = self.training.noises[first:last]
+        if self.training.constant:
+            return [arb(float(self.training.noises[0]))] if last > first else []
+        return list(map(arb, values.tolist()))
+
+    def factors(self, first: int, last: int) -> list[Ball] | None:
+        """Lipschitz constants of the updates; one entry if all are alike; None if unknown."""
+        return factors(self.etas(first, last), self.loss, self.training.clipping)
+
+
+def factors(etas: Iterator[Ball], loss: Loss, clipping: str) -> list[Ball] | None:
+    """The Lipschitz constant of an update, for each step size."""
+    if loss.kind == "unknown" or (loss.kind == "holder" and loss.exponent != 1):
+        return None
+    if loss.smoothness is None or loss.smoothness == float("inf"):
+        return None
+    one, smooth, l2 = arb(1), arb(loss.smoothness), arb(loss.regularization)
+    if not loss.convex:
+        return [abs(one - eta * l2) + eta * smooth for eta in etas]
+    if clipping == "gradient":
+        return [_clipped(one - eta * l2, eta * smooth) for eta in etas]
+    floor = l2 + loss.strong_convexity if clipping == "none" else l2
+    ceiling = l2 + smooth
+    answer = []
+    for eta in etas:
+        fast = one - eta * ceiling
+        slow = one - eta * floor
+        answer.append(slow if fast >= 0 else abs(slow).max(abs(fast)))
+    return answer
+
+
+def _clipped(shrink: Ball, bend: Ball) -> Ball:
+    """Convex and clipped: the smaller of the clipping constant and the non-convex one."""
+    plain = abs(shrink) + bend
+    if not proved(shrink > 0):
+        return plain
+    inside = 1 - bend / (4 * shrink)
+    return plain.min(shrink * inside.rsqrt()) if proved(inside > 0) else plain
+
+
+@dataclass(frozen=True)
+class Spread:
+    """g(z) = slope z + min(constant z^exponent, cap) for z > 0, g(0) = 0."""
+
+    slope: Ball
+    constant: Ball | None
+    exponent: Ball
+    cap: Ball
+
+    def __call__(self, z: Ball) -> Ball:
+        """g at an upper bound of the distance."""
+        z = above(z)
+        if not z > 0:
+            return arb(0)
+        jump = self.cap
+        if self.constant is not None:
+            jump = jump.min(self.constant * z**self.exponent)
+        return self.slope * z + jump
+
+
+def spreads(case: Case, first: int, last: int) -> list[Spread]:
+    """The modulus of each step whose loss has a Hoelder gradient or only bounded ones."""
+    loss, training = case.loss, case.training
+    l2, norm = arb(loss.regularization), arb(training.gradient_norm)
+    exponent = arb(1.0 if loss.exponent is None else loss.exponent)
+    known = loss.kind != "unknown" and loss.smoothness not in (None, float("inf"))
+    rough = arb(loss.smoothness) if known else None
+    return [
+        Spread(
+            abs(1 - eta * l2), None if rough is None else eta * rough, exponent, 2 * eta * norm
+        )
+        for eta in case.etas(first, last)
+    ]

@@ -1,0 +1,211 @@
+"""Shifts and blocks in ball arithmetic: the sums of squares that a guarantee rests on.
+
+`walk` replays a vector of shifts that the certificate carries. `constant` and `restarted` are the
+closed forms for equal steps. `pooled` runs the pooling of adjacent violators itself: merging is
+done only where the violation is proved, so a doubtful comparison costs tightness, never soundness.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from lastiterate.certificate.balls import Ball, above, proved
+
+try:
+    from flint import arb
+except ImportError:  # pragma: no cover - balls.need_balls says what to install
+    arb = None
+
+
+def infinite() -> Ball:
+    """No protection."""
+    return arb.pos_inf()
+
+
+def ratio(top: Ball, bottom: Ball) -> Ball:
+    """top / bottom for non-negative numbers, with 0/0 = 0 and x/0 = infinity."""
+    if bottom == 0:
+        return arb(0) if top == 0 else infinite()
+    return top / bottom
+
+
+def repeated(values: Sequence[Ball], count: int) -> Iterable[Ball]:
+    """One value per step, also where one entry stands for all."""
+    return values if len(values) == count else (values[0] for _ in range(count))
+
+
+def walk(
+    c: Iterable[Ball], s: Iterable[Ball], nu: Iterable[Ball], shifts: Sequence[float], start: Ball
+) -> Ball:
+    """sum (a/nu)^2 of shifts that take the distance from ``start`` to 0, or infinity.
+
+    z <- c z + s - a, never below 0. What is left at the end is paid at the last step with noise.
+    """
+    z, total, zero = start, arb(0), arb(0)
+    last, owed = zero, zero  # noise of the last step that pays, and what was paid there
+    for factor, jump, noise, shift in zip(c, s, nu, shifts, strict=True):
+        z = factor * z + jump
+        if shift:
+            paid = arb(shift)
+            z -= paid
+            if z < 0:
+                z = zero
+        else:
+            paid = zero
+        if noise == 0:
+            if shift:
+                return infinite()
+            continue
+        total += (paid / noise) ** 2
+        last, owed = noise, paid
+    left = above(z).max(zero)
+    if left == 0:
+        return total
+    if last == 0 or noise == 0:
+        return infinite()
+    return total - (owed / last) ** 2 + ((owed + left) / last) ** 2
+
+
+def walk_spread(
+    g: Iterable[Callable[[Ball], Ball]],
+    s: Iterable[Ball],
+    nu: Iterable[Ball],
+    shifts: Sequence[float],
+    start: Ball,
+) -> Ball:
+    """`walk` for a modulus that is not linear."""
+    z, total = start, arb(0)
+    costs: list[tuple[Ball, Ball]] = []
+    for grow, jump, noise, shift in zip(g, s, nu, shifts, strict=True):
+        paid = arb(shift)
+        z = above(grow(z) + jump - paid).max(arb(0))
+        if noise == 0 and shift:
+            return infinite()
+        costs.append((paid, noise))
+    paid, noise = costs[-1]
+    costs[-1] = (paid + z, noise)
+    for paid, noise in costs:
+        total += ratio(paid, noise) ** 2
+    return total
+
+
+def geometric(base: Ball, count: int) -> Ball:
+    """1 + base + ... + base^(count - 1)."""
+    if count <= 0:
+        return arb(0)
+    if base == 1:
+        return arb(count)
+    gap = 1 - base
+    if not proved(gap > 0) and not proved(gap < 0):
+        # Within rounding of 1: increasing in the base, so the upper end bounds it.
+        return geometric(above(base), count)
+    return (1 - base**count) / gap
+
+
+def constant(c: Ball, s: Ball, nu: Ball, steps: int) -> Ball:
+    """mu^2 of equal steps from a common start: one block if c < 1, composition otherwise."""
+    if steps == 0 or s == 0:
+        return arb(0)
+    unit = ratio(s, nu) ** 2
+    plain = unit * steps
+    if not proved(c < 1):
+        return plain
+    return plain.min(unit * geometric(c, steps) ** 2 / geometric(c * c, steps))
+
+
+def restarted(c: Ball, s: Ball, nu: Ball, steps: int, diameter: float) -> Ball:
+    """The least mu^2 of a restart from the diameter with m steps left, over the best few m.
+
+    One block pays (c^m D + s sum c^i)^2 / (nu^2 sum c^(2i)). It is feasible for c <= 1; for c > 1
+    if A/V >= c s after m - 1 steps, which then held at every step before.
+    """
+    if not math.isfinite(diameter) or steps < 2:
+        return infinite()
+    width, best = arb(diameter), infinite()
+    for left in _candidates(float(c), float(s), steps, diameter):
+        best = best.min(_one_block(c, s, nu, width, left))
+    return best
+
+
+def _candidates(c: float, s: float, steps: int, diameter: float) -> list[int]:
+    """Numbers of steps left near the stationary point of the value (floats: proves nothing)."""
+    if s <= 0 or (c - 1) * diameter <= -s:
+        ideal = math.inf
+    elif abs(c - 1) < 1e-14 or diameter == 0:
+        ideal = diameter / s
+    else:
+        ideal = math.log1p((c - 1) * diameter / s) / math.log(c) if c > 0 else 1.0
+    centre = math.floor(min(max(ideal, 1.0), 1e15))
+    return sorted({min(max(centre + k, 1), steps - 1) for k in (-2, -1, 0, 1, 2)})
+
+
+def _one_block(c: Ball, s: Ball, nu: Ball, width: Ball, left: int) -> Ball:
+    def carried(steps: int) -> tuple[Ball, Ball]:
+        return c**steps * width + s * geometric(c, steps), geometric(c * c, steps)
+
+    if not proved(c <= 1) and left > 1:
+        before, weight = carried(left - 1)
+        if not proved(before >= c * s * weight):
+            return infinite()
+    total, weight = carried(left)
+    return ratio(total, nu) ** 2 / weight
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive steps: what arrives (A), the noise (V), the factor (G), carried to their end."""
+
+    A: Ball
+    V: Ball
+    G: Ball
+
+    @property
+    def cost(self) -> Ball:
+        """What it costs to pay everything off within the block."""
+        return ratio(self.A * self.A, self.V)
+
+    def then(self, later: Block) -> Block:
+        """Both, paid off together."""
+        return Block(
+            later.G * self.A + later.A, later.G * later.G * self.V + later.V, self.G * later.G
+        )
+
+    def violates(self, later: Block) -> bool:
+        """Whether paying together is feasible for certain: A1/V1 > G2 A2/V2, or no noise here."""
+        return bool(self.V == 0 or proved(self.A * later.V > later.G * later.A * self.V))
+
+
+def pooled(blocks: Iterable[Block], restarts: Iterable[Block | None] | None = None) -> Ball:
+    """mu^2 of blocks given from the last to the first; each block alone must be feasible.
+
+    ``restarts`` are blocks that may stand in place of the corresponding block *and everything
+    before it* (a start from the diameter); the least value is returned.
+    """
+    stack: list[tuple[Block, Ball]] = []  # (block, cost of everything after it)
+    best = infinite()
+    other = iter(restarts) if restarts is not None else None
+    for block in blocks:
+        if other is not None and (instead := next(other)) is not None:
+            best = best.min(_value(instead, stack))
+        after = arb(0)
+        while stack and block.violates(stack[-1][0]):
+            later, _ = stack.pop()
+            block = block.then(later)
+        if stack:
+            after = stack[-1][1] + stack[-1][0].cost
+        stack.append((block, after))
+    if not stack:
+        return arb(0)
+    top, after = stack[-1]
+    return best.min(after + top.cost)
+
+
+def _value(block: Block, stack: list[tuple[Block, Ball]]) -> Ball:
+    depth = len(stack)
+    while depth and block.violates(stack[depth - 1][0]):
+        block = block.then(stack[depth - 1][0])
+        depth -= 1
+    after = stack[depth - 1][1] + stack[depth - 1][0].cost if depth else arb(0)
+    return after + block.cost

@@ -1,0 +1,111 @@
+"""What a loss on a linear model is.
+
+A record with features x and label y scores θᵀx (one number, or one per output). Its loss depends
+on the scores alone, so its gradient is x ⊗ slope, and two numbers follow from a bound R on the
+norm of x: how long the gradient can be and how fast it can turn. Both are proved here, rounded up.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lastiterate.description import Loss
+from lastiterate.description.validation import number
+from lastiterate.errors import DescriptionError
+
+Array = NDArray[Any]
+
+
+class LinearLoss(ABC):
+    """A convex loss of the scores of a linear model, with proved constants.
+
+    Features include the intercept's column, if there is one: R bounds the whole row.
+    """
+
+    @property
+    @abstractmethod
+    def clipping(self) -> Literal["none", "margin"]:
+        """How the gradient is kept short: by the loss itself, or by a clipped margin derivative."""
+
+    @abstractmethod
+    def gradient_norm(self, feature_bound: float) -> float:
+        """No record with features of norm at most ``feature_bound`` has a longer gradient."""
+
+    @abstractmethod
+    def smoothness(self, feature_bound: float) -> float:
+        """The gradient of one such record turns at most this fast."""
+
+    @abstractmethod
+    def outputs(self, classes: int | None = None) -> int:
+        """Scores per record; raises if the loss cannot tell so many classes apart."""
+
+    @abstractmethod
+    def targets(self, labels: ArrayLike) -> Array:
+        """The labels as `value` and `slope` want them; raises if they cannot be read."""
+
+    @abstractmethod
+    def value(self, scores: Array, y: Array) -> Array:
+        """The loss of every record, shape (n,)."""
+
+    @abstractmethod
+    def slope(self, scores: Array, y: Array) -> Array:
+        """The derivative of every record's loss in its scores, shaped like the scores."""
+
+    @abstractmethod
+    def margin_limit(self, gradient_norm: float, feature_bound: float) -> float:
+        """Where to clip each margin derivative so that no gradient is longer than the bound."""
+
+    def regularity(self, feature_bound: float, regularization: float = 0.0) -> Loss:
+        """What the accountant needs to know, vouched for by this library.
+
+        >>> from lastiterate.losses import Logistic
+        >>> print(Logistic().regularity(2.0, regularization=0.01))
+        convex, 1-smooth, L2 term 0.01 (proved)
+        """
+        return Loss(
+            smoothness=self.smoothness(feature_bound),
+            regularization=regularization,
+            provenance="proved",
+        )
+
+
+def bound(feature_bound: float) -> float:
+    """R, checked."""
+    why = "the constants of a linear model's loss grow with the norm of its features"
+    return number("feature_bound", feature_bound, why, at_least=0.0)
+
+
+def real_labels(labels: ArrayLike) -> NDArray[np.float64]:
+    """Labels of a regression: finite numbers."""
+    y = np.asarray(labels)
+    if y.dtype.kind not in "biuf" or y.ndim != 1:
+        raise _labels(f"an array of shape {y.shape} and type {y.dtype}", "one number per record")
+    y = y.astype(np.float64)
+    if not np.isfinite(y).all():
+        raise _labels(f"{np.count_nonzero(~np.isfinite(y))} times not finite", "finite numbers")
+    return y
+
+
+def sign_labels(labels: ArrayLike) -> NDArray[np.float64]:
+    """Labels of two classes: -1 and +1."""
+    y = real_labels(labels)
+    if not np.isin(y, (-1.0, 1.0)).all():
+        raise _labels("something else in places", "-1 or +1 for every record")
+    return y
+
+
+def class_labels(labels: ArrayLike, classes: int) -> NDArray[np.int64]:
+    """Labels of several classes: 0, 1, ..., classes - 1."""
+    y = real_labels(labels)
+    if not ((y >= 0) & (y < classes) & (y == np.floor(y))).all():
+        raise _labels("something else in places", f"a whole number from 0 to {classes - 1}")
+    return y.astype(np.int64)
+
+
+def _labels(found: str, allowed: str) -> DescriptionError:
+    why = "a gradient bound is proved only for labels that the loss knows"
+    return DescriptionError("labels", found, allowed, why)

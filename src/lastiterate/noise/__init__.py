@@ -1,0 +1,11 @@
+"""Where randomness comes from.
+
+Noise is what protects records, and hidden batches must stay hidden, so both are drawn from a
+cryptographically secure source unless a reproducible experiment is asked for.
+"""
+
+from lastiterate.noise.secure import SecureSource
+from lastiterate.noise.seeded import SeededSource
+from lastiterate.noise.source import Source, source
+
+__all__ = ["SecureSource", "SeededSource", "Source", "source"]

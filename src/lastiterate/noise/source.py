@@ -1,0 +1,49 @@
+"""What a run asks of its source of randomness, and which source it gets."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.noise.secure import SecureSource
+from lastiterate.noise.seeded import Seed, SeededSource
+
+
+class Source(Protocol):
+    """Gaussian noise and the draws that pick batches, all from one stream."""
+
+    @property
+    def secure(self) -> bool:
+        """Whether nobody can predict it; without that there is no certificate."""
+
+    def normal(self, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
+        """Independent standard Gaussians."""
+
+    def integers(self, bound: int, size: int) -> NDArray[np.int64]:
+        """Independent uniform draws from 0, ..., bound − 1."""
+
+    def permutation(self, length: int) -> NDArray[np.int64]:
+        """A uniformly random order of 0, ..., length − 1."""
+
+    def subset(self, length: int, size: int) -> NDArray[np.int64]:
+        """A uniformly random set of ``size`` of 0, ..., length − 1, sorted."""
+
+    def bernoulli(self, rate: float, size: int) -> NDArray[np.bool_]:
+        """Independent coin flips that come up true with probability ``rate``."""
+
+    def state(self) -> dict[str, Any] | None:
+        """What a checkpoint keeps so that draws go on as they would have; None: fresh draws."""
+
+    def restore(self, state: dict[str, Any] | None) -> None:
+        """Go on from a checkpoint."""
+
+
+def source(random_state: Seed = None) -> Source:
+    """The secure source, or a seeded one for experiments that must be reproducible.
+
+    >>> source().secure, source(random_state=7).secure
+    (True, False)
+    """
+    return SecureSource() if random_state is None else SeededSource(random_state)

@@ -1,0 +1,70 @@
+"""Secret random bytes: a stream cipher under a key that nobody has.
+
+AES-256 in counter mode under a key from the operating system, which is as unpredictable as the
+operating system's own source and many times faster; without the `cryptography` package the
+operating system is asked for every byte. Bytes are handed out once: not again by a forked child,
+a copy, a pickle, or another thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+except ImportError:  # pragma: no cover - the package is in the `models` extra
+    Cipher = None  # type: ignore[assignment,misc]
+
+_BLOCK = 1 << 17  # bytes made under one key
+_forks = 0  # how many forks lie between this process and the one that was started
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where processes do not fork
+    os.register_at_fork(after_in_child=_forked)
+
+
+def secret_bytes(count: int) -> NDArray[np.uint8]:
+    """Fresh bytes under a fresh key."""
+    if Cipher is None:
+        return np.frombuffer(os.urandom(count), np.uint8)
+    encryptor = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(bytes(16))).encryptor()
+    out = np.empty(count + 15, np.uint8)  # update_into asks for a block to spare
+    encryptor.update_into(bytes(count), out)
+    return out[:count]
+
+
+class SecretStream:
+    """Random bytes, each handed out at most once."""
+
+    def __init__(self) -> None:
+        self._renew()
+
+    def _renew(self) -> None:
+        self._owner = (os.getpid(), _forks)
+        self._lock = threading.Lock()
+        self._left = np.empty(0, np.uint8)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SecretStream, ()  # a copy has a life of its own
+
+    def take(self, count: int) -> NDArray[np.uint8]:
+        """The next bytes. A forked child never sees bytes of its parent."""
+        if self._owner != (os.getpid(), _forks):
+            self._renew()
+        if count >= _BLOCK:
+            return secret_bytes(count)
+        with self._lock:
+            if count > len(self._left):
+                self._left = secret_bytes(_BLOCK)
+            taken, self._left = self._left[:count], self._left[count:]
+        return taken

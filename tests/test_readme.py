@@ -1,0 +1,104 @@
+"""What the documents say is true: their code runs, their numbers come out, their links lead on."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import lastiterate
+from lastiterate.cli.main import run
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+WITH_CODE = [ROOT / "README.md", ROOT / "docs" / "theory" / "clipping.md"]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "docs" / "errata.md", *WITH_CODE[1:]]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+CODE = [
+    pytest.param(block, id=f"{path.name}-{k}")
+    for path in WITH_CODE
+    for k, block in enumerate(blocks(path.read_text(encoding="utf-8"), "python"))
+]
+
+
+def test_there_is_code_to_run() -> None:
+    assert len(CODE) >= 5
+
+
+@pytest.mark.parametrize("block", CODE)
+def test_code_runs_and_prints_what_its_comments_say(block: str) -> None:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+    promised = re.findall(r"^print\(.*\)  # (.*)$", block, re.MULTILINE)
+    if promised:
+        assert printed.getvalue().splitlines() == promised
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        line.removeprefix("$ lastiterate ")
+        for block in blocks(README, "console")
+        for line in block.splitlines()
+    ],
+)
+def test_commands_run(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        run([*shlex.split(line), "--json"])
+    assert exit_.value.code == 0
+    assert json.loads(capsys.readouterr().out)["command"] == line.split()[0]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    for link in links:
+        assert (page.parent / link).exists(), link
+
+
+def test_rooms_of_the_table_exist() -> None:
+    table = README.split("| room |")[1].split("\n\n")[0]
+    rooms = [
+        name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    ]
+    package = Path(lastiterate.__file__).parent
+    assert len(rooms) > 10
+    for room in rooms:
+        assert (package / room).is_dir() or (package / f"{room}.py").exists(), room
+
+
+def test_every_refuted_claim_of_the_ledger_is_in_the_errata() -> None:
+    errata = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
+    for theorem in lastiterate.theorems():
+        if theorem.status == "refuted" and theorem.name[0] in "CYLH" and theorem.name[1] in " WF":
+            first = " ".join(theorem.name.split()[:2]).removesuffix("s")
+            assert first in errata, theorem.name
+
+
+def test_the_numbers_of_the_table_of_situations() -> None:
+    """What the README promises for shuffled runs, one pass and the plateau."""
+    from lastiterate import Cyclic, FullBatch, Loss, Shuffled, Training, account, plateau
+
+    long = Training(60_000, 8_000, 0.05, 1e-4, 1.0, Shuffled(1500))
+    loss = Loss(smoothness=0.25, regularization=0.002)
+    assert account(long, loss).epsilon(1e-5) == pytest.approx(6.88, abs=5e-3)
+    cyclic = long.replace(batches=Cyclic(1500))
+    assert account(cyclic, Loss.unknown()).epsilon(1e-5) == pytest.approx(83.8, abs=0.05)
+    first = cyclic.replace(steps=2_000)
+    assert account(first, Loss.unknown()).epsilon(1e-5) == pytest.approx(30.5, abs=0.05)
+    full = Training(100, 1000, 0.1, 1.0, 1.0, FullBatch())
+    nothing = account(full, Loss.unknown()).epsilon(1e-5)
+    for loss in (Loss(smoothness=1.0), Loss.nonconvex(smoothness=1.0)):
+        assert account(full, loss).epsilon(1e-5) == pytest.approx(nothing, rel=1e-9)
+        assert plateau(full, loss, 1e-5) is None
