@@ -41,7 +41,7 @@ FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 # Where a heavy library may be imported. Everything else needs NumPy, SciPy and dp-accounting alone.
 HOMES = {
     "typer": {"cli"},
-    "rich": {"cli"},
+    "rich": {"cli", "train"},  # train: a progress bar
     "torch": {"torch", "train", "models", "federated", "sampling"},
     "opacus": {"torch"},
     "sklearn": {"models", "audit", "train"},

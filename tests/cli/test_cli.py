@@ -353,6 +353,9 @@ def test_bad_flags(cli: Callable[..., Answer], extra: str, words: list[str]) -> 
 def test_half_an_update_does_not_exist(cli: Callable[..., Answer]) -> None:
     some = [a for a in RUN if a not in ("--steps", "200")]
     refused(cli("account", *some, "--epochs", "1.5"), "epochs is 1.5", "steps")
+    for epochs in ("1e308", "inf", "nan", "-1"):
+        answer = cli("account", *some, "--epochs", epochs, "--batches", "poisson", "--rate", "0.1")
+        refused(answer, "epochs is")
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,7 @@ def test_the_experiment_would_notice_a_test_without_noise() -> None:
             propose_test_sample(
                 a, b, **PUBLIC, public_records=True, noise=Script(normal=rng.standard_normal())
             ).value
-            for _ in range(100)
+            for _ in range(200)
         ]
         for a, b in ((x, y), (x2, y2))
     )

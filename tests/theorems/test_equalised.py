@@ -10,14 +10,15 @@ import pytest
 from exact_laws import string_cost
 
 from lastiterate.curves import gaussian
+from lastiterate.description.schedule import equalising
 from lastiterate.errors import DescriptionError
-from lastiterate.theorems.equalised import equalised_mu, multipliers
+from lastiterate.theorems.equalised import equalised_mu
 from lastiterate.theorems.positions import position_impulses, position_mus
 
 
 def equalised_impulses(s, batches, epochs):
     impulses = np.full(batches * epochs, s)
-    impulses[-batches:] *= multipliers(batches)
+    impulses[-batches:] *= equalising(batches)
     return impulses
 
 
@@ -49,8 +50,6 @@ def test_one_pass_of_a_thousand_batches():
 
 
 def test_bad_input():
-    with pytest.raises(DescriptionError):
-        multipliers(0)
     with pytest.raises(DescriptionError):
         equalised_mu(1.0, 0, 1)
     with pytest.raises(DescriptionError):

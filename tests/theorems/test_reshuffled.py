@@ -12,10 +12,11 @@ from test_positions import constant
 
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture
+from lastiterate.description.schedule import equalising
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.theorems.cost_law import law_of_sum
 from lastiterate.theorems.epoch_costs import epoch_costs
-from lastiterate.theorems.equalised import equalised_mu, multipliers
+from lastiterate.theorems.equalised import equalised_mu
 from lastiterate.theorems.lower_minibatch import lower_reshuffled
 from lastiterate.theorems.positions import position_mus
 from lastiterate.theorems.reshuffled import reshuffled
@@ -90,7 +91,7 @@ def test_partial_last_epoch_exceeds_the_worst_cyclic_position():
 
 
 def test_varying_steps_exceed_the_worst_cyclic_position():
-    impulses = 3 * np.concatenate([np.ones(2), multipliers(2)])
+    impulses = 3 * np.concatenate([np.ones(2), equalising(2)])
     run = (np.ones(4), impulses, np.ones(4))
     cyclic = gaussian.delta(float(position_mus(*run, 2).max()), 12.0)
     assert cyclic == pytest.approx(3.12e-3, abs=5e-6)

@@ -79,18 +79,26 @@ class Case:
         return factors(self.etas(first, last), self.loss, self.training.clipping)
 
 
-def factors(etas: Iterator[Ball], loss: Loss, clipping: str) -> list[Ball] | None:
-    """The Lipschitz constant of an update, for each step size."""
+def factors(
+    etas: Iterator[Ball], loss: Loss, clipping: str, crowding: Ball | None = None
+) -> list[Ball] | None:
+    """The Lipschitz constant of an update, for each step size.
+
+    ``crowding``: a Poisson batch bends between 0 and this many times the smoothness of a record.
+    """
     if loss.kind == "unknown" or (loss.kind == "holder" and loss.exponent != 1):
         return None
     if loss.smoothness is None or loss.smoothness == float("inf"):
         return None
     one, smooth, l2 = arb(1), arb(loss.smoothness), arb(loss.regularization)
+    if crowding is not None:
+        smooth *= crowding
     if not loss.convex:
         return [abs(one - eta * l2) + eta * smooth for eta in etas]
     if clipping == "gradient":
         return [_clipped(one - eta * l2, eta * smooth) for eta in etas]
-    floor = l2 + loss.strong_convexity if clipping == "none" else l2
+    curved = clipping == "none" and crowding is None
+    floor = l2 + loss.strong_convexity if curved else l2
     ceiling = l2 + smooth
     answer = []
     for eta in etas:

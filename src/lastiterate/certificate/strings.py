@@ -1,15 +1,15 @@
 """Shifts and blocks in ball arithmetic: the sums of squares that a guarantee rests on.
 
 `walk` replays a vector of shifts that the certificate carries. `constant` and `restarted` are the
-closed forms for equal steps. `pooled` runs the pooling of adjacent violators itself: merging is
-done only where the violation is proved, so a doubtful comparison costs tightness, never soundness.
+closed forms for equal steps. `Stack` pools adjacent violators itself: it merges only where the
+violation is proved, so a doubtful comparison costs tightness, never soundness.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lastiterate.certificate.balls import Ball, above, proved
 
@@ -153,8 +153,7 @@ def _one_block(c: Ball, s: Ball, nu: Ball, width: Ball, left: int) -> Ball:
     return ratio(total, nu) ** 2 / weight
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """Consecutive steps: what arrives (A), the noise (V), the factor (G), carried to their end."""
 
     A: Ball
@@ -168,44 +167,46 @@ class Block:
 
     def then(self, later: Block) -> Block:
         """Both, paid off together."""
-        return Block(
-            later.G * self.A + later.A, later.G * later.G * self.V + later.V, self.G * later.G
-        )
+        A, V, G = later
+        return Block(G * self.A + A, G * G * self.V + V, self.G * G)
 
     def violates(self, later: Block) -> bool:
         """Whether paying together is feasible for certain: A1/V1 > G2 A2/V2, or no noise here."""
-        return bool(self.V == 0 or proved(self.A * later.V > later.G * later.A * self.V))
+        return bool(self.V == 0 or self.A * later.V > later.G * later.A * self.V)
 
 
-def pooled(blocks: Iterable[Block], restarts: Iterable[Block | None] | None = None) -> Ball:
-    """mu^2 of blocks given from the last to the first; each block alone must be feasible.
+class Stack:
+    """Pools adjacent violators; blocks come from the last to the first, each feasible alone.
 
-    ``restarts`` are blocks that may stand in place of the corresponding block *and everything
-    before it* (a start from the diameter); the least value is returned.
+    *Why merging is sound.* Where A1/V1 >= G2 A2/V2, paying both blocks off at one rate lowers the
+    rate of the first (so its partial payments stay below its arrivals) and raises that of the
+    second, which the leftover of the first pays for.
     """
-    stack: list[tuple[Block, Ball]] = []  # (block, cost of everything after it)
-    best = infinite()
-    other = iter(restarts) if restarts is not None else None
-    for block in blocks:
-        if other is not None and (instead := next(other)) is not None:
-            best = best.min(_value(instead, stack))
-        after = arb(0)
-        while stack and block.violates(stack[-1][0]):
-            later, _ = stack.pop()
-            block = block.then(later)
-        if stack:
-            after = stack[-1][1] + stack[-1][0].cost
-        stack.append((block, after))
-    if not stack:
-        return arb(0)
-    top, after = stack[-1]
-    return best.min(after + top.cost)
 
+    def __init__(self) -> None:
+        self._blocks: list[tuple[Block, Ball]] = []  # with the cost of everything from there on
+        self.restarted: Ball = infinite()  # the least cost of a start from the diameter
 
-def _value(block: Block, stack: list[tuple[Block, Ball]]) -> Ball:
-    depth = len(stack)
-    while depth and block.violates(stack[depth - 1][0]):
-        block = block.then(stack[depth - 1][0])
-        depth -= 1
-    after = stack[depth - 1][1] + stack[depth - 1][0].cost if depth else arb(0)
-    return after + block.cost
+    def _merged(self, block: Block) -> tuple[Block, int, Ball]:
+        depth = len(self._blocks)
+        while depth and block.violates(self._blocks[depth - 1][0]):
+            depth -= 1
+            block = block.then(self._blocks[depth][0])
+        after = self._blocks[depth - 1][1] if depth else arb(0)
+        return block, depth, after + block.cost
+
+    def push(self, block: Block) -> None:
+        """Put a block before all others."""
+        block, depth, cost = self._merged(block)
+        del self._blocks[depth:]
+        self._blocks.append((block, cost))
+
+    def restart(self, block: Block) -> None:
+        """Note what it would cost to begin with this block, from the diameter."""
+        self.restarted = self.restarted.min(self._merged(block)[2])
+
+    @property
+    def cost(self) -> Ball:
+        """mu^2 of everything pushed, or of the best restart."""
+        common = self._blocks[-1][1] if self._blocks else arb(0)
+        return common.min(self.restarted)

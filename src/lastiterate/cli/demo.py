@@ -13,17 +13,21 @@ from lastiterate.cli.output import number, print_json, print_table, print_text
 
 def demo(as_json: AsJson = False) -> None:
     """Run the main job on three examples and print what comes out."""
-    parts = (_full_batch, _shuffled_loader, _one_pass)
+    parts = (full_batch, shuffled_loader, one_pass)
     if as_json:
-        print_json("demo", {part.__name__.lstrip("_"): part()["numbers"] for part in parts})
+        print_json("demo", {part.__name__: part()["numbers"] for part in parts})
         return
     for part in parts:
-        found = part()
-        print_table(found["title"], found["columns"], found["rows"])
-        print_text(found["remark"] + "\n")
+        show(part())
 
 
-def _full_batch() -> dict[str, Any]:
+def show(found: dict[str, Any]) -> None:
+    """Print one example."""
+    print_table(found["title"], found["columns"], found["rows"])
+    print_text(found["remark"] + "\n")
+
+
+def full_batch() -> dict[str, Any]:
     """The example of Chien and Li's first figure: strongly convex, all records in every step."""
     from lastiterate import FullBatch, Loss, Training, account, plateau
 
@@ -50,7 +54,7 @@ def _full_batch() -> dict[str, Any]:
     }
 
 
-def _shuffled_loader() -> dict[str, Any]:
+def shuffled_loader() -> dict[str, Any]:
     """Logistic regression on 60,000 records in 40 batches, as a data loader runs it."""
     from lastiterate import Cyclic, Loss, Poisson, Shuffled, Training, account
 
@@ -101,7 +105,7 @@ def _shuffled_loader() -> dict[str, Any]:
     }
 
 
-def _one_pass() -> dict[str, Any]:
+def one_pass() -> dict[str, Any]:
     """One pass of 1000 batches with an equalised last epoch, against Poisson accounting."""
     from lastiterate import Loss, Poisson, Shuffled, Training, account
 

@@ -18,7 +18,7 @@ from lastiterate.description import Loss, Poisson, Training, WithoutReplacement
 from lastiterate.description.batches import SCHEMES, Batches, read_batches
 from lastiterate.description.portable import known_fields, read_toml
 from lastiterate.description.release import read_release
-from lastiterate.description.validation import number, whole
+from lastiterate.description.validation import LARGEST_WHOLE, number, whole
 from lastiterate.errors import DescriptionError, LastIterateError
 
 DEFAULT_DELTA = 1e-5
@@ -114,7 +114,8 @@ def _convention(
 
 
 def _steps(epochs: Any, batches: Batches, records: int) -> int:
-    passes = number("epochs", epochs, "it counts the passes over the data", at_least=0)
+    why = "it counts the passes over the data"
+    passes = number("epochs", epochs, why, at_least=0, at_most=LARGEST_WHOLE)
     if isinstance(batches, (Poisson, WithoutReplacement)):
         return math.ceil(passes * records / batches.divisor(records) * (1 - 1e-12))
     per_epoch = batches.per_epoch(records)

@@ -80,18 +80,25 @@ class _Order:
             self._moments[tilt] = exact + self._count * (chord + 1e-9)
         return self._moments[tilt]
 
+    def _chernoff(self, exponent: int, epsilon: float) -> float:
+        """Log of the bound E exp(tilt (L - eps)) max_x e^(-tilt x) (1 - e^-x), tilt 2^exponent."""
+        tilt = 2.0**exponent
+        return self._moment(tilt) - tilt * epsilon + _log_peak(tilt)
+
     def _exponent(self, epsilon: float) -> int:
-        """The best tilt 2^exponent for a question at epsilon; the bound is unimodal in it."""
-
-        def chernoff(exponent: int) -> float:
-            tilt = 2.0**exponent
-            return self._moment(tilt) - tilt * epsilon + _log_peak(tilt)
-
+        """The best exponent for a question at epsilon; the bound is unimodal in it."""
         best = 0
         for direction in (1, -1):
-            while abs(best) < 20 and chernoff(best + direction) < chernoff(best):
+            while abs(best) < 20 and self._chernoff(best + direction, epsilon) < self._chernoff(
+                best, epsilon
+            ):
                 best += direction
         return best
+
+    def bound(self, epsilon: float) -> float:
+        """An upper bound on delta that takes no transform."""
+        log = self._chernoff(self._exponent(epsilon), epsilon)
+        return math.exp(min(log, 0.0)) * (1.0 + 1e-10) + self._infinity
 
     def _window(self, tilt: float, here: float) -> tuple[int, int]:
         """Grid indices outside which the tilted law has mass at most 2 exp(LOG_OUTSIDE)."""
@@ -148,7 +155,7 @@ class _Order:
         spectrum = np.zeros(size // 2 + 1, dtype=complex)
         spread = relative = 0.0
         for (_, atoms, count), part, own in zip(self._parts, tilted, moments, strict=True):
-            spread += count * float(np.linalg.norm(part))
+            spread += count * _norm(part)
             reach = (abs(atoms.first) + len(part)) * self._grid
             relative += count * (math.log2(len(part)) + 16.0 + 4.0 * tilt * reach + 4.0 * abs(own))
             with np.errstate(divide="ignore"):
@@ -158,7 +165,7 @@ class _Order:
         product[~np.isfinite(product)] = 0.0  # a factor was exactly zero there
         base = sum(count * atoms.first for _, atoms, count in self._parts)
         masses = np.roll(irfft(product, size), (base - lowest) % size)
-        norm = float(np.linalg.norm(masses))
+        norm = _norm(masses)
         noise = 16.0 * ROUNDING * (math.log2(size) * (spread + norm))
         noise += 16.0 * ROUNDING * (800.0 + 4.0 * self._count) * norm
         masses = np.maximum(masses, 0.0) * (1.0 + ROUNDING * relative)
@@ -171,13 +178,18 @@ class _Order:
         end = int(np.searchsorted(law.losses, epsilon + FORGOTTEN / law.tilt))
         gap = law.losses[begin:end] - epsilon
         shape = np.exp(-law.tilt * gap) * -np.expm1(-gap)
-        amount = float(law.masses[begin:end] @ shape) + law.noise * float(np.linalg.norm(shape))
+        amount = float(np.sum(law.masses[begin:end] * shape)) + law.noise * _norm(shape)
         # Outside the window on either side, and farther above epsilon than FORGOTTEN / tilt.
         amount += 2.0 * math.exp(LOG_OUTSIDE) + 2.0 * math.exp(-FORGOTTEN)
         log = law.log_moment - law.tilt * epsilon + math.log(amount)
         if log >= 0.0:
             return 1.0
         return min(math.exp(log) * (1.0 + 1e-10) + self._infinity, 1.0)
+
+
+def _norm(values: Array) -> float:
+    """The Euclidean norm (without BLAS, whose threads cost more than they give here)."""
+    return math.sqrt(float(np.sum(values * values)))
 
 
 def _log_peak(tilt: float) -> float:
@@ -279,7 +291,12 @@ class LossDistribution(Curve):
             return 0.0
         if sum(self.counts.values()) > MOST_STEPS:
             return self._renyi_delta(epsilon)
-        value = max(order.delta(epsilon) for order in self._both())
+        # The order with the larger bound first: often the other's bound alone settles it.
+        likely, *rest = sorted(self._both(), key=lambda order: -order.bound(epsilon))
+        value = likely.delta(epsilon)
+        for other in rest:
+            if other.bound(epsilon) > value:
+                value = max(value, other.delta(epsilon))
         if value < TAIL_MATTERS:
             value = min(value, self._renyi_delta(epsilon))
         return value
@@ -299,8 +316,6 @@ class LossDistribution(Curve):
             return 0.0
         if self._unbounded() or delta == 0.0:
             return math.inf
-        if self.delta(0.0) <= delta:
-            return 0.0
         high = self._renyi_epsilon(delta)
         for _ in range(40):
             if self.delta(high) <= delta:
@@ -310,6 +325,8 @@ class LossDistribution(Curve):
             return math.inf
         low, step = high, 0.02 * high
         while self.delta(low) <= delta:
+            if low == 0.0:
+                return 0.0
             high, low, step = low, max(low - step, 0.0), 2.0 * step
         while high - low > 1e-9 * high:
             middle = (low + high) / 2

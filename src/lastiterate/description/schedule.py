@@ -67,6 +67,15 @@ class Schedule:
         return Schedule("schedule", self.values * factor)
 
 
+def equalising(batches: int) -> Array:
+    """What the last epoch's steps are multiplied by to cost the same at every position.
+
+    >>> equalising(4).round(4)
+    array([1.    , 0.866 , 0.7071, 0.5   ])
+    """
+    return np.sqrt(np.arange(batches, 0, -1) / batches)
+
+
 def _as_floats(field: str, values: Iterable[Any]) -> Array:
     source = values if isinstance(values, np.ndarray) else list(values)
     if isinstance(source, np.ndarray):

@@ -33,7 +33,7 @@ from lastiterate.description.batches import (
 )
 from lastiterate.description.portable import Portable, known_fields
 from lastiterate.description.release import Release, TailAverage, read_release
-from lastiterate.description.schedule import Schedule
+from lastiterate.description.schedule import Schedule, equalising
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError
 
@@ -220,7 +220,7 @@ class Training(Portable):
             steps=steps,
             step_size=etas,
             noise=noise,
-            gradient_norm=change / 2 if adjacency == "replace" else change,
+            gradient_norm=_half_up(change) if adjacency == "replace" else change,
             batches=batches or FullBatch(),
             **others,
         )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lastiterate.noise.stream import SecretStream
 
 SAMPLES = 8  # 2n of Holohan and Braghin with n = 4
-_AHEAD = 2048  # Gaussians made at once: small draws share the cost, and the work stays in cache
+_AT_ONCE = 2048  # Gaussians made at once, so that the work stays in cache
 _TWO_64 = 1 << 64
 
 
@@ -42,8 +42,8 @@ class SecureSource:
         """Independent standard Gaussians."""
         count = math.prod(shape) if isinstance(shape, tuple) else shape
         out = np.empty(count)
-        for first in range(0, count, _AHEAD):
-            part = out[first : first + _AHEAD]
+        for first in range(0, count, _AT_ONCE):
+            part = out[first : first + _AT_ONCE]
             part[:] = self._sums((len(part) + 1) // 2).ravel()[: len(part)]
         return out.reshape(shape)
 

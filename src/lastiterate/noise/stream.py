@@ -36,7 +36,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, where processes do not fo
 def secret_bytes(count: int) -> NDArray[np.uint8]:
     """Fresh bytes under a fresh key."""
     if Cipher is None:
-        return np.frombuffer(os.urandom(count), np.uint8)
+        return np.frombuffer(bytearray(os.urandom(count)), np.uint8)
     encryptor = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(bytes(16))).encryptor()
     out = np.empty(count + 15, np.uint8)  # update_into asks for a block to spare
     encryptor.update_into(bytes(count), out)
@@ -59,12 +59,13 @@ class SecretStream:
 
     def take(self, count: int) -> NDArray[np.uint8]:
         """The next bytes. A forked child never sees bytes of its parent."""
+        used = count + -count % 8  # whole words, so that every view is aligned
         if self._owner != (os.getpid(), _forks):
             self._renew()
-        if count >= _BLOCK:
-            return secret_bytes(count)
+        if used >= _BLOCK:
+            return secret_bytes(used)[:count]
         with self._lock:
-            if count > len(self._left):
+            if used > len(self._left):
                 self._left = secret_bytes(_BLOCK)
-            taken, self._left = self._left[:count], self._left[count:]
-        return taken
+            taken, self._left = self._left[:used], self._left[used:]
+        return taken[:count]

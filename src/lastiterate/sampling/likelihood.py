@@ -26,7 +26,7 @@ class Likelihood(Protocol):
         """The sum over the batch of the gradients of ln p(y | x, theta), shape (chains, d).
 
         With ``clip`` every record's gradient is first divided by max(1, norm / clip); with
-        ``weight`` it is multiplied by its record's weight.
+        ``weight`` it is multiplied by its record's weight. The answer is a fresh array.
         """
 
 

@@ -9,24 +9,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from lastiterate.errors import DescriptionError
 from lastiterate.theorems.positions import UNIT
-
-
-def multipliers(batches: int) -> NDArray[np.float64]:
-    """What the step sizes of the last epoch are multiplied by: sqrt((B-j)/B), j = 0..B-1.
-
-    >>> multipliers(4).round(4)
-    array([1.    , 0.866 , 0.7071, 0.5   ])
-    """
-    if batches < 1:
-        raise DescriptionError(
-            "batches", batches, "a whole number of at least 1", "an epoch has at least one batch"
-        )
-    return np.sqrt((batches - np.arange(batches)) / batches)
 
 
 def equalised_mu(ratio: float, batches: int, epochs: int) -> float:

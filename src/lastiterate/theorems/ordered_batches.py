@@ -23,7 +23,11 @@ from lastiterate.theorems.dynamics import Array
 from lastiterate.theorems.equalised import equalised_mu
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 from lastiterate.theorems.modulus import taut_path
-from lastiterate.theorems.positions import position_impulses, released_mus
+from lastiterate.theorems.positions import (
+    constant_position_mus,
+    position_impulses,
+    released_mus,
+)
 from lastiterate.theorems.reshuffled import reshuffled
 
 _MOST_STEPS = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
@@ -32,7 +36,7 @@ _MODULUS_STEPS = 20_000  # positions times steps that the search over concave mo
 
 def _objection(run: Run, *, modulus: bool) -> str | None:
     training = run.training
-    if training.steps > _MOST_STEPS:
+    if training.steps > _MOST_STEPS and not (modulus and _closed_form(run)):
         return f"more than {_MOST_STEPS:,} mini-batch steps are not accounted one by one"
     if run.contraction is not None and np.all(np.isfinite(run.contraction)):
         return None
@@ -53,17 +57,32 @@ def _objection(run: Run, *, modulus: bool) -> str | None:
     return None
 
 
+def _closed_form(run: Run) -> bool:
+    regular = run.contraction is not None and bool(np.all(np.isfinite(run.contraction)))
+    return regular and run.training.constant and run.last_only
+
+
 def position_mus(run: Run) -> Array:
     """mu_j of a record at each position j of the epoch, for what the run releases."""
     training = run.training
     batches = training.batches_per_epoch or 1
-    s, nu = run.over_steps(run.impulses), training.noises
+    if run.contraction is not None and _closed_form(run):
+        c, s, nu = (float(v[0]) for v in (run.contraction, run.impulses, training.noises))
+        return constant_position_mus(c, s, nu, training.steps, batches, training.diameter)
+    arrived, noises = run.over_steps(run.impulses), training.noises
     if run.contraction is not None and np.all(np.isfinite(run.contraction)):
-        c = run.over_steps(run.contraction)
-        return released_mus(c, s, nu, batches, run.releases, run.window, training.diameter)
+        return released_mus(
+            run.over_steps(run.contraction),
+            arrived,
+            noises,
+            batches,
+            run.releases,
+            run.window,
+            training.diameter,
+        )
     shape = dynamics.modulus(run.etas, training, run.loss)
     paths = (
-        taut_path(shape, position_impulses(s, batches, j), nu, training.diameter)
+        taut_path(shape, position_impulses(arrived, batches, j), noises, training.diameter)
         for j in range(batches)
     )
     published = np.sqrt(position_totals(run, batches)) * (1 + 1e-12)

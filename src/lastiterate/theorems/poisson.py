@@ -24,9 +24,10 @@ from lastiterate.errors import DescriptionError
 Array = npt.NDArray[np.float64]
 PerStep = float | Sequence[float] | Array
 
-PATH_ORDERS = (2, 4, 8, 14)
+PATH_ORDERS = (2, 4, 6, 8, 10, 14)
 SCREEN_ORDERS = (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 48, 64, 128)
 LEVELS = 32  # different payments that a path makes
+RATIOS = 12  # different values of s / nu that a path tells apart
 GROUPS = 64  # different pairs that a whole run is charged as
 LONG = 10**6  # of a longer run only the last steps get a path of their own
 
@@ -137,11 +138,6 @@ def follow(
     return DeferralPath(rate, z, low, np.maximum(low, high))
 
 
-def plain_path(s: PerStep, nu: PerStep, rate: float, steps: int) -> DeferralPath:
-    """Nothing is ever left over: plain composition of sampled Gaussians."""
-    return follow(0.0, s, nu, rate, np.zeros(steps + 1))
-
-
 def deferral_path(
     c: PerStep,
     s: PerStep,
@@ -163,6 +159,7 @@ def deferral_path(
     True
     """
     c, s, nu = _per_step(c, steps), _per_step(s, steps), _per_step(nu, steps)
+    s = nu * _few_ratios(s / nu)
     with np.errstate(divide="ignore"):
         behind = np.concatenate([np.cumsum(np.log(c[::-1]))[::-1], [0.0]])
     scale = float(behind.max())
@@ -197,8 +194,6 @@ def _levelled(u: Array, price: Array, weight: Array, s: Array, nu: Array) -> Arr
     shift = u / nu
     answer = shift.copy()
     kinds, kind = np.unique(s / nu, return_inverse=True)
-    if len(kinds) > LEVELS:
-        return u
     for index in range(len(kinds)):
         for sign in (-1.0, 1.0):
             chosen = np.flatnonzero((kind == index) & (sign * shift > 0.0))
@@ -217,18 +212,21 @@ def _levelled(u: Array, price: Array, weight: Array, s: Array, nu: Array) -> Arr
     return answer * nu
 
 
+def _few_ratios(ratio: Array) -> Array:
+    """Round s / nu up to few values, so that few different pairs have to be composed."""
+    levels = np.unique(ratio)
+    if len(levels) <= RATIOS:
+        return ratio
+    levels = np.quantile(levels, np.linspace(0.0, 1.0, RATIOS), method="higher")
+    return cast(Array, levels[np.searchsorted(levels, ratio)] * (1.0 + 4 * ROUNDING))
+
+
 class _Slopes:
     """Inverse of the derivative of kappa, tabulated for a few values of s / nu."""
 
     def __init__(self, order: int, rate: float, s: Array, nu: Array, most: float) -> None:
-        ratios = s / nu
-        levels = np.unique(ratios)
-        if len(levels) > 48:
-            levels = np.unique(np.quantile(levels, np.linspace(0.0, 1.0, 48)))
+        levels, self._level = np.unique(s / nu, return_inverse=True)
         self._nu = nu
-        self._level = np.argmin(np.abs(ratios[:, None] - levels), axis=1) if len(
-            levels
-        ) > 1 else np.zeros(len(s), dtype=int)
         top = max(most / float(nu.min()), 1e-9)
         rising = np.concatenate([[0.0], np.geomspace(1e-7 * top, top, 1500)])
         self._tables = []
@@ -275,6 +273,8 @@ def _slope(order: int, rate: float, ratio: float, u: Array, side: int) -> Array:
 
 def poisson_curve(path: DeferralPath) -> LossDistribution:
     """The composition of a path's pairs, at most GROUPS different ones, each rounded up."""
+    if not np.all(np.isfinite(path.high)):
+        return LossDistribution({SampledPair(path.rate, 0.0, math.inf): 1})
     pairs = np.stack([_snap(path.low), _snap(path.high)])
     kinds, counts = np.unique(pairs[:, path.high > 0.0], axis=1, return_counts=True)
     if kinds.shape[1] > GROUPS:
@@ -323,6 +323,18 @@ def _second_moment(rate: float, low: Array, high: Array) -> Array:
     rise += 2 * rate * (1 - rate) * np.expm1(np.minimum(low * high, 700.0))
     rise += rate**2 * np.expm1(np.minimum(high**2, 700.0))
     return cast(Array, np.log1p(rise))
+
+
+def plain_curve(s: PerStep, nu: PerStep, rate: float, steps: int) -> LossDistribution:
+    """Plain composition of sampled Gaussians, all iterates published.
+
+    >>> round(plain_curve(1.0, 1.0, rate=0.01, steps=1000).epsilon(1e-6), 3)
+    2.125
+    """
+    if np.ndim(s) == 0 and np.ndim(nu) == 0:
+        one = poisson_curve(follow(0.0, s, nu, rate, np.zeros(min(steps, 1) + 1)))
+        return one.self_compose(steps)
+    return poisson_curve(follow(0.0, s, nu, rate, np.zeros(steps + 1)))
 
 
 # The simpler fallback: split the noise
@@ -416,7 +428,10 @@ def best(
             path = deferral_path(*tail, rate, kept, order, start=start, diameter=diameter)
             bounds.append(PoissonBound(poisson_curve(path), path, order, first))
     ranked = sorted(bounds, key=lambda bound: _screened(bound.curve, delta))
-    return min(ranked[:2], key=lambda bound: bound.curve.epsilon(delta))
+    chosen = ranked[0]
+    if ranked[1:] and ranked[1].curve.delta(chosen.curve.epsilon(delta)) < delta:
+        chosen = ranked[1]
+    return chosen
 
 
 def _starts(c: PerStep, s: PerStep, steps: int, diameter: float) -> Iterator[tuple[int, float]]:
@@ -430,13 +445,6 @@ def _starts(c: PerStep, s: PerStep, steps: int, diameter: float) -> Iterator[tup
         while kept < min(steps, LONG):
             yield steps - kept, diameter
             kept = max(kept + 1, math.ceil(kept * 1.5))
-
-
-def plain_curve(s: PerStep, nu: PerStep, rate: float, steps: int) -> LossDistribution:
-    if np.ndim(s) == 0 and np.ndim(nu) == 0:
-        one = plain_path(s, nu, rate, min(steps, 1))
-        return poisson_curve(one).self_compose(steps)
-    return poisson_curve(plain_path(s, nu, rate, steps))
 
 
 def _screened(curve: LossDistribution, delta: float) -> float:

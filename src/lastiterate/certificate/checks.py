@@ -1,0 +1,291 @@
+"""The table of checks: for each theorem, how its bound is recomputed from a certificate.
+
+A check sees the description, the loss, the releases and the witness, and nothing of the fast path.
+It returns the profile that the theorem proves for this run, or raises a CertificateError.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lastiterate.certificate import epochs, sampled, strings
+from lastiterate.certificate.balls import Ball, above, proved
+from lastiterate.certificate.profile import Profile
+from lastiterate.certificate.steps import Case, spreads
+from lastiterate.certificate.strings import ratio, repeated
+from lastiterate.description import Cyclic, FullBatch, Poisson, Reshuffled, Shuffled
+from lastiterate.errors import CertificateError
+
+try:
+    from flint import arb
+except ImportError:  # pragma: no cover - balls.need_balls says what to install
+    arb = None
+
+Witness = Mapping[str, Any]
+Check = Callable[[Case, Witness], Profile]
+
+MOST_REPLAYED = 10**7  # steps that a replay may walk one by one
+
+
+def _demand(condition: bool, what: str) -> None:
+    if not condition:
+        raise CertificateError(f"the theorem of the certificate does not cover this run: {what}")
+
+
+def _scheme(case: Case, *schemes: type) -> None:
+    name = case.training.batches.name
+    _demand(isinstance(case.training.batches, schemes), f"its batches are {name}")
+
+
+def _bounded_replay(case: Case) -> None:
+    if not case.training.constant and case.training.steps > MOST_REPLAYED:
+        raise CertificateError(f"more than {MOST_REPLAYED:,} steps cannot be replayed")
+
+
+def _published(case: Case, first: int, last: int) -> Ball:
+    """sum (s/nu)^2 over steps that all use the record."""
+    count = last - first
+    if count <= 0:
+        return arb(0)
+    if case.training.constant:
+        return ratio(case.impulses(first, last)[0], case.noises(first, last)[0]) ** 2 * count
+    pairs = zip(case.impulses(first, last), case.noises(first, last), strict=True)
+    return sum((ratio(s, nu) ** 2 for s, nu in pairs), arb(0))
+
+
+def shifted_interpolation(case: Case, witness: Witness) -> Profile:
+    """Full batches: replay the shifts of every stretch, or take the closed form."""
+    _scheme(case, FullBatch)
+    _bounded_replay(case)
+    stretches = list(witness["stretches"])
+    total = _published(case, case.end, case.training.steps)
+    if [(s["first"], s["last"]) for s in stretches if s["last"] > s["first"]] != case.segments:
+        raise CertificateError("the stretches of the witness are not those between the releases")
+    for stretch in stretches:
+        if stretch["last"] > stretch["first"]:
+            total += _stretch(case, stretch)
+    return Profile.gaussian(total)
+
+
+def _stretch(case: Case, stretch: Witness) -> Ball:
+    first, last, kind = stretch["first"], stretch["last"], stretch["kind"]
+    c, s, nu = case.factors(first, last), case.impulses(first, last), case.noises(first, last)
+    width = case.training.diameter
+    if kind in ("constant", "constant-restart"):
+        _demand(case.training.constant and c is not None, "its steps are not all alike")
+        assert c is not None
+        common = strings.constant(c[0], s[0], nu[0], last - first)
+        return common.min(strings.restarted(c[0], s[0], nu[0], last - first, width))
+    if kind not in ("shifts", "modulus"):
+        raise CertificateError(f"the witness has a stretch of unknown kind {kind!r}")
+    shifts, restart = list(stretch["shifts"]), int(stretch["restart"])
+    if len(shifts) != last - first or not 0 <= restart < len(shifts):
+        raise CertificateError("the witness has shifts for another number of steps")
+    _check_shifts(shifts)
+    count = last - first
+    jumps, noises = list(repeated(s, count))[restart:], list(repeated(nu, count))[restart:]
+    if kind == "modulus":
+        shapes = list(repeated(spreads(case, first, last), count))[restart:]
+        start = arb(0) if restart == 0 else _diameter(width, None)
+        return strings.walk_spread(shapes, jumps, noises, shifts[restart:], start)
+    _demand(c is not None, "the updates have no known Lipschitz constant")
+    assert c is not None
+    factors = list(repeated(c, count))[restart:]
+    start = arb(0) if restart == 0 else _diameter(width, factors[0])
+    return strings.walk(factors, jumps, noises, shifts[restart:], start)
+
+
+def _check_shifts(shifts: Sequence[float]) -> None:
+    if not all(math.isfinite(shift) and shift >= 0 for shift in shifts):
+        raise CertificateError("a shift of the witness is not a length")
+
+
+def _diameter(width: float, factor: Ball | None) -> Ball:
+    """Where a restart begins: the diameter, or anything if the next step forgets it."""
+    if math.isfinite(width):
+        return arb(width)
+    if factor is None or not factor == 0:
+        raise CertificateError("the witness restarts, but the domain is not bounded")
+    return arb(0)
+
+
+def _position_squares(case: Case, witness: Witness) -> list[Ball]:
+    """mu_j^2 of every position; replayed from the witness where no Lipschitz constant is known."""
+    if case.factors(0, min(case.training.steps, 1)) is not None:
+        return epochs.position_squares(case)
+    paths = witness.get("paths")
+    _demand(paths is not None and case.releases == () and case.window == 1, "no path is given")
+    assert paths is not None
+    steps, batches = case.training.steps, case.training.batches_per_epoch or 1
+    if len(paths) != batches:
+        raise CertificateError("the witness has paths for another number of positions")
+    shapes = list(repeated(spreads(case, 0, steps), steps))
+    noises, jumps = repeated(case.noises(0, steps), steps), repeated(case.impulses(0, steps), steps)
+    noises, jumps = list(noises), list(jumps)
+    published = _published_positions(case)
+    answer = []
+    for j, path in enumerate(paths):
+        shifts, restart = list(path["shifts"]), int(path["restart"])
+        _check_shifts(shifts)
+        if len(shifts) != steps or not 0 <= restart < steps:
+            raise CertificateError("the witness has shifts for another number of steps")
+        own = [jump if k % batches == j else arb(0) for k, jump in enumerate(jumps)]
+        start = arb(0) if restart == 0 else _diameter(case.training.diameter, None)
+        cost = strings.walk_spread(
+            shapes[restart:], own[restart:], noises[restart:], shifts[restart:], start
+        )
+        answer.append(cost.min(published[j]))
+    return answer
+
+
+def _published_positions(case: Case) -> list[Ball]:
+    """sum (s/nu)^2 over the steps of each position."""
+    steps, batches = case.training.steps, case.training.batches_per_epoch or 1
+    if case.training.constant:
+        one = _published(case, 0, min(steps, 1))
+        return [one * (steps // batches + (j < steps % batches)) for j in range(batches)]
+    totals = [arb(0)] * batches
+    pairs = zip(case.impulses(0, steps), case.noises(0, steps), strict=True)
+    for k, (s, nu) in enumerate(pairs):
+        totals[k % batches] += ratio(s, nu) ** 2
+    return totals
+
+
+def _largest(squares: Sequence[Ball]) -> Ball:
+    worst = squares[0]
+    for square in squares[1:]:
+        worst = worst.max(square)
+    return worst
+
+
+def worst_position(case: Case, witness: Witness) -> Profile:
+    """Cyclic batches: the largest of the positions' values."""
+    _scheme(case, Cyclic)
+    _bounded_replay(case)
+    return Profile.gaussian(_largest(_position_squares(case, witness)))
+
+
+def hidden_position(case: Case, witness: Witness) -> Profile:
+    """Shuffled batches: the average of the positions' profiles."""
+    _scheme(case, Shuffled)
+    _bounded_replay(case)
+    return Profile.average(_position_squares(case, witness))
+
+
+def boundary_policy(case: Case, witness: Witness) -> Profile:
+    """Reshuffled batches: price the levels, convolve the costs."""
+    _scheme(case, Reshuffled)
+    _demand(case.factors(0, 1) is not None, "the updates have no known Lipschitz constant")
+    _bounded_replay(case)
+    priced = epochs.epoch_costs(case, list(witness["levels"]), [bool(p) for p in witness["pays"]])
+    law = epochs.sum_of_costs(priced)
+    return Profile(tuple(square for square, _ in law), tuple(weight for _, weight in law))
+
+
+def composition(case: Case, witness: Witness) -> Profile:
+    """All iterates published: the squares of s/nu add."""
+    _scheme(case, FullBatch, Cyclic, Shuffled, Reshuffled)
+    steps, batches = case.training.steps, case.training.batches_per_epoch or 1
+    if isinstance(case.training.batches, FullBatch):
+        return Profile.gaussian(_published(case, 0, steps))
+    if isinstance(case.training.batches, Reshuffled):
+        return Profile.gaussian(_worst_steps(case, steps, batches))
+    squares = _published_positions(case)
+    if isinstance(case.training.batches, Cyclic):
+        return Profile.gaussian(_largest(squares))
+    return Profile.average(squares)
+
+
+def _worst_steps(case: Case, steps: int, batches: int) -> Ball:
+    if case.training.constant:
+        return _published(case, 0, min(steps, 1)) * -(-steps // batches)
+    pairs = zip(case.impulses(0, steps), case.noises(0, steps), strict=True)
+    costs = [ratio(s, nu) ** 2 for s, nu in pairs]
+    rows = (costs[k : k + batches] for k in range(0, steps, batches))
+    return sum((_largest(row) for row in rows), arb(0))
+
+
+def output_perturbation(case: Case, witness: Witness) -> Profile:
+    """The last step alone, from anywhere on the domain."""
+    _scheme(case, FullBatch, Cyclic, Shuffled, Reshuffled)
+    width, steps = case.training.diameter, case.training.steps
+    last_only = len(set(case.releases) - {steps}) == 0 and case.window == 1
+    _demand(math.isfinite(width) and steps > 0 and last_only, "it needs a bounded domain")
+    gap = spreads(case, steps - 1, steps)[0](arb(width))
+    factors = case.factors(steps - 1, steps)
+    if factors is not None:
+        gap = gap.min(factors[0] * width)
+    impulse, noise = case.impulses(steps - 1, steps)[0], case.noises(steps - 1, steps)[0]
+    return Profile.gaussian(ratio(gap + impulse, noise) ** 2)
+
+
+def _poisson(case: Case) -> float:
+    _scheme(case, Poisson)
+    _demand(case.training.adjacency == "zero-out", "its adjacency is not zero-out")
+    assert isinstance(case.training.batches, Poisson)
+    return case.training.batches.rate
+
+
+def poisson_composition(case: Case, witness: Witness) -> Profile:
+    """Poisson batches, all iterates published."""
+    rate, steps = _poisson(case), case.training.steps
+    return Profile.sampled(_plain_steps(case, rate, 0, steps, witness["menu"]))
+
+
+def _plain_steps(
+    case: Case, rate: float, first: int, last: int, menu: Sequence[Sequence[float]]
+) -> sampled.Counted:
+    if last <= first:
+        return []
+    lows, highs = sampled.plain(case, first, last)
+    repeats = last - first if len(highs) == 1 else 1
+    if len(highs) == 1:
+        menu = [*menu, (0.0, float(highs[0]))]
+    return sampled.charged(rate, lows, highs, menu, repeats)
+
+
+def poisson_deferral(case: Case, witness: Witness) -> Profile:
+    """Theorem M2: price every step of the certificate's path."""
+    rate, cap = _poisson(case), int(witness["cap"])
+    menu, steps = witness["menu"], list[Any]()
+    stretches = list(witness["stretches"])
+    if [(s["first"], s["last"]) for s in stretches] != case.segments:
+        raise CertificateError("the stretches of the witness are not those between the releases")
+    for stretch in stretches:
+        first, last, left = stretch["first"], stretch["last"], stretch.get("left")
+        if left is None:
+            steps += _plain_steps(case, rate, first, last, menu)
+            continue
+        begin = last + 1 - len(left)
+        if not first <= begin < last:
+            raise CertificateError("the path of the witness is longer than its stretch")
+        if begin > first or first == 0:
+            lows, highs = sampled.deferral(case, cap, begin, last, left)
+        else:
+            lows, highs = sampled.deferral(case, cap, begin, last, left, common=True)
+        steps += sampled.charged(rate, lows, highs, menu)
+    steps += _plain_steps(case, rate, case.end, case.training.steps, menu)
+    failure = sampled.overcrowded(case, cap)
+    return Profile.sampled(_counted(steps), failure if proved(above(failure) > 0) else None)
+
+
+def _counted(steps: sampled.Counted) -> sampled.Counted:
+    """Equal pairs counted together."""
+    counts: dict[Any, int] = {}
+    for step, count in steps:
+        counts[step] = counts.get(step, 0) + count
+    return list(counts.items())
+
+
+CHECKS: dict[str, Check] = {
+    "Shifted interpolation": shifted_interpolation,
+    "Worst position": worst_position,
+    "Hidden position": hidden_position,
+    "Boundary policy": boundary_policy,
+    "Composition": composition,
+    "Output perturbation": output_perturbation,
+    "Poisson composition": poisson_composition,
+    "Poisson deferral": poisson_deferral,
+}

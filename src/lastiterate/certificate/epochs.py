@@ -1,0 +1,308 @@
+"""Batches in epochs, in ball arithmetic: what each position of a record costs.
+
+A record sits in one batch of an epoch. `position_squares` pools the taut string of every position
+(cyclic, shuffled once). `epoch_costs` prices the levels that a certificate of reshuffled batches
+carries, and `sum_of_costs` convolves them exactly on a grid of whole numbers.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lastiterate.certificate.balls import Ball, above, proved
+from lastiterate.certificate.steps import Case
+from lastiterate.certificate.strings import Block, Stack, geometric, infinite, ratio, repeated
+from lastiterate.errors import CertificateError
+
+try:
+    from flint import arb, fmpz_poly
+except ImportError:  # pragma: no cover - balls.need_balls says what to install
+    arb = fmpz_poly = None
+
+RESTARTED_STEPS = 200_000  # of a constant run, restarts are looked for in so many last steps
+_BITS = 160  # masses are whole multiples of 2^-160
+
+
+class Row(NamedTuple):
+    """The steps of one epoch: for each position, what comes after it and what came before it."""
+
+    c: list[Ball]
+    s: list[Ball]
+    after: list[Ball]  # product of the factors of the later steps
+    noise: list[Ball]  # noise from the position on, carried to the end of the epoch
+    before: list[Ball]  # product of the factors of the earlier steps; one entry more: of all
+    early: list[Ball]  # noise of the earlier steps, carried to just before the position
+
+
+def _row(case: Case, start: int, first: int, last: int, batches: int) -> Row:
+    """Epoch steps start .. start + batches - 1; those outside first .. last do nothing."""
+    low, high = max(start, first), min(start + batches, last)
+    count = max(high - low, 0)
+    one, zero = arb(1), arb(0)
+    c, s, nu = [one] * batches, [zero] * batches, [zero] * batches
+    if count:
+        found = case.factors(low, high)
+        assert found is not None
+        inside = slice(low - start, high - start)
+        c[inside] = repeated(found, count)
+        s[inside] = repeated(case.impulses(low, high), count)
+        nu[inside] = repeated([x * x for x in case.noises(low, high)], count)
+    after, noise = [one] * batches, [zero] * batches
+    product, total = one, zero
+    for k in range(batches - 1, -1, -1):
+        after[k] = product
+        total = total + nu[k] * product * product
+        noise[k] = total
+        product = c[k] * product
+    before, early = [one], [zero]
+    for k in range(batches):
+        before.append(c[k] * before[k])
+        early.append(c[k] * c[k] * early[k] + nu[k])
+    return Row(c, s, after, noise, before, early)
+
+
+def position_squares(case: Case) -> list[Ball]:
+    """mu_j^2 of a record at each position j, for what the run releases."""
+    training = case.training
+    batches = training.batches_per_epoch or 1
+    totals = [arb(0)] * batches
+    for first, last in case.segments:
+        found = _segment(case, first, last, batches)
+        totals = [a + b for a, b in zip(totals, found, strict=True)]
+    return _with_window(case, totals)
+
+
+def _with_window(case: Case, totals: list[Ball]) -> list[Ball]:
+    """Impulses inside the released window are paid on arrival."""
+    steps, batches = case.training.steps, len(totals)
+    count = steps - case.end
+    impulses = repeated(case.impulses(case.end, steps), count) if count > 0 else ()
+    noises = repeated(case.noises(case.end, steps), count) if count > 0 else ()
+    for k, (s, nu) in enumerate(zip(impulses, noises, strict=True)):
+        totals[(case.end + k) % batches] += ratio(s, nu) ** 2
+    return totals
+
+
+def _segment(case: Case, first: int, last: int, batches: int) -> list[Ball]:
+    if case.factors(first, min(last, first + 1)) is None:
+        return [infinite()] * batches
+    if not case.training.constant:
+        return _pooled(case, first, last, batches)
+    closed = _constant(case, first, last, batches)
+    if not math.isfinite(case.training.diameter):
+        return closed
+    tail = max(first, last - RESTARTED_STEPS)
+    others = _pooled(case, tail, last, batches, common=tail == first)
+    return [a.min(b) for a, b in zip(closed, others, strict=True)]
+
+
+def _constant(case: Case, first: int, last: int, batches: int) -> list[Ball]:
+    """Equal steps: for c <= 1 all full windows pool into one block, for c > 1 none do."""
+    factor, impulse = case.factors(first, first + 1), case.impulses(first, first + 1)
+    assert factor is not None
+    c, s, nu = factor[0], impulse[0], case.noises(first, first + 1)[0]
+    variance, steps = nu * nu, last - first
+    if not proved(c <= 1):
+        c = c.max(arb(1))
+    squares = c * c
+    answer = []
+    for j in range(batches):
+        start = (j - first) % batches
+        full = max(-((start - steps) // batches), 0) - 1
+        if full < 0:
+            answer.append(arb(0))
+            continue
+        left = steps - start - full * batches
+        end = Block(s * c ** (left - 1), variance * geometric(squares, left), c**left)
+        one = Block(s * c ** (batches - 1), variance * geometric(squares, batches), c**batches)
+        if proved(c <= 1):
+            stack = Stack()
+            stack.push(end)
+            if full:
+                arrived = one.A * geometric(one.G, full)
+                noise = variance * geometric(squares, batches * full)
+                stack.push(Block(arrived, noise, one.G**full))
+            answer.append(stack.cost)
+        else:
+            answer.append(full * one.cost + end.cost if full else end.cost)
+    return answer
+
+
+def _pooled(
+    case: Case, first: int, last: int, batches: int, common: bool = True
+) -> list[Ball]:
+    """Any schedule: one block from each impulse to the next, pooled from the right."""
+    stacks = [Stack() for _ in range(batches)]
+    width = case.training.diameter
+    bounded = math.isfinite(width)
+    later = _row(case, last, first, last, batches)  # outside: does nothing
+    repeat: Row | None = None
+    for start in range((last - 1) // batches * batches, first - batches, -batches):
+        whole = first <= start and start + batches <= last
+        if case.training.constant and whole and repeat is not None:
+            row = repeat
+        else:
+            row = _row(case, start, first, last, batches)
+            repeat = row if whole else None
+        for j, stack in enumerate(stacks):
+            lead, noise = later.before[j], later.early[j]
+            carried = row.after[j] * lead
+            square = lead * lead
+            if bounded and row.s[j] != 0:
+                rest = row.noise[j + 1] if j + 1 < batches else arb(0)
+                stack.restart(Block(width * carried, rest * square + noise, carried))
+            stack.push(
+                Block(row.s[j] * carried, row.noise[j] * square + noise, row.c[j] * carried)
+            )
+        later = row
+    if common:
+        return [stack.cost for stack in stacks]
+    return [stack.restarted for stack in stacks]
+
+
+# --- a new hidden partition every epoch ----------------------------------------------------------
+
+
+class Priced(NamedTuple):
+    """The costs of one epoch at each position, and in how many epochs they occur."""
+
+    costs: tuple[Ball, ...]
+    count: int
+
+
+def epoch_costs(case: Case, levels: Sequence[float], pays: Sequence[bool]) -> list[Priced]:
+    """What each epoch costs at each position under the certificate's levels.
+
+    Checked here: levels start and end at 0 at every known point; an epoch may be skipped only if
+    a later one of the same stretch starts at the diameter.
+    """
+    training = case.training
+    batches = training.batches_per_epoch or 1
+    epochs = -(-training.steps // batches)
+    if len(levels) != epochs + 1 or len(pays) != epochs:
+        raise CertificateError("the witness has levels for another number of epochs")
+    if not all(math.isfinite(x) and x >= 0 for x in levels):
+        raise CertificateError("a level of the witness is not a distance")
+    ends = {-(-last // batches) for _, last in case.segments}
+    if any(last % batches for _, last in case.segments[:-1]):
+        raise CertificateError("a checkpoint inside an epoch shares its hidden position")
+    seen: dict[Any, tuple[tuple[Ball, ...], int]] = {}
+    known = True  # whether the level at the start of this epoch is proved
+    for e in range(epochs):
+        known = known or levels[e] >= training.diameter
+        if not pays[e]:
+            known = False
+        elif not known:
+            raise CertificateError(f"epoch {e} of the witness starts below the distance it may have")
+        if e + 1 in ends and (not pays[e] or levels[e + 1] > 0) and e * batches < case.end:
+            raise CertificateError(f"something is left over at the release after epoch {e}")
+        start = e * batches
+        alike = training.constant and start + batches <= case.end
+        key = (alike or e, levels[e], levels[e + 1], pays[e])
+        if key not in seen:
+            row = _row(case, start, 0, case.end, batches)
+            level = _priced(row, levels[e], levels[e + 1]) if pays[e] else [arb(0)] * batches
+            seen[key] = tuple(_extra(case, start, level)), 0
+        costs, count = seen[key]
+        seen[key] = costs, count + 1
+        known = known or e + 1 in ends
+    return [Priced(costs, count) for costs, count in seen.values()]
+
+
+def _priced(row: Row, x: float, y: float) -> list[Ball]:
+    """From z = x to z <= y when the impulse arrives at position j: two blocks, or one."""
+    high, low = arb(x), arb(y)
+    answer = []
+    for j in range(len(row.c)):
+        first = Block(row.before[j] * high, row.early[j], row.before[j])
+        second = Block(
+            row.s[j] * row.after[j] - low, row.noise[j], row.c[j] * row.after[j]
+        )
+        if first.violates(second) or proved(second.A <= 0):
+            both = first.then(second)
+            answer.append(Block(both.A.max(arb(0)), both.V, both.G).cost)
+        else:
+            late = Block(second.A.max(arb(0)), second.V, second.G)
+            answer.append(first.cost + late.cost)
+    return answer
+
+
+def _extra(case: Case, start: int, costs: list[Ball]) -> list[Ball]:
+    """Impulses inside the released window are paid on arrival."""
+    batches, steps = len(costs), case.training.steps
+    for k in range(max(start, case.end), min(start + batches, steps)):
+        s, nu = case.impulses(k, k + 1)[0], case.noises(k, k + 1)[0]
+        costs[k - start] += ratio(s, nu) ** 2
+    return costs
+
+
+def sum_of_costs(priced: Sequence[Priced]) -> list[tuple[Ball, Ball]]:
+    """The law of the sum over epochs, costs and masses rounded up: pairs (mu^2, mass)."""
+    worst = sum((above(_largest(p.costs)) * p.count for p in priced), arb(0))
+    if not worst.is_finite():
+        raise CertificateError("an epoch of the witness has no noise to pay with")
+    if worst == 0:
+        return [(arb(0), arb(1))]
+    worst = above(worst)
+    epochs = sum(p.count for p in priced)
+    grid = worst / (1 << min(max(17, 11 + epochs.bit_length()), 20))
+    tie = itertools.count()
+    laws: list[tuple[int, int, Any]] = []  # shortest first: a balanced tree of products
+    for costs, count in priced:
+        one = _histogram(costs, grid)
+        while count:
+            if count & 1:
+                heapq.heappush(laws, (len(one), next(tie), one))
+            count >>= 1
+            one = _product(one, one) if count else one
+    while len(laws) > 1:
+        a, b = heapq.heappop(laws), heapq.heappop(laws)
+        both = _product(a[2], b[2])
+        heapq.heappush(laws, (len(both), next(tie), both))
+    unit = arb(2) ** _BITS
+    masses = [int(mass) for mass in laws[0][2].coeffs()]
+    return [
+        (above(grid * index).min(worst), above(arb(mass) / unit))
+        for index, mass in _gathered(masses)
+    ]
+
+
+def _largest(costs: Sequence[Ball]) -> Ball:
+    best = costs[0]
+    for cost in costs[1:]:
+        best = best.max(cost)
+    return best
+
+
+def _histogram(costs: Sequence[Ball], grid: Ball) -> Any:
+    share = -(-(1 << _BITS) // len(costs))
+    counts: dict[int, int] = {}
+    for cost in costs:
+        index = int(above(cost / grid).ceil().unique_fmpz())
+        counts[index] = counts.get(index, 0) + share
+    masses = [0] * (max(counts) + 1)
+    for index, mass in counts.items():
+        masses[index] = mass
+    return fmpz_poly(masses)
+
+
+def _product(a: Any, b: Any) -> Any:
+    return -((-(a * b)) // (1 << _BITS))
+
+
+def _gathered(masses: list[int]) -> list[tuple[int, int]]:
+    """Few points that carry all the mass, each moved up: by at most 1/5000, or while it is tiny."""
+    total, answer = sum(masses), []
+    negligible, held, last = total >> 60, 0, 0
+    for index, mass in enumerate(masses):
+        held += mass
+        if held > negligible and (index + 1 > 1.0002 * last or index == len(masses) - 1):
+            answer.append((index, held))
+            held, last = 0, index
+    if held:
+        answer.append((len(masses) - 1, held))
+    return answer

@@ -1,0 +1,138 @@
+"""What a check proves: a profile, and how profiles compose.
+
+A profile is a law of mu^2 (one Gaussian, or an average of Gaussians over something hidden), a
+list of sampled steps, and a probability of failure. It answers one question: an upper bound on
+delta at a given epsilon, in ball arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from lastiterate.certificate.balls import Ball, above, mixture_delta, precision
+from lastiterate.certificate.losses import Labelled, Shift, Step, Total
+
+try:
+    from flint import arb
+except ImportError:  # pragma: no cover - balls.need_balls says what to install
+    arb = None
+
+_MOST_PRODUCTS = 4096  # of two averages that are multiplied out exactly
+_LEVELS = 48  # different mus of an average that becomes a loss distribution
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """delta(eps) is at most that of: a label with ``weights``, given it mu^2 = ``squares``; then
+    all ``steps``; or a failure. ``by_position``: the squares belong to the positions of an epoch,
+    in order, all equally likely.
+    """
+
+    squares: tuple[Ball, ...]
+    weights: tuple[Ball, ...]
+    steps: tuple[tuple[Step, int], ...] = ()
+    failure: Ball | None = None
+    by_position: bool = False
+
+    @classmethod
+    def gaussian(cls, square: Ball) -> Profile:
+        """One Gaussian."""
+        return cls((square,), (arb(1),))
+
+    @classmethod
+    def average(cls, squares: Sequence[Ball]) -> Profile:
+        """All positions of an epoch, equally likely and hidden."""
+        share = arb(1) / len(squares)
+        return cls(tuple(squares), (share,) * len(squares), by_position=True)
+
+    @classmethod
+    def sampled(cls, steps: Sequence[tuple[Step, int]], failure: Ball | None = None) -> Profile:
+        """Sampled steps alone."""
+        return cls((arb(0),), (arb(1),), tuple(steps), failure)
+
+    @property
+    def mu(self) -> float | None:
+        """The one mu, rounded up, if this is one Gaussian."""
+        if self.steps or self.failure is not None or len(self.squares) > 1:
+            return None
+        return math.nextafter(float(above(self.squares[0].sqrt())), math.inf)
+
+    def then(self, other: Profile) -> Profile:
+        """Both releases, when their hidden randomness is independent."""
+        steps = self.steps + other.steps
+        failure = _added(self.failure, other.failure)
+        if len(self.squares) * len(other.squares) <= _MOST_PRODUCTS:
+            return Profile(
+                tuple(a + b for a in self.squares for b in other.squares),
+                tuple(a * b for a in self.weights for b in other.weights),
+                steps, failure,
+            )  # fmt: skip
+        few, many = sorted((self, other), key=lambda profile: len(profile.squares))
+        return Profile(
+            many.squares, many.weights, (*steps, (few.labelled(), 1)), failure
+        )
+
+    def beside(self, other: Profile) -> Profile:
+        """Both releases, when they share the hidden position: mu_j^2 adds for each j."""
+        squares = tuple(a + b for a, b in zip(self.squares, other.squares, strict=True))
+        return replace(self, squares=squares)
+
+    def labelled(self) -> Step:
+        """The law of mu as one pair with a revealed label, on a few levels, rounded up."""
+        ranked = sorted(
+            zip(self.squares, self.weights, strict=True), key=lambda pair: float(above(pair[0]))
+        )
+        mus = [math.nextafter(float(above(square.sqrt())), math.inf) for square, _ in ranked]
+        least, most = mus[0], mus[-1]
+        width = max((most - least) / _LEVELS, 1e-12 * most)
+        levels: dict[float, Ball] = {}
+        for mu, (_, weight) in zip(mus, ranked, strict=True):
+            level = min(least + math.ceil((mu - least) / width) * width, most) if width else mu
+            levels[max(level, mu)] = levels.get(max(level, mu), arb(0)) + weight
+        shares = [math.nextafter(float(above(weight)), 2.0) for weight in levels.values()]
+        return Labelled(tuple(levels), tuple(shares))
+
+    def judge(self, smallest_delta: float) -> Judge:
+        """Something that answers questions down to this delta."""
+        return Judge(self, smallest_delta)
+
+
+def _added(a: Ball | None, b: Ball | None) -> Ball | None:
+    if a is None or b is None:
+        return a if b is None else b
+    return a + b
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """A profile with its convolution done once."""
+
+    profile: Profile
+    smallest_delta: float
+
+    @cached_property
+    def _total(self) -> Total:
+        steps = list(self.profile.steps)
+        if len(self.profile.squares) > 1:
+            steps.append((self.profile.labelled(), 1))
+        elif self.profile.squares[0] != 0:
+            mu = math.nextafter(float(above(self.profile.squares[0].sqrt())), math.inf)
+            steps.append((Shift(1.0, 0.0, mu), 1))
+        return Total(steps, self.smallest_delta)
+
+    def delta(self, epsilon: float) -> Ball:
+        """An upper bound on delta(epsilon), an exact number."""
+        point = arb(epsilon)
+        if not all(square.is_finite() for square in self.profile.squares):
+            return arb(1)
+        if self.profile.steps:
+            value = self._total.delta(point)
+        else:
+            value = mixture_delta(self.profile.squares, self.profile.weights, point)
+        if self.profile.failure is None:
+            return value
+        with precision():
+            return above(value + self.profile.failure).min(arb(1))

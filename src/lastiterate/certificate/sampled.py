@@ -1,0 +1,127 @@
+"""Batches drawn afresh at every step, in ball arithmetic.
+
+Poisson batches: the certificate carries the distances z_k that a helper process keeps and a short
+menu of pairs. Every step is priced anew and charged to the cheapest pair of the menu that is at
+least as long. Without replacement: the certificate carries the shifts and how the noise is split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.certificate.balls import Ball, above, proved
+from lastiterate.certificate.losses import Shift, Step
+from lastiterate.certificate.steps import Case, factors
+from lastiterate.certificate.strings import ratio, repeated
+from lastiterate.errors import CertificateError
+
+try:
+    from flint import arb
+except ImportError:  # pragma: no cover - balls.need_balls says what to install
+    arb = None
+
+Floats = NDArray[np.float64]
+Counted = list[tuple[Step, int]]
+
+
+def float_above(ball: Ball) -> float:
+    """The next double above everything in the ball."""
+    return math.nextafter(float(above(ball)), math.inf)
+
+
+def overcrowded(case: Case, cap: int) -> Ball:
+    """An upper bound on the probability that some batch has more than ``cap`` records."""
+    records, rate = case.training.records, getattr(case.training.batches, "rate", 1.0)
+    if cap >= records:
+        return arb(0)
+    if cap < 0:
+        return arb(1)
+    # P(Bin(n, q) > M) is the regularised incomplete beta function I_q(M + 1, n - M).
+    tail = arb(rate).beta_lower(arb(cap + 1), arb(records - cap), regularized=True)
+    return above(case.training.steps * tail).min(arb(1)) if tail.is_finite() else arb(1)
+
+
+def poisson_factors(case: Case, cap: int, first: int, last: int) -> list[Ball]:
+    """Lipschitz constants of steps whose batches have at most ``cap`` records."""
+    rate = getattr(case.training.batches, "rate", 1.0)
+    crowding = arb(cap) / (arb(rate) * case.training.records)
+    found = factors(case.etas(first, last), case.loss, case.training.clipping, crowding)
+    if found is None:
+        raise CertificateError("the loss has no smoothness that a path could use")
+    return found
+
+
+def deferral(
+    case: Case, cap: int, first: int, last: int, left: Sequence[float]
+) -> tuple[Floats, Floats]:
+    """Shifts (record out, record in) of each step in units of noise, rounded up to doubles.
+
+    ``left`` are z_first, ..., z_last. The start must be a common point, at least the diameter, or
+    at least what equal contracting steps can ever build up.
+    """
+    steps = last - first
+    if len(left) != steps + 1 or left[-1] != 0 or not all(math.isfinite(z) and z >= 0 for z in left):
+        raise CertificateError("the witness is no path of distances that ends at 0")
+    c = poisson_factors(case, cap, first, last)
+    s = case.impulses(first, last)
+    if first and left[0] < case.training.diameter:
+        settled = case.training.constant and proved(c[0] < 1)
+        if not (settled and proved(arb(left[0]) >= s[0] / (1 - c[0]))):
+            raise CertificateError("the path of the witness starts below the distance it may have")
+    lows, highs = np.empty(steps), np.empty(steps)
+    z = arb(left[0])
+    rows = zip(
+        repeated(c, steps), repeated(s, steps), repeated(case.noises(first, last), steps),
+        left[1:], strict=True,
+    )  # fmt: skip
+    for k, (factor, impulse, noise, after) in enumerate(rows):
+        z, before = arb(after), z
+        move = factor * before - z
+        if proved(move < -impulse):
+            raise CertificateError(f"step {first + k} of the witness leaves over more than there is")
+        out, joined = move.max(arb(0)), (impulse + move).max(arb(0))
+        lows[k] = float_above(ratio(out, noise)) if out != 0 else 0.0
+        highs[k] = max(float_above(ratio(joined, noise)) if joined != 0 else 0.0, lows[k])
+    return lows, highs
+
+
+def plain(case: Case, first: int, last: int) -> tuple[Floats, Floats]:
+    """Nothing is left over: each step is a sampled Gaussian. One entry if all are alike."""
+    pairs = zip(case.impulses(first, last), case.noises(first, last), strict=True)
+    highs = np.array([float_above(ratio(s, nu)) if s != 0 else 0.0 for s, nu in pairs])
+    return np.zeros(len(highs)), highs
+
+
+def charged(
+    rate: float, lows: Floats, highs: Floats, menu: Sequence[Sequence[float]], repeats: int = 1
+) -> Counted:
+    """Each step charged to the cheapest pair of the menu that is at least as long."""
+    if not np.all(np.isfinite(highs)):
+        raise CertificateError("a step without noise uses the record")
+    pairs = sorted({(float(low), float(high)) for low, high in menu}, key=lambda p: _price(rate, p))
+    used = highs > 0
+    open_ = np.flatnonzero(used)
+    counts: Counted = []
+    for low, high in pairs:
+        fits = (lows[open_] <= low) & (highs[open_] <= high)
+        if fits.any():
+            counts.append((Shift(rate, low, high), int(fits.sum()) * repeats))
+            open_ = open_[~fits]
+    if len(open_):
+        raise CertificateError("a step is dearer than every pair the witness offers")
+    return counts
+
+
+def _price(rate: float, pair: tuple[float, float]) -> float:
+    """The second moment of the likelihood ratio, roughly: it only sorts the menu."""
+    low, high = (min(shift, 26.0) for shift in pair)
+    kept = 1.0 - rate
+    return (
+        kept * kept * math.expm1(low * low)
+        + 2 * rate * kept * math.expm1(low * high)
+        + rate * rate * math.expm1(high * high)
+    )

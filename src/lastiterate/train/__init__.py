@@ -1,0 +1,18 @@
+"""Noisy gradient descent that runs exactly the `Training` it is given.
+
+`noisy_descent` is the engine under the estimators; what it returns says what ran, so that what is
+certified is what was trained.
+"""
+
+from lastiterate.train.checkpoint import Checkpoint, EncryptedCheckpoint, MemoryCheckpoint
+from lastiterate.train.descent import Descent, noisy_descent
+from lastiterate.train.features import bound_rows
+
+__all__ = [
+    "Checkpoint",
+    "Descent",
+    "EncryptedCheckpoint",
+    "MemoryCheckpoint",
+    "bound_rows",
+    "noisy_descent",
+]

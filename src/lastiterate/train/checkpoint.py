@@ -1,0 +1,173 @@
+"""Stopping and going on, without releasing an iterate.
+
+A guarantee for the last iterate assumes that nobody sees the others, and a file is seen by
+backups, administrators and whoever gets the disk. So a checkpoint lives in memory, or encrypted
+and authenticated under a key that the caller holds elsewhere; plain files are refused. A
+checkpoint that is decrypted and shown to anybody is a release, and the certificate changes:
+`account(training, loss, releases=(step,))`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.description.validation import whole
+from lastiterate.errors import AssumptionError, DescriptionError
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything a run needs to go on."""
+
+    run: str  # the description that was running, as text
+    step: int
+    parameters: NDArray[np.float64]
+    tail: NDArray[np.float64]
+    order: NDArray[np.int64] | None
+    nonce: str | None
+    source: dict[str, Any] | None
+
+    def to_bytes(self) -> bytes:
+        """As an archive of plain arrays and JSON (never a pickle)."""
+        table = {"run": self.run, "step": self.step, "nonce": self.nonce, "source": self.source}
+        arrays: dict[str, NDArray[Any]] = {"parameters": self.parameters, "tail": self.tail}
+        if self.order is not None:
+            arrays["order"] = self.order
+        text = np.frombuffer(json.dumps(table).encode(), np.uint8)
+        file = io.BytesIO()
+        np.savez(file, table=text, **arrays)  # type: ignore[arg-type]
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> State:
+        """Read what ``to_bytes`` wrote."""
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            table = json.loads(archive["table"].tobytes())
+            order = archive.get("order")
+            return cls(parameters=archive["parameters"], tail=archive["tail"], order=order, **table)
+
+
+class Checkpoint(ABC):
+    """Where a run keeps its state every ``every`` updates, and looks for one when it starts."""
+
+    def __init__(self, every: int = 100) -> None:
+        self.every = whole("every", every, "it counts updates between checkpoints")
+
+    @abstractmethod
+    def save(self, state: State) -> None:
+        """Replace what is kept, all or nothing."""
+
+    @abstractmethod
+    def load(self) -> State | None:
+        """What is kept, if anything."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget it: the run is over."""
+
+
+class MemoryCheckpoint(Checkpoint):
+    """Kept in this process and gone with it."""
+
+    def __init__(self, every: int = 100) -> None:
+        super().__init__(every)
+        self._state: State | None = None
+
+    def save(self, state: State) -> None:
+        self._state = state
+
+    def load(self) -> State | None:
+        return self._state
+
+    def clear(self) -> None:
+        self._state = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MemoryCheckpoint, (self.every,)  # a pickle could end up on disk
+
+
+class EncryptedCheckpoint(Checkpoint):
+    """Kept in a file that only the holder of ``key`` can read or forge (AES-256-GCM).
+
+    The key (32 bytes, `EncryptedCheckpoint.new_key()`) must not lie beside the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], key: bytes, every: int = 100) -> None:
+        super().__init__(every)
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ImportError as missing:
+            raise AssumptionError(
+                "An encrypted checkpoint needs the package `cryptography` "
+                "(pip install lastiterate[models]); MemoryCheckpoint needs nothing."
+            ) from missing
+        if not isinstance(key, bytes) or len(key) != 32:
+            raise DescriptionError(
+                "key",
+                f"{type(key).__name__} of other length or type",
+                "32 bytes, such as EncryptedCheckpoint.new_key()",
+                "a checkpoint that others can read is a release",
+            )
+        self._path = Path(path)
+        self._cipher = AESGCM(key)
+
+    @staticmethod
+    def new_key() -> bytes:
+        """A fresh key from the operating system.
+
+        >>> len(EncryptedCheckpoint.new_key())
+        32
+        """
+        return os.urandom(32)
+
+    def save(self, state: State) -> None:
+        nonce = os.urandom(12)
+        sealed = nonce + self._cipher.encrypt(nonce, state.to_bytes(), None)
+        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=self._path.name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(sealed)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, self._path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def load(self) -> State | None:
+        from cryptography.exceptions import InvalidTag
+
+        if not self._path.exists():
+            return None
+        sealed = self._path.read_bytes()
+        try:
+            return State.from_bytes(self._cipher.decrypt(sealed[:12], sealed[12:], None))
+        except (InvalidTag, ValueError) as wrong:
+            raise AssumptionError(
+                f"{self._path} was not written with this key, or was changed since: it is not "
+                "resumed. Give the key it was written with, or delete it to start again."
+            ) from wrong
+
+    def clear(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def usable(checkpoint: Any) -> Checkpoint | None:
+    """The checkpoint, or an error that says why a plain file is none."""
+    if checkpoint is None or isinstance(checkpoint, Checkpoint):
+        return checkpoint
+    raise AssumptionError(
+        f"checkpoint is {checkpoint!r}: a plain file would be a released iterate, which the "
+        "guarantee for the last iterate does not cover. Use MemoryCheckpoint(), or "
+        "EncryptedCheckpoint(path, key) with a key kept elsewhere."
+    )
