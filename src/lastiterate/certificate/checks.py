@@ -261,10 +261,7 @@ def poisson_deferral(case: Case, witness: Witness) -> Profile:
         begin = last + 1 - len(left)
         if not first <= begin < last:
             raise CertificateError("the path of the witness is longer than its stretch")
-        if begin > first or first == 0:
-            lows, highs = sampled.deferral(case, cap, begin, last, left)
-        else:
-            lows, highs = sampled.deferral(case, cap, begin, last, left, common=True)
+        lows, highs = sampled.deferral(case, cap, begin, last, left, common=begin == first)
         steps += sampled.charged(rate, lows, highs, menu)
     steps += _plain_steps(case, rate, case.end, case.training.steps, menu)
     failure = sampled.overcrowded(case, cap)

@@ -56,19 +56,19 @@ def poisson_factors(case: Case, cap: int, first: int, last: int) -> list[Ball]:
 
 
 def deferral(
-    case: Case, cap: int, first: int, last: int, left: Sequence[float]
+    case: Case, cap: int, first: int, last: int, left: Sequence[float], common: bool
 ) -> tuple[Floats, Floats]:
     """Shifts (record out, record in) of each step in units of noise, rounded up to doubles.
 
-    ``left`` are z_first, ..., z_last. The start must be a common point, at least the diameter, or
-    at least what equal contracting steps can ever build up.
+    ``left`` are z_first, ..., z_last. Unless both runs have a ``common`` point there, the start
+    must be at least the diameter, or at least what equal contracting steps can ever build up.
     """
     steps = last - first
     if len(left) != steps + 1 or left[-1] != 0 or not all(math.isfinite(z) and z >= 0 for z in left):
         raise CertificateError("the witness is no path of distances that ends at 0")
     c = poisson_factors(case, cap, first, last)
     s = case.impulses(first, last)
-    if first and left[0] < case.training.diameter:
+    if not common and left[0] < case.training.diameter:
         settled = case.training.constant and proved(c[0] < 1)
         if not (settled and proved(arb(left[0]) >= s[0] / (1 - c[0]))):
             raise CertificateError("the path of the witness starts below the distance it may have")

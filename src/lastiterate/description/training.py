@@ -399,3 +399,8 @@ def _scheme(batches: Batches) -> Batches:
             "the privacy of a run depends on how its batches are drawn",
         )
     return batches
+
+
+def _half_up(x: float) -> float:
+    """x/2, never rounded below: only the smallest numbers of all lose a bit when halved."""
+    return x / 2 if x / 2 * 2 == x else math.nextafter(x / 2, math.inf)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lastiterate.noise.stream import SecretStream
 
 SAMPLES = 8  # 2n of Holohan and Braghin with n = 4
-_AT_ONCE = 2048  # Gaussians made at once, so that the work stays in cache
+_AT_ONCE = 1024  # Gaussians made at once, so that the work stays in cache
 _TWO_64 = 1 << 64
 
 
@@ -50,19 +50,23 @@ class SecureSource:
     def _sums(self, pairs: int) -> NDArray[np.float64]:
         """Two rows of Gaussians: sums of the cosines and of the sines of the same samples.
 
-        Box-Muller: r = √(−2 log u), and r·cos, r·sin of a uniform angle are independent.
+        Box-Muller: r = √(−2 log u), and r·cos φ, r·sin φ are independent for a uniform angle φ.
+        With t = tan(φ/2), cos φ = 2/(1 + t²) − 1 and sin φ = 2t/(1 + t²): one tangent for both.
         """
         words = self._words(2 * SAMPLES * pairs).reshape(2, SAMPLES, pairs)
-        radius, angle = (words + 0.5) * 2.0**-64  # in (0, 1]: small u, the tails, are fine-grained
+        radius, tangent = (words + 0.5) * 2.0**-64  # in (0, 1], fine-grained near 0: the tails
         np.log(radius, out=radius)
         radius *= -2.0 / SAMPLES
         np.sqrt(radius, out=radius)
-        angle *= 2 * math.pi
-        cosine = np.cos(angle)
-        cosine *= radius
-        np.sin(angle, out=angle)
-        angle *= radius
-        return np.stack((cosine.sum(axis=0), angle.sum(axis=0)))
+        tangent -= 0.5
+        tangent *= math.pi
+        np.tan(tangent, out=tangent)
+        shrunk = tangent * tangent
+        shrunk += 1
+        np.divide(radius, shrunk, out=shrunk)
+        tangent *= shrunk
+        cosines = 2 * shrunk.sum(axis=0) - radius.sum(axis=0)
+        return np.stack((cosines, 2 * tangent.sum(axis=0)))
 
     def _words(self, count: int) -> NDArray[np.uint64]:
         return self._stream.take(8 * count).view(np.uint64)

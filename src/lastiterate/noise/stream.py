@@ -39,7 +39,7 @@ def secret_bytes(count: int) -> NDArray[np.uint8]:
         return np.frombuffer(bytearray(os.urandom(count)), np.uint8)
     encryptor = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(bytes(16))).encryptor()
     out = np.empty(count + 15, np.uint8)  # update_into asks for a block to spare
-    encryptor.update_into(bytes(count), out)
+    encryptor.update_into(bytes(count), memoryview(out))
     return out[:count]
 
 

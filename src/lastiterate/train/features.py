@@ -6,6 +6,7 @@ checked before training, strictly, in double precision; `bound_rows` makes rows 
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ Array = NDArray[Any]
 Matrix = Any  # NDArray or scipy.sparse.csr_array
 
 _ULPS = 8 * np.finfo(np.float64).eps  # rounding of the norms themselves
-_BLOCK_BYTES = 1 << 19  # a block of rows that stays in a core's cache
+_CACHE = 1 << 19  # bytes of rows that stay in a core's cache
 
 
 def matrix(data: Any, records: int | None = None) -> Matrix:
@@ -73,9 +74,9 @@ def row_norms(X: Matrix) -> NDArray[np.float64]:
 
 
 def block_length(X: Matrix) -> int:
-    """How many rows of a dense matrix stay in cache."""
-    row = X.shape[1] * X.dtype.itemsize
-    return max(64, _BLOCK_BYTES // max(1, int(row)))
+    """How many rows of a dense matrix stay in the caches of all cores together."""
+    row = max(1, int(X.shape[1]) * int(X.dtype.itemsize))
+    return max(64, _CACHE * (os.cpu_count() or 1) // row)
 
 
 def check_rows(norms: NDArray[np.float64], feature_bound: float) -> None:

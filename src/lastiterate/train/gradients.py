@@ -148,7 +148,8 @@ class CallableGradients:
 def _shorten(norms: NDArray[Any], longest: float) -> NDArray[np.float64]:
     """min(1, K/norm), 1 for a vector of length 0."""
     factors = np.ones(len(norms))
-    return np.divide(longest, norms, out=factors, where=norms > longest)
+    np.divide(longest, norms, out=factors, where=norms > longest)
+    return factors
 
 
 def _targets(objective: LinearLoss, labels: ArrayLike | None, records: int, dtype: Any) -> Array:
