@@ -30,7 +30,12 @@ from lastiterate.theorems.ordered_batches import (
 from lastiterate.theorems.output_perturbation import OutputPerturbation
 from lastiterate.theorems.published_minibatch import PUBLISHED_MINIBATCH
 from lastiterate.theorems.refuted import REFUTED
-from lastiterate.theorems.sampled_batches import PoissonComposition, PoissonDeferral
+from lastiterate.theorems.sampled_batches import (
+    CorrectedWithoutReplacement,
+    PoissonComposition,
+    PoissonDeferral,
+    WithoutReplacementComposition,
+)
 from lastiterate.theorems.shifted_divergence import HolderShiftedDivergence, ShiftedDivergence
 from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
 
@@ -43,6 +48,8 @@ LEDGER: tuple[Theorem, ...] = (
     Composition(),
     PoissonDeferral(),
     PoissonComposition(),
+    CorrectedWithoutReplacement(),
+    WithoutReplacementComposition(),
     OutputPerturbation(),
     LangevinComposition(),
     LangevinDynamics(),

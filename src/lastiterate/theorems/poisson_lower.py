@@ -18,8 +18,8 @@ from scipy.special import ndtr
 Array = npt.NDArray[np.float64]
 PerStep = float | Sequence[float] | Array
 
-CELLS = 1 << 14  # of the grid that the sum of impulses is rounded down to
-THRESHOLDS = 1 << 11
+CELLS = 1 << 16  # of the grid that the sum of impulses is rounded down to
+THRESHOLDS = 96
 SAFE = 1e-9  # relative error of a tail probability and of the masses it is averaged with
 
 
@@ -43,17 +43,29 @@ def linear_lower(
     if noise == 0.0:
         return math.inf if 1.0 - (1.0 - rate) ** int(np.sum(impulses > 0.0)) > delta else 0.0
     sums, masses = _sum_law(impulses / noise, rate)
-    low, high = float(sums[0]) - 9.0, float(sums[masses > 1e-30].max()) + 9.0
-    at = np.linspace(low, high, THRESHOLDS)
-    above = np.array([np.sum(masses * ndtr(sums - x)) for x in at]) * (1 - SAFE)
-    below = np.array([np.sum(masses * ndtr(x - sums)) for x in at]) * (1 + SAFE)
-    plain_above, plain_below = ndtr(-at) * (1 + SAFE), ndtr(at) * (1 - SAFE)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # P(E) - e^eps Q(E) >= delta for the event E holds up to eps = log((P(E) - delta)/Q(E)).
-        forward = np.log((above - delta) / plain_above)
-        backward = np.log((plain_below - delta) / below)
-    best = np.nanmax(np.where(np.isfinite([forward, backward]), [forward, backward], -np.inf))
-    return max(float(best) - 1e-9, 0.0)
+    kept = masses > 1e-40
+    sums, masses, lost = sums[kept], masses[kept], len(kept) * 1e-40
+    low, high = float(sums[0]) - 9.0, float(sums[-1]) + 9.0
+    best = 0.0
+    for _ in range(3):  # a coarse scan of thresholds, then two finer ones around the best
+        at = np.linspace(low, high, THRESHOLDS)
+        found = np.array([_suffered(x, sums, masses, lost, delta) for x in at])
+        best = max(best, float(found.max()))
+        centre, width = float(at[found.argmax()]), (high - low) / 16
+        low, high = centre - width, centre + width
+    return max(best - 1e-9, 0.0)
+
+
+def _suffered(x: float, sums: Array, masses: Array, lost: float, delta: float) -> float:
+    """The larger epsilon that the events above x and below x prove, one for each order.
+
+    P(E) - e^eps Q(E) >= delta for an event E holds up to eps = log((P(E) - delta) / Q(E)).
+    """
+    above = float(np.sum(masses * ndtr(sums - x))) * (1 - SAFE)
+    below = float(np.sum(masses * ndtr(x - sums))) * (1 + SAFE) + lost
+    plain_above, plain_below = float(ndtr(-x)) * (1 + SAFE), float(ndtr(x)) * (1 - SAFE)
+    ratios = ((above - delta) / max(plain_above, 1e-300), (plain_below - delta) / below)
+    return math.log(max(*ratios, 1.0))
 
 
 def _sum_law(impulses: Array, rate: float) -> tuple[Array, Array]:
@@ -68,9 +80,12 @@ def _sum_law(impulses: Array, rate: float) -> tuple[Array, Array]:
     shifts = np.floor(impulses / grid * (1 - 1e-12)).astype(int)
     masses = np.zeros(CELLS + 1)
     masses[0] = 1.0
-    for shift in shifts[shifts > 0].tolist():
-        moved = masses * rate
-        masses *= 1.0 - rate
-        masses[shift:] += moved[: CELLS + 1 - shift]
-        masses[-1] += moved[CELLS + 1 - shift :].sum()
+    end = 1  # cells in use; the smallest impulses come first, so that it grows late
+    for shift in np.sort(shifts[shifts > 0]).tolist():
+        moved = masses[:end] * rate
+        masses[:end] *= 1.0 - rate
+        grown = min(end + shift, CELLS + 1)
+        masses[shift:grown] += moved[: grown - shift]
+        masses[-1] += moved[max(grown - shift, 0) :].sum()
+        end = grown
     return np.arange(CELLS + 1) * grid, masses

@@ -16,8 +16,8 @@ from lastiterate.curves.base import Curve
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.searched import Searched
 from lastiterate.curves.with_failure import WithFailure
-from lastiterate.description import Poisson
-from lastiterate.theorems import dynamics, poisson
+from lastiterate.description import Poisson, WithoutReplacement
+from lastiterate.theorems import dynamics, poisson, without_replacement
 from lastiterate.theorems.dynamics import Array
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 
@@ -154,3 +154,107 @@ def poisson_contraction(run: Run, delta: float) -> tuple[Array, float]:
     failure = delta * _FAILURE_SHARE
     cap = poisson.batch_cap(training.records, training.batches.rate, training.steps, failure)
     return at(cap), failure
+
+
+def _replacement_objection(run: Run) -> str | None:
+    training = run.training
+    if not isinstance(training.batches, WithoutReplacement):
+        return "it is stated for batches drawn without replacement"
+    if training.adjacency != "replace":
+        return "it is stated for replace adjacency"
+    if training.steps > _MOST_STEPS:
+        return f"more than {_MOST_STEPS:,} steps are not accounted one by one"
+    return None
+
+
+def _share(run: Run) -> float:
+    """q = b/n, rounded up."""
+    share = run.training.batches.divisor(run.training.records) / run.training.records
+    return min(share * dynamics.ROUNDING, 1.0)
+
+
+class WithoutReplacementComposition(Theorem):
+    """All iterates published, batches without replacement."""
+
+    name = "Without-replacement composition"
+    reference = "advanced joint convexity, Balle, Barthe, Gaboardi 2018; attained at one step"
+    statement = (
+        "One step has the profile delta(eps) = q G_mu(log(1 + (e^eps - 1)/q)), mu = s/nu, q = b/n, "
+        "in both orders; the run is the composition of its steps."
+    )
+    assumptions = ("a fresh secret subset at every step", "replace adjacency")
+    hidden_state = False
+    dominated_by = ("Corrected L Theorem 3.12",)
+
+    def objection(self, run: Run) -> str | None:
+        return _replacement_objection(run)
+
+    def prove(self, run: Run) -> Bound:
+        steps = run.training.steps
+        if steps == 0:
+            return Bound(self, LossDistribution.nothing())
+        s, nu = _scalar_or_steps(run, run.impulses), _noise(run)
+        curve = without_replacement.curve(1.0, s, nu, _share(run), steps, steps, 1.0)
+        return Bound(self, curve)
+
+
+class CorrectedWithoutReplacement(Theorem):
+    """The corrected hidden-state theorem for batches without replacement."""
+
+    name = "Corrected L Theorem 3.12"
+    reference = "corrects Chien, Li 2025, Theorem 3.12; docs/theory/without-replacement.md"
+    status = "corrected"
+    statement = (
+        "For a horizon tau, shares beta_t of the noise, z_tau >= min(D_tau, diameter), z_{t+1} = "
+        "g(z_t) - a_{t+1} >= 0, z_T = 0: the run is dominated in both orders by the composition of "
+        "C_q(G(s/(sqrt(beta_t) nu))) over t >= tau and one Gaussian of mu^2 = sum a_{t+1}^2/"
+        "((1-beta_t) nu^2)."
+    )
+    correction = (
+        "The printed divergence has the wrong direction, prints beta for sqrt(beta), and its proof "
+        "conditions in the wrong order."
+    )
+    assumptions = (
+        "a fresh secret subset at every step",
+        "replace adjacency",
+        "updates are Lipschitz",
+    )
+
+    def objection(self, run: Run) -> str | None:
+        reason = _replacement_objection(run)
+        if reason is None and not (
+            run.contraction is not None and bool(np.all(np.isfinite(run.contraction)))
+        ):
+            return "it needs a smooth loss"
+        return reason
+
+    def prove(self, run: Run) -> Bound:
+        return Bound(self, Searched(lambda delta: self._at(run, delta)))
+
+    def _at(self, run: Run, delta: float) -> Curve:
+        training = run.training
+        assert run.contraction is not None
+        c, s = _scalar_or_steps(run, run.contraction), _scalar_or_steps(run, run.impulses)
+        # One step adds at most 2 eta K to the distance, if the L2 term does not overshoot.
+        far = 2 * run.etas * training.gradient_norm * dynamics.ROUNDING
+        far = np.where(run.etas * run.loss.regularization <= 1, far, math.inf)
+        nu, reach, rate = _noise(run), _scalar_or_steps(run, far), _share(run)
+        parts = [
+            without_replacement.best(
+                _part(c, first, last),
+                _part(s, first, last),
+                _part(nu, first, last),
+                rate,
+                last - first,
+                delta,
+                _part(reach, first, last),
+                training.diameter,
+            ).curve
+            for first, last in run.segments
+        ]
+        window, steps = training.steps - run.window + 1, training.steps
+        if window < steps:
+            tail = [_part(values, window, steps) for values in (s, nu)]
+            left = steps - window
+            parts.append(without_replacement.curve(1.0, tail[0], tail[1], rate, left, left, 1.0))
+        return parts[0].compose(*parts[1:])
