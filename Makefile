@@ -4,17 +4,18 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # torch first and alone: whatever depends on it then takes the version that is already there.
 TORCH  ?= torch==2.13.0
-TEST_EXTRAS := cli,verify,dev
+TEST_EXTRAS := cli,verify,models,torch,sampling,dev
 
 .PHONY: demo test test-all fuzz bench lint clean
 
 $(BIN)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[cli]"
+	$(BIN)/python -m pip install --quiet --editable ".[cli,models]"
 	@touch $@
 
 $(BIN)/.test: $(BIN)/.core
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --editable ".[$(TEST_EXTRAS)]"
 	@touch $@
 

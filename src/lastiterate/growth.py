@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lastiterate.accounting import account
-from lastiterate.description import Loss, Schedule, Training
+from lastiterate.description import FullBatch, Loss, Schedule, Training
 from lastiterate.errors import UnsupportedError
 
 _TOLERANCE = 0.01
@@ -35,8 +35,11 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
             "plateau needs a constant step size and noise: a schedule of one value per step says "
             "nothing about the steps after its end. Describe the run with single values."
         )
-    unit = training.batches_per_epoch or 1
-    full_batch = unit == 1 and training.batches.name == "full"
+    full_batch = isinstance(training.batches, FullBatch)
+    # Batches drawn at random have no epochs; as many steps as an epoch would have serve as one.
+    unit = training.batches_per_epoch or round(
+        training.records / training.batches.divisor(training.records)
+    )
 
     def epsilon(blocks: int) -> float:
         return account(training.replace(steps=blocks * unit), loss).epsilon(delta)

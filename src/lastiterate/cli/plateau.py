@@ -28,7 +28,7 @@ def plateau(described: Described, as_json: AsJson = False) -> None:
         print_json("plateau", {**answer, **described.to_dict()})
     elif step is None:
         print_text(
-            f"No plateau: epsilon keeps growing with every step ({number(epsilon)} after "
+            f"No plateau found: epsilon keeps growing with the steps ({number(epsilon)} after "
             f"{training.steps:,} steps, delta = {delta:g})."
         )
     else:

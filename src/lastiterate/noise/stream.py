@@ -38,9 +38,9 @@ def secret_bytes(count: int) -> NDArray[np.uint8]:
     if Cipher is None:
         return np.frombuffer(bytearray(os.urandom(count)), np.uint8)
     encryptor = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(bytes(16))).encryptor()
-    out = np.empty(count + 15, np.uint8)  # update_into asks for a block to spare
-    encryptor.update_into(bytes(count), memoryview(out))
-    return out[:count]
+    out = bytearray(count + 15)  # update_into asks for a block to spare
+    encryptor.update_into(bytes(count), out)
+    return np.frombuffer(out, np.uint8)[:count]
 
 
 class SecretStream:

@@ -17,11 +17,12 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from lastiterate.curves import gaussian
-from lastiterate.description import Cyclic, FullBatch, Shuffled, Training
+from lastiterate.description import Cyclic, FullBatch, Poisson, Shuffled, Training
 from lastiterate.theorems import dynamics
 from lastiterate.theorems.dynamics import Array
 from lastiterate.theorems.ledger import Run
 from lastiterate.theorems.lower_minibatch import lower_cyclic, lower_reshuffled, lower_shuffled
+from lastiterate.theorems.poisson_lower import linear_lower
 
 _DOWN = 1 - 1e-9
 _MOST_STEPS = 1_000_000
@@ -41,9 +42,23 @@ def lower_reference(run: Run) -> Callable[[float], float]:
         if math.isfinite(training.diameter):
             return _projected_walk(run)
         return lambda delta: gaussian.epsilon(linear_map_mu(run), delta) * _DOWN
-    if math.isinf(training.diameter) and training.steps <= _MOST_STEPS:
-        return _ordered_batches(run)
-    return lambda delta: 0.0
+    if math.isfinite(training.diameter) or training.steps > _MOST_STEPS:
+        return lambda delta: 0.0
+    if isinstance(training.batches, Poisson):
+        return _poisson(run)
+    return _ordered_batches(run)
+
+
+def _poisson(run: Run) -> Callable[[float], float]:
+    """Linear losses under Poisson batches: only the L2 term shrinks, in every batch alike."""
+    training = run.training
+    assert isinstance(training.batches, Poisson)
+    if not training.constant or training.adjacency != "zero-out":
+        return lambda delta: 0.0
+    c = max(1 - float(run.etas[0]) * run.loss.regularization, 0.0)
+    s, nu = float(run.impulses[0]) / dynamics.ROUNDING**2, float(training.noises[0])
+    rate, steps = training.batches.rate, training.steps
+    return lambda delta: linear_lower(c, s, nu, rate, steps, delta)
 
 
 def _ordered_batches(run: Run) -> Callable[[float], float]:

@@ -27,7 +27,7 @@ PerStep = float | Sequence[float] | Array
 PATH_ORDERS = (2, 4, 6, 8, 10, 14)
 SCREEN_ORDERS = (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 48, 64, 128)
 LEVELS = 32  # different payments that a path makes
-RATIOS = 12  # different values of s / nu that a path tells apart
+RATIOS = 16  # different values of s / nu that a path tells apart
 GROUPS = 64  # different pairs that a whole run is charged as
 LONG = 10**6  # of a longer run only the last steps get a path of their own
 
@@ -214,10 +214,13 @@ def _levelled(u: Array, price: Array, weight: Array, s: Array, nu: Array) -> Arr
 
 def _few_ratios(ratio: Array) -> Array:
     """Round s / nu up to few values, so that few different pairs have to be composed."""
-    levels = np.unique(ratio)
-    if len(levels) <= RATIOS:
+    ordered = np.sort(ratio)
+    rises = np.flatnonzero(np.diff(ordered) > 0.0)
+    if len(rises) < RATIOS:
         return ratio
-    levels = np.quantile(levels, np.linspace(0.0, 1.0, RATIOS), method="higher")
+    place = np.cumsum(np.sqrt(np.diff(np.expm1(np.minimum(ordered**2, 50.0)))))
+    cuts = np.searchsorted(place, place[-1] * np.arange(1, RATIOS) / RATIOS)
+    levels = np.unique(np.append(ordered[cuts], ordered[-1]))
     return cast(Array, levels[np.searchsorted(levels, ratio)] * (1.0 + 4 * ROUNDING))
 
 

@@ -29,7 +29,7 @@ from lastiterate.errors import AssumptionError, DescriptionError
 class State:
     """Everything a run needs to go on."""
 
-    run: str  # the description that was running, as text
+    run: str  # a digest of the description that was running
     step: int
     parameters: NDArray[np.float64]
     tail: NDArray[np.float64]
@@ -43,7 +43,7 @@ class State:
         arrays: dict[str, NDArray[Any]] = {"parameters": self.parameters, "tail": self.tail}
         if self.order is not None:
             arrays["order"] = self.order
-        text = np.frombuffer(json.dumps(table).encode(), np.uint8)
+        text = np.frombuffer(json.dumps(table, default=np.ndarray.tolist).encode(), np.uint8)
         file = io.BytesIO()
         np.savez(file, table=text, **arrays)  # type: ignore[arg-type]
         return file.getvalue()

@@ -8,6 +8,7 @@ per-record gradients g_i and the projection of the `Training`. Nothing but what 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -126,7 +127,9 @@ def noisy_descent(
     with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported below
         for k in shown(first, training.steps, progress):
             step = gradients.total(theta, next(batches)) / divisor + l2 * theta
-            theta = theta - etas[k] * step + nus[k] * generator.normal(theta.shape)
+            theta = theta - etas[k] * step
+            if nus[k] > 0:
+                theta += nus[k] * generator.normal(theta.shape)
             theta = _project(theta, centre, ball)
             if k >= training.steps - window:
                 tail += theta
@@ -222,7 +225,7 @@ def _fingerprint(
     """What must not change between a checkpoint and its resumption."""
     kind = repr(objective) if isinstance(objective, LinearLoss) else "a gradient function"
     facts = [training.to_dict(), kind, regularization, repr(radius), start.tolist()]
-    return json.dumps(facts, sort_keys=True)
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def _same_run(kept: State, run: str) -> None:

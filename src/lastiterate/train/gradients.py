@@ -18,7 +18,15 @@ from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.train.batches import Rows
-from lastiterate.train.features import Array, block_length, check_rows, matrix, row_norms, sparse
+from lastiterate.train.features import (
+    Array,
+    Matrix,
+    block_length,
+    check_rows,
+    matrix,
+    row_norms,
+    sparse,
+)
 
 Parameters = NDArray[np.float64]
 GradientFunction = Callable[[Parameters, NDArray[np.int64]], ArrayLike]
@@ -75,18 +83,20 @@ class LinearGradients:
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of the (clipped) gradients of the records in ``rows``."""
         theta = parameters.astype(self._X.dtype, copy=False)
-        if sparse(self._X) or not isinstance(rows, slice):
-            return self._block(theta, rows)
-        # A block of rows is read from memory once and multiplied twice.
+        if sparse(self._X):
+            return self._block(theta, self._X if _everyone(rows, self._X) else self._X[rows], rows)
+        # A block of rows is read from memory once and multiplied twice; sums of blocks are added
+        # in double precision, so that rounding stays far below one record's share.
         total = np.zeros(self.shape)
         length = block_length(self._X)
-        for first in range(rows.start, rows.stop, length):
-            total += self._block(theta, slice(first, min(first + length, rows.stop)))
+        first, last = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
+        for low in range(first, last, length):
+            high = min(low + length, last)
+            block = slice(low, high) if isinstance(rows, slice) else rows[low:high]
+            total += self._block(theta, self._X[block], block)
         return total
 
-    def _block(self, theta: Array, rows: Rows) -> Array:
-        whole = isinstance(rows, slice) and rows == slice(0, self._X.shape[0])
-        X = self._X if whole else self._X[rows]
+    def _block(self, theta: Array, X: Matrix, rows: Rows) -> Array:
         slope = self._objective.slope(X @ theta, self._y[rows])
         if self._margin is not None:
             np.clip(slope, -self._margin, self._margin, out=slope)
@@ -143,6 +153,10 @@ class CallableGradients:
             )
         total: Parameters = each.sum(axis=0).reshape(parameters.shape)
         return total
+
+
+def _everyone(rows: Rows, X: Matrix) -> bool:
+    return isinstance(rows, slice) and rows == slice(0, X.shape[0])
 
 
 def _shorten(norms: NDArray[Any], longest: float) -> NDArray[np.float64]:
