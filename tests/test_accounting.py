@@ -13,6 +13,7 @@ from lastiterate import (
     Cyclic,
     FullBatch,
     Loss,
+    Poisson,
     Reshuffled,
     Shuffled,
     TailAverage,
@@ -270,6 +271,31 @@ def test_plateaus_in_whole_epochs(scheme):
     )
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     assert plateau(run, loss, 1e-5) % 4 == 0
+    assert plateau(run, Loss(smoothness=1.0), 1e-5) is None
+    # Many small batches look settled from one epoch to the next long before they are.
+    many = run.replace(records=20_000, steps=4000)
+    step = plateau(many, Loss(smoothness=1.0, regularization=1e-4), 1e-5)
+    if scheme is not Reshuffled:
+        far = account(many.replace(steps=4 * step), Loss(smoothness=1.0, regularization=1e-4))
+        near = account(many.replace(steps=step), Loss(smoothness=1.0, regularization=1e-4))
+        assert near.epsilon(1e-5) * 1.01 >= far.epsilon(1e-5)
+
+
+@pytest.mark.slow
+def test_plateau_of_batches_drawn_at_random():
+    run = Training(
+        records=1000,
+        steps=1,
+        step_size=0.1,
+        noise=0.01,
+        gradient_norm=1.0,
+        batches=Poisson(0.01),
+        adjacency="zero-out",
+    )
+    loss = Loss(smoothness=1.0, regularization=0.5)
+    step = plateau(run, loss, 1e-5)
+    limit = account(run.replace(steps=8 * step), loss).epsilon(1e-5)
+    assert account(run.replace(steps=step), loss).epsilon(1e-5) * 1.011 >= limit
     assert plateau(run, Loss(smoothness=1.0), 1e-5) is None
 
 

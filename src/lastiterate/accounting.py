@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lastiterate.description import FullBatch, Loss, Poisson, Training, WithoutReplacement
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
+from lastiterate.guarantee import REFERENCE_DELTA, Guarantee, printed
 from lastiterate.theorems import LEDGER
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 from lastiterate.theorems.lower import lower_reference
@@ -36,6 +36,11 @@ def account(training: Training, loss: Loss, *, releases: Iterable[int] = ()) -> 
     run = Run(training, loss, tuple(releases))
     _refuse_unsupported(training)
     bounds = [theorem.prove(run) for theorem in _candidates(run)]
+    if not bounds:
+        raise UnsupportedError(
+            f"No theorem of the ledger covers this run ({training}). `compare` says what each one "
+            "misses."
+        )
     return Guarantee(run, tuple(_undominated(bounds)), lower_reference(run))
 
 
@@ -105,10 +110,11 @@ class Comparison:
     def __str__(self) -> str:
         lines = [f"epsilon at delta = {self.delta:g}, {self.run.training}"]
         lines += [
-            f"  {row.epsilon:10.4f}  {row.theorem.name} ({row.theorem.status})" for row in self
+            f"  {printed(row.epsilon):>10}  {row.theorem.name} ({row.theorem.status})"
+            for row in self
         ]
         for row in self.other_algorithms:
-            lines.append(f"  {row.epsilon:10.4f}  NOT THIS RUN: {row.objection}")
+            lines.append(f"  {printed(row.epsilon):>10}  NOT THIS RUN: {row.objection}")
         for row in self.inapplicable:
             lines.append(f"           -  {row.theorem.name}: {row.objection}")
         return "\n".join(lines)

@@ -6,15 +6,16 @@ the loss keeps growing (no contraction, no bounded domain) the answer is None.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from lastiterate.accounting import account
-from lastiterate.description import FullBatch, Loss, Schedule, Training
+from lastiterate.description import Cyclic, FullBatch, Loss, Poisson, Schedule, Shuffled, Training
 from lastiterate.errors import UnsupportedError
+from lastiterate.theorems import dynamics
 
 _TOLERANCE = 0.01
-_FAR_STEPS = 2**40  # full batches have closed forms: "for ever" is as cheap as one step
-_FAR_EPOCHS = 2**12
+_FAR = 2**40  # steps; where there are closed forms "for ever" is as cheap as one step
 
 
 def plateau(training: Training, loss: Loss, delta: float) -> int | None:
@@ -26,7 +27,7 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
     >>> run = Training(records=5, steps=1, step_size=0.1, noise=1.0, gradient_norm=2.0,
     ...                batches=FullBatch())
     >>> plateau(run, Loss(smoothness=1.0, strong_convexity=1.0), delta=1e-5)
-    49
+    45
     >>> plateau(run, Loss(smoothness=1.0), delta=1e-5) is None
     True
     """
@@ -35,7 +36,9 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
             "plateau needs a constant step size and noise: a schedule of one value per step says "
             "nothing about the steps after its end. Describe the run with single values."
         )
-    full_batch = isinstance(training.batches, FullBatch)
+    memory = _memory(training, loss)
+    if math.isinf(memory) and math.isinf(training.diameter):
+        return None
     # Batches drawn at random have no epochs; as many steps as an epoch would have serve as one.
     unit = training.batches_per_epoch or round(
         training.records / training.batches.divisor(training.records)
@@ -44,11 +47,12 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
     def epsilon(blocks: int) -> float:
         return account(training.replace(steps=blocks * unit), loss).epsilon(delta)
 
-    far = _FAR_STEPS if full_batch else _settled(epsilon)
+    closed_form = isinstance(training.batches, (FullBatch, Cyclic, Shuffled))
+    far = _FAR // unit if closed_form else _settled(epsilon, memory, unit)
     if far is None:
         return None
     limit = epsilon(far)
-    if full_batch and epsilon(far // 2) < limit / (1 + _TOLERANCE / 10):
+    if closed_form and epsilon(far // 2) < limit / (1 + _TOLERANCE / 10):
         return None
     low, high = 0, far  # epsilon(low) is short of the limit, epsilon(high) is not
     while high - low > 1:
@@ -60,10 +64,23 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
     return high * unit
 
 
-def _settled(epsilon: Callable[[int], float]) -> int | None:
-    """Epochs after which doubling them no longer moves epsilon; None if that never happens."""
-    blocks, before = 1, epsilon(1)
-    while blocks < _FAR_EPOCHS:
+def _memory(training: Training, loss: Loss) -> float:
+    """About how many steps a run remembers, 1/(1 − c); infinite without contraction."""
+    if isinstance(training.batches, Poisson):
+        loss = Loss(smoothness=0.0, regularization=loss.regularization)  # an empty batch
+    c = dynamics.contraction(dynamics.distinct(training), loss, training.clipping)
+    return 1 / (1 - float(c[0])) if c is not None and c[0] < 1 else math.inf
+
+
+def _settled(epsilon: Callable[[int], float], memory: float, unit: int) -> int | None:
+    """Epochs after which doubling them no longer moves epsilon; None if that is never seen.
+
+    The search begins where a contracting run has forgotten its start: before that, many small
+    batches can look settled while they are not.
+    """
+    blocks = math.ceil(4 * memory / unit) if math.isfinite(memory) else 64
+    before = epsilon(blocks)
+    for _ in range(12):
         blocks *= 2
         now = epsilon(blocks)
         if now <= before * (1 + _TOLERANCE / 10):

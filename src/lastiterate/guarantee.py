@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Context
 
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.validation import number
@@ -128,6 +129,15 @@ class Guarantee:
         return _paragraph(self)
 
 
+def printed(value: float) -> str:
+    """Four digits, rounded up: a printed epsilon is never below the computed one.
+
+    >>> printed(1.33601)
+    '1.337'
+    """
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value))):.4g}"
+
+
 def _probability(field: str, value: float) -> float:
     why = "it is the probability with which the epsilon may fail"
     return number(field, value, why, above=0.0, at_most=1.0)
@@ -174,7 +184,8 @@ def _paragraph(guarantee: Guarantee) -> str:
         "zero-out": "removing one record's contribution (its gradient replaced by zero)",
     }[training.adjacency]
     epsilons = ", ".join(
-        f"epsilon = {guarantee.epsilon(delta):.4g} at delta = {delta:g}" for delta in (1e-5, 1e-6)
+        f"epsilon = {printed(guarantee.epsilon(delta))} at delta = {delta:g}"
+        for delta in (1e-5, 1e-6)
     )
     lines.append(
         f"What is protected: each single record of {training.records:,}; {neighbours} changes what "

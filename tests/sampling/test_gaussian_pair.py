@@ -66,3 +66,17 @@ def test_renyi_against_integration(d: float, g: float, order: float) -> None:
 def test_renyi_is_infinite_where_the_integral_diverges() -> None:
     assert np.isinf(renyi(0.1, 0.5, 3.0))
     assert np.isfinite(renyi(0.1, 0.49, 3.0))
+
+
+def test_renyi_is_never_below_the_truth_where_the_logarithms_cancel() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        g = rng.choice([1, -1]) * 10 ** rng.uniform(-12, -1)
+        d = rng.choice([0.0, 10 ** rng.uniform(-9, 1)])
+        order = 1 + 10 ** rng.uniform(-2, 0.9)
+        with mp.workdps(60):
+            G, D, a = mp.mpf(g), mp.mpf(d), mp.mpf(order)
+            v = 1 - (a - 1) * G
+            truth = -mp.log(1 + G) / 2 - mp.log(v) / (2 * (a - 1)) + a * D * D / (2 * v)
+        value = float(renyi(d, g, order))
+        assert truth <= value <= truth * (1 + 1e-12) + 1e-14 * abs(g)

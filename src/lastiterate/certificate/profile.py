@@ -14,6 +14,7 @@ from functools import cached_property
 
 from lastiterate.certificate.balls import Ball, above, mixture_delta, precision
 from lastiterate.certificate.losses import Labelled, Shift, Step, Total
+from lastiterate.curves.bracket import safe_end
 
 try:
     from flint import arb
@@ -21,6 +22,7 @@ except ImportError:  # pragma: no cover - balls.need_balls says what to install
     arb = None
 
 _MOST_PRODUCTS = 4096  # of two averages that are multiplied out exactly
+_LARGEST_EPSILON = 1e7  # nobody needs a certificate beyond
 _LEVELS = 48  # different mus of an average that becomes a loss distribution
 
 
@@ -136,3 +138,26 @@ class Judge:
             return value
         with precision():
             return above(value + self.profile.failure).min(arb(1))
+
+    def holds(self, epsilon: float, delta: float) -> bool:
+        """Whether (epsilon, delta) is proved."""
+        return bool(self.delta(epsilon) <= delta)
+
+    def epsilon(self, delta: float) -> float | None:
+        """A proved epsilon at ``delta``, the smallest up to one part in 10^7; None if none is."""
+        if self.holds(0.0, delta):
+            return 0.0
+        goal = math.log(delta)
+
+        def excess(epsilon: float) -> float:
+            found = self.delta(epsilon)
+            if found <= delta:
+                return min(float((found / delta).log()), 0.0) if found > 0 else -50.0
+            return max(float(found.log()) - goal, 1e-300)
+
+        low, high = 0.0, 1.0
+        while not self.holds(high, delta):
+            if high > _LARGEST_EPSILON:
+                return None
+            low, high = high, 2 * high
+        return safe_end(excess, safe=high, unsafe=low, tolerance=1e-7)

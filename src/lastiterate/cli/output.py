@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,14 +45,14 @@ def print_text(text: str, style: str = "") -> None:
 
 
 def number(value: float | None) -> str:
-    """Four digits, rounded up: a printed epsilon is never below the computed one.
+    """Four digits, rounded up; "-" for nothing.
 
     >>> number(1.33601), number(float("inf")), number(None), number(0.0)
     ('1.337', 'inf', '-', '0')
     """
-    if value is None:
-        return "-"
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value))):.4g}"
+    from lastiterate.guarantee import printed
+
+    return "-" if value is None else printed(value)
 
 
 def theorem_entry(theorem: Theorem) -> dict[str, Any]:

@@ -27,7 +27,7 @@ FARTHEST = 1e6  # shifts beyond this many standard deviations count as no protec
 
 
 class Atoms(NamedTuple):
-    """A discrete loss distribution: ``weights[i]`` at loss ``(first + i) * grid``, rest infinite."""
+    """``weights[i]`` is the mass of the loss ``(first + i) * grid``; the rest is infinite."""
 
     first: int
     weights: Array
@@ -175,7 +175,7 @@ class SampledPair:
     def atoms(self, grid: float) -> tuple[Atoms, Atoms]:
         first = math.floor(self._ends[0] / grid)
         last = max(math.ceil(self._ends[1] / grid), first + 1)
-        inner = self.inverse(np.arange(first, last + 1) * grid)
+        inner = self.inverse(grid * np.arange(first, last + 1, dtype=np.float64))
         edges = np.concatenate([[-np.inf], inner, [np.inf]])
         (p_up, p_down), (r_up, r_down) = self._masses(edges)
         forward = _dots(first, grid, p_up[1:-1], r_down[1:-1])
@@ -248,7 +248,7 @@ class ReplacedPair:
 
     def atoms(self, grid: float) -> tuple[Atoms, Atoms]:
         last = max(math.ceil(self._half._ends[1] / grid), 1)
-        edges = np.append(self._half.inverse(np.arange(last + 1) * grid), np.inf)
+        edges = np.append(self._half.inverse(grid * np.arange(last + 1, dtype=np.float64)), np.inf)
         edges[0] = self.mu / 2  # where the loss is zero
         (p_up, p_down), (r_up, r_down) = self._half._masses(edges)
         weights = np.zeros(2 * last + 1)

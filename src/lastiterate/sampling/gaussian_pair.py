@@ -93,7 +93,7 @@ def renyi(distance: ArrayLike, excess: ArrayLike, order: float) -> Floats:
 
     D = -ln(1+g)/2 - ln(v)/(2(order-1)) + order d^2/(2v), v = 1 - (order-1) g; infinite for v <= 0
     (Gil, Alajaji, Linder 2013; HF's eq. (20) inverts the first logarithm and the factor of the
-    second).
+    second). Rounded up.
 
     >>> float(renyi(0.0, 1 / 1.21 - 1, 5.0).round(4))      # s1 = 1, s2 = 1.1
     0.0294
@@ -101,9 +101,10 @@ def renyi(distance: ArrayLike, excess: ArrayLike, order: float) -> Floats:
     d, g = np.asarray(distance, dtype=np.float64), np.asarray(excess, dtype=np.float64)
     v = 1 - (order - 1) * g
     with np.errstate(divide="ignore", invalid="ignore"):
-        value = (
-            -0.5 * np.log1p(g)
-            - 0.5 * np.log1p(-(order - 1) * g) / (order - 1)
-            + 0.5 * order * d * d / v
-        )
+        first = -0.5 * np.log1p(g)
+        second = -0.5 * np.log1p(-(order - 1) * g) / (order - 1)
+        shift = 0.5 * order * d * d / v
+        # nearly equal variances: the logarithms cancel; v near 0: it has few digits left
+        slack = np.abs(first) + np.abs(second) + np.abs(g) / v + shift * (1 + 1 / v)
+        value = first + second + shift + 8 * UNIT * slack
     return np.asarray(np.where(v > 0, np.maximum(value, 0.0), np.inf))

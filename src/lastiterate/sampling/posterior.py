@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
-from lastiterate.sampling.gaussian_pair import hockey_stick, renyi
+from lastiterate.sampling.gaussian_pair import UNIT, hockey_stick, renyi
 
 Floats = NDArray[np.float64]
 Adjacency = Literal["replace", "zero-out", "either"]
@@ -218,8 +218,8 @@ class PosteriorPrivacy:
         logs = np.maximum(renyi(0.0, low, order), renyi(0.0, high, order))
         room = 1 - (order - 1) * high
         with np.errstate(divide="ignore", invalid="ignore"):
-            shift = 0.5 * order * distance**2 / room
-        return np.asarray(np.where(room > 0, logs + shift, np.inf) * UP)
+            shift = 0.5 * order * distance**2 / (room - 8 * UNIT)
+        return np.asarray(np.where(room > 16 * UNIT, logs + shift, np.inf) * UP)
 
     # -- search ------------------------------------------------------------------------------
 
@@ -486,10 +486,10 @@ class LinearPosteriorPrivacy:
         worst = 0.0
         for distance, low, high in self._pairs():
             room = 1 - (order - 1) * high
-            if np.any(room <= 0):
+            if np.any(room <= 16 * UNIT):
                 return math.inf
             logs = np.maximum(renyi(0.0, low, order), renyi(0.0, high, order))
-            worst = max(worst, float(np.max(logs + 0.5 * order * distance**2 / room)))
+            worst = max(worst, float(np.max(logs + 0.5 * order * distance**2 / (room - 8 * UNIT))))
         return worst * UP
 
 

@@ -9,7 +9,7 @@ impulses s and noises nu of the steps, each a number or one per step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
 
@@ -17,12 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtrc, gammaln, logsumexp
 
-from lastiterate.curves.loss_distribution import LossDistribution
-from lastiterate.curves.pairs import ROUNDING, SampledPair
+from lastiterate.curves.loss_distribution import LossDistribution, chernoff_epsilon
+from lastiterate.curves.pairs import ROUNDING, Pair, SampledPair
 from lastiterate.errors import DescriptionError
-
-Array = npt.NDArray[np.float64]
-PerStep = float | Sequence[float] | Array
+from lastiterate.theorems.per_step import Array, PerStep, part, per_step
 
 PATH_ORDERS = (2, 4, 6, 8, 10, 14)
 SCREEN_ORDERS = (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 48, 64, 128)
@@ -62,7 +60,7 @@ def batch_cap(records: int, rate: float, steps: int, failure: float) -> int:
     ``failure`` must be added to delta; ``failure = 0`` gives all records.
 
     >>> batch_cap(10_000, 0.01, 1000, 1e-9)
-    175
+    177
     >>> batch_cap(10_000, 0.01, 1000, 0.0)
     10000
     """
@@ -117,17 +115,21 @@ def follow(
     """
     z = np.asarray(left, dtype=float)
     steps = len(z) - 1
-    c, s, nu = _per_step(c, steps), _per_step(s, steps), _per_step(nu, steps)
+    c, s, nu = per_step(c, steps), per_step(s, steps), per_step(nu, steps)
     if z[-1] != 0.0 or np.any(z < 0.0) or not (z[0] == 0.0 or z[0] >= diameter):
         raise DescriptionError(
-            "left", (z[0], z.min(), z[-1]), "0 (or the diameter) first, never negative, 0 at last",
+            "left",
+            (z[0], z.min(), z[-1]),
+            "0 (or the diameter) first, never negative, 0 at last",
             "otherwise the helper process does not start or end where the runs do",
         )
     before = c * z[:-1]
     u = before - z[1:] + 4 * ROUNDING * (before + z[1:])
     if np.any(u < -s):
         raise DescriptionError(
-            "left", float((u + s).min()), "at most c z_k + s_k after step k",
+            "left",
+            float((u + s).min()),
+            "at most c z_k + s_k after step k",
             "a step cannot leave over more than there is",
         )
     low, high = np.maximum(u, 0.0), np.maximum(s + u, 0.0)
@@ -158,7 +160,7 @@ def deferral_path(
     >>> bool(path.high[0] < 1.0 < path.high[-1])
     True
     """
-    c, s, nu = _per_step(c, steps), _per_step(s, steps), _per_step(nu, steps)
+    c, s, nu = per_step(c, steps), per_step(s, steps), per_step(nu, steps)
     s = nu * _few_ratios(s / nu)
     with np.errstate(divide="ignore"):
         behind = np.concatenate([np.cumsum(np.log(c[::-1]))[::-1], [0.0]])
@@ -221,7 +223,7 @@ def _few_ratios(ratio: Array) -> Array:
     place = np.cumsum(np.sqrt(np.diff(np.expm1(np.minimum(ordered**2, 50.0)))))
     cuts = np.searchsorted(place, place[-1] * np.arange(1, RATIOS) / RATIOS)
     levels = np.unique(np.append(ordered[cuts], ordered[-1]))
-    return cast(Array, levels[np.searchsorted(levels, ratio)] * (1.0 + 4 * ROUNDING))
+    return levels[np.searchsorted(levels, ratio)] * (1.0 + 4 * ROUNDING)
 
 
 class _Slopes:
@@ -245,7 +247,7 @@ class _Slopes:
         """u_k with kappa'(u_k) = price_k."""
         scaled = price * self._nu
         if len(self._tables) == 1:
-            return np.interp(scaled, *self._tables[0]) * self._nu
+            return cast(Array, np.interp(scaled, *self._tables[0]) * self._nu)
         answer = np.zeros(len(price))
         for index, table in enumerate(self._tables):
             chosen = self._level == index
@@ -254,7 +256,7 @@ class _Slopes:
 
 
 def _terms(order: int, rate: float, low: Array, high: Array) -> tuple[Array, Array]:
-    """Logs of the terms of E_N(0,1) (likelihood ratio)^order, binomially, and the sums of shifts."""
+    """Logs of the binomial terms of E (likelihood ratio)^order, and their sums of shifts."""
     j = np.arange(order + 1.0)
     binomial = gammaln(order + 1) - gammaln(j + 1) - gammaln(order - j + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -284,7 +286,7 @@ def poisson_curve(path: DeferralPath) -> LossDistribution:
         kinds, counts = _grouped(path.rate, kinds, counts)
     low, high = kinds
     rows = zip(low.tolist(), np.maximum(low, high).tolist(), counts.tolist(), strict=True)
-    composed: dict[SampledPair, int] = {}
+    composed: dict[Pair, int] = {}
     for a, b, count in rows:
         pair = SampledPair(path.rate, a, b)
         composed[pair] = composed.get(pair, 0) + count
@@ -309,7 +311,7 @@ def _grouped(
     shape = np.ceil(4.0 * low / high).astype(int)
     price = _second_moment(rate, low, high)
     sort = np.lexsort((price, shape))
-    low, high, price, shape, counts = (x[sort] for x in (low, high, price, shape, counts))
+    low, high, price, shape, counts = low[sort], high[sort], price[sort], shape[sort], counts[sort]
     rise = np.sqrt(np.maximum(np.diff(price), 0.0) * np.sqrt(counts[:-1] * counts[1:]))
     new = np.diff(shape) > 0
     rise[new] = 0.0
@@ -370,14 +372,15 @@ def best_split(
     found: tuple[float, int, float] = (math.inf, steps, 1.0)
     orders = np.array(SCREEN_ORDERS, dtype=float)
     for share in (*shares, 1.0):
-        one = np.array([_pair_moment(q, rate, 0.0, s / (math.sqrt(share) * nu)) for q in
-                        SCREEN_ORDERS])
+        one = np.array(
+            [_pair_moment(q, rate, 0.0, s / (math.sqrt(share) * nu)) for q in SCREEN_ORDERS]
+        )
         for tail in (steps,) if share == 1.0 else tails:
             left = c**tail * s * _geometric(c, steps - tail)
             spare = (1.0 - share) * nu * nu * _geometric(c * c, tail)
             mu2 = 0.0 if left == 0.0 else left * left / spare
             moments = tail * one + orders * (orders - 1) * mu2 / 2
-            found = min(found, (_screen(orders, moments, delta), tail, share))
+            found = min(found, (chernoff_epsilon(orders, moments, delta), tail, share))
     near = [split_curve(c, s, nu, rate, steps, steps, 1.0)]
     if found[2] < 1.0:
         near.append(split_curve(c, s, nu, rate, steps, *found[1:]))
@@ -424,11 +427,13 @@ def best(
     bounds = [plain]
     for first, start in _starts(c, s, steps, diameter):
         kept = steps - first
-        tail = [value if np.ndim(value) == 0 else np.asarray(value)[first:] for value in (c, s, nu)]
-        if start == 0.0 and np.all(np.asarray(tail[0]) >= 1.0):
+        last = [part(value, first) for value in (c, s, nu)]
+        if start == 0.0 and np.all(np.asarray(last[0]) >= 1.0):
             continue  # without contraction and without a restart nothing is gained by deferring
         for order in PATH_ORDERS:
-            path = deferral_path(*tail, rate, kept, order, start=start, diameter=diameter)
+            path = deferral_path(
+                last[0], last[1], last[2], rate, kept, order, start=start, diameter=diameter
+            )
             bounds.append(PoissonBound(poisson_curve(path), path, order, first))
     ranked = sorted(bounds, key=lambda bound: _screened(bound.curve, delta))
     chosen = ranked[0]
@@ -457,28 +462,13 @@ def _screened(curve: LossDistribution, delta: float) -> float:
     for pair, count in curve.counts.items():
         assert isinstance(pair, SampledPair)
         moments += [count * _pair_moment(q, pair.rate, pair.low, pair.high) for q in SCREEN_ORDERS]
-    return _screen(orders, moments, delta)
+    return chernoff_epsilon(orders, moments, delta)
 
 
 def _pair_moment(order: int, rate: float, low: float, high: float) -> float:
     if not math.isfinite(high):
         return math.inf
     return float(logsumexp(_terms(order, rate, np.array([low]), np.array([high]))[0]))
-
-
-def _screen(orders: Array, moments: Array, delta: float) -> float:
-    tilt = orders - 1.0
-    peak = tilt * np.log(tilt) - orders * np.log(orders)
-    return float(np.min((moments + peak - math.log(delta)) / tilt))
-
-
-def _per_step(value: PerStep, steps: int) -> Array:
-    array = np.asarray(value, dtype=float)
-    if array.ndim and len(array) != steps:
-        raise DescriptionError(
-            "per-step values", len(array), f"{steps} numbers", "every step needs its own"
-        )
-    return np.broadcast_to(array, (steps,))
 
 
 def _free_distance(c: Array, s: Array, start: float, diameter: float) -> float:

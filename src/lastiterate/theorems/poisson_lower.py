@@ -9,14 +9,11 @@ than masses that are rounded the right way.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr
 
-Array = npt.NDArray[np.float64]
-PerStep = float | Sequence[float] | Array
+from lastiterate.theorems.per_step import Array, PerStep, per_step
 
 CELLS = 1 << 16  # of the grid that the sum of impulses is rounded down to
 THRESHOLDS = 96
@@ -33,7 +30,7 @@ def linear_lower(
     >>> 0.66 < linear_lower(0.99, 1.0, 1.0, rate=0.01, steps=1000, delta=1e-6) <= 0.6725
     True
     """
-    cs, ss, ns = (np.broadcast_to(np.asarray(x, float), (steps,)) for x in (c, s, nu))
+    cs, ss, ns = (per_step(x, steps) for x in (c, s, nu))
     if steps == 0 or delta >= 1.0 or not np.any(ss > 0.0):
         return 0.0
     with np.errstate(divide="ignore"):

@@ -9,18 +9,14 @@ impulses s and noises nu of the steps, each a number or one per step.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from lastiterate.curves.loss_distribution import LossDistribution
+from lastiterate.curves.loss_distribution import LossDistribution, chernoff_epsilon
 from lastiterate.curves.pairs import ROUNDING, Pair, ReplacedPair, SampledPair
 from lastiterate.errors import DescriptionError
-
-Array = npt.NDArray[np.float64]
-PerStep = float | Sequence[float] | Array
+from lastiterate.theorems.per_step import Array, PerStep, part, per_step
 
 SCREEN_ORDERS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995)
@@ -61,12 +57,17 @@ def distances(
     >>> distances(0.5, 1.0, 3).round(2).tolist()
     [0.0, 1.0, 1.5, 1.75]
     """
-    cs, ss, rs = (_per_step(x, steps).tolist() for x in (c, s, reach))
+    cs, ss, rs = (per_step(x, steps).tolist() for x in (c, s, reach))
     apart = [0.0]
     for factor, impulse, longest in zip(cs, ss, rs, strict=True):
         z = apart[-1]
-        apart.append(min((factor * z + impulse) * (1 + 4 * ROUNDING),
-                         (z + longest) * (1 + 4 * ROUNDING), diameter))
+        apart.append(
+            min(
+                (factor * z + impulse) * (1 + 4 * ROUNDING),
+                (z + longest) * (1 + 4 * ROUNDING),
+                diameter,
+            )
+        )
     return np.array(apart)
 
 
@@ -96,9 +97,9 @@ def curve(
     wrong order. Status: corrected. Proof: docs/theory/without-replacement.md.
     """
     first = steps - tail
-    cs, ss, ns = _tail(c, steps, first), _tail(s, steps, first), _tail(nu, steps, first)
-    left = float(distances(*(_head(x, first) for x in (c, s)), first, _head(reach, first),
-                           diameter)[-1])
+    cs, ss, ns = (per_step(x, steps)[first:] for x in (c, s, nu))
+    before = (part(x, 0, first) for x in (c, s, reach))
+    left = float(distances(next(before), next(before), first, next(before), diameter)[-1])
     counts: dict[Pair, int] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
         shifts = np.where(ss > 0.0, ss / (math.sqrt(share) * ns), 0.0) * (1 + 8 * ROUNDING)
@@ -134,20 +135,20 @@ def best(
     True
     """
     if not 0.0 < rate <= 1.0:
-        raise DescriptionError("rate", rate, "above 0 and at most 1", "it is a share of the records")
+        raise DescriptionError("rate", rate, "above 0 and at most 1", "it is a share of the data")
     plain = WithoutReplacementBound(
         curve(c, s, nu, rate, steps, steps, 1.0, reach, diameter), steps, 1.0
     )
     if steps < 2 or np.any(np.asarray(nu) <= 0.0) or np.all(np.asarray(s) == 0.0):
         return plain
-    cs, ss, ns = (_per_step(x, steps) for x in (c, s, nu))
+    cs, ss, ns = (per_step(x, steps) for x in (c, s, nu))
     apart = distances(c, s, steps, reach, diameter)
     orders = np.array(SCREEN_ORDERS)
     tails = sorted({min(math.ceil(1.2**k), steps - 1) for k in range(160)})
     found: list[tuple[float, int, float]] = []
     for share in SHARES:
         shifts = ss / (math.sqrt(share) * ns)
-        # The moment is convex and increasing in the shift: interpolation between few is enough here.
+        # Only a screen: interpolating the moment between a few shifts is enough.
         knots = np.linspace(float(shifts.min()), float(shifts.max()), 12)
         if np.ptp(knots) == 0.0:
             knots = knots[:1]
@@ -155,10 +156,11 @@ def best(
         each = np.array([np.interp(shifts, knots, row) for row in table])
         summed = np.cumsum(each[:, ::-1], axis=1)
         for tail in tails:
-            mu = _absorb(cs[steps - tail :], ns[steps - tail :], float(apart[steps - tail]),
-                         1.0 - share)
+            mu = _absorb(
+                cs[steps - tail :], ns[steps - tail :], float(apart[steps - tail]), 1.0 - share
+            )
             moments = summed[:, tail - 1] + orders * (orders - 1) * mu * mu / 2
-            found.append((_screen(orders, moments, delta), tail, share))
+            found.append((chernoff_epsilon(orders, moments, delta), tail, share))
     _, tail, share = min(found)
     split = WithoutReplacementBound(
         curve(c, s, nu, rate, steps, tail, share, reach, diameter), tail, share
@@ -193,26 +195,3 @@ def _levels(shifts: Array) -> list[tuple[float, int]]:
         counts = np.bincount(place, counts, minlength=LEVELS).astype(int)
         values, counts = levels[counts > 0], counts[counts > 0]
     return list(zip(values.tolist(), counts.tolist(), strict=True))
-
-
-def _screen(orders: Array, moments: Array, delta: float) -> float:
-    tilt = orders - 1.0
-    peak = tilt * np.log(tilt) - orders * np.log(orders)
-    return float(np.min((moments + peak - math.log(delta)) / tilt))
-
-
-def _per_step(value: PerStep, steps: int) -> Array:
-    array = np.asarray(value, dtype=float)
-    if array.ndim and len(array) != steps:
-        raise DescriptionError(
-            "per-step values", len(array), f"{steps} numbers", "every step needs its own"
-        )
-    return np.broadcast_to(array, (steps,))
-
-
-def _tail(value: PerStep, steps: int, first: int) -> Array:
-    return _per_step(value, steps)[first:]
-
-
-def _head(value: PerStep, first: int) -> PerStep:
-    return value if np.ndim(value) == 0 else np.asarray(value, dtype=float)[:first]

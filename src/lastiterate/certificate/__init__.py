@@ -1,0 +1,26 @@
+"""Certificates: privacy guarantees that travel, and that anybody can check.
+
+`certify` signs what the accountant found and an independent check confirmed, `verify` recomputes a
+certificate in ball arithmetic, `compose` joins several runs on the same data.
+"""
+
+from lastiterate.certificate.certificate import Certificate
+from lastiterate.certificate.certify import certify
+from lastiterate.certificate.compose import compose
+from lastiterate.certificate.refusals import (
+    ClaimError,
+    TamperedCertificateError,
+    UnreadableCertificateError,
+)
+from lastiterate.certificate.verify import Verification, verify
+
+__all__ = [
+    "Certificate",
+    "ClaimError",
+    "TamperedCertificateError",
+    "UnreadableCertificateError",
+    "Verification",
+    "certify",
+    "compose",
+    "verify",
+]

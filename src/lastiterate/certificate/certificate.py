@@ -1,0 +1,314 @@
+"""A privacy guarantee that travels with the model.
+
+One JSON document in one canonical form: sorted keys, fixed layout, a version, and a SHA-256 of its
+own content. It holds the description, the theorem, the witness and the claimed numbers; whoever
+holds it can recompute them without trusting whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import stat
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from lastiterate.certificate.refusals import TamperedCertificateError, UnreadableCertificateError
+from lastiterate.certificate.witness import unpack
+from lastiterate.description import Loss, Training
+
+FORMAT = "lastiterate-certificate"
+VERSION = 1
+MOST_BYTES = 128 << 20
+MOST_VALUES = 200_000  # brackets, braces and commas: long lists are compressed, so few are needed
+MOST_DEPTH = 24
+
+_RUN = "run"  # one run, with its description and witness
+_COMPOSITION = "composition"  # several certificates on the same data
+
+# The fields of every certificate, of a run, and of a composition, with their types.
+_COMMON: dict[str, tuple[type, ...]] = {
+    "format": (str,), "version": (int,), "library": (str,), "kind": (str,), "dataset": (str,),
+    "adjacency": (str,), "release": (str,), "theorem": (dict,), "epsilon": (float, int),
+    "delta": (float, int), "mu": (float, int, type(None)), "curve": (list,),
+    "assumptions": (list,), "not_covered": (list,), "sha256": (str,),
+}  # fmt: skip
+_OWN: dict[str, dict[str, tuple[type, ...]]] = {
+    _RUN: {
+        "training": (dict,), "loss": (dict,), "releases": (list,), "witness": (dict,),
+        "nonce": (str, type(None)), "parameters": (str, type(None)),
+    },
+    _COMPOSITION: {"parts": (list,)},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What is claimed, about which run, and why.
+
+    ``content`` is the JSON document; the properties read it. Make one with `certify` or `compose`.
+    """
+
+    content: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        _check_shape(self.content)
+
+    @property
+    def epsilon(self) -> float:
+        """The claimed epsilon at `delta`."""
+        return float(self.content["epsilon"])
+
+    @property
+    def delta(self) -> float:
+        """The probability with which `epsilon` may fail."""
+        return float(self.content["delta"])
+
+    @property
+    def mu(self) -> float | None:
+        """The parameter of Gaussian differential privacy, if the curve is one Gaussian."""
+        value = self.content["mu"]
+        return None if value is None else float(value)
+
+    @property
+    def curve(self) -> tuple[tuple[float, float], ...]:
+        """Further claimed pairs (delta, epsilon)."""
+        return tuple((float(delta), float(epsilon)) for delta, epsilon in self.content["curve"])
+
+    @property
+    def adjacency(self) -> str:
+        """Which datasets count as neighbours."""
+        return str(self.content["adjacency"])
+
+    @property
+    def dataset(self) -> str:
+        """The label the user gave to the data; never derived from its content."""
+        return str(self.content["dataset"])
+
+    @property
+    def release(self) -> str:
+        """What may leave the building."""
+        return str(self.content["release"])
+
+    @property
+    def theorem(self) -> str:
+        """The name of the theorem that the numbers rest on."""
+        return str(self.content["theorem"]["name"])
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What the certificate says nothing about."""
+        return tuple(self.content["not_covered"])
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the numbers rest on, and who vouches for it."""
+        return tuple(self.content["assumptions"])
+
+    @property
+    def nonce(self) -> str | None:
+        """Names the hidden random batches of the run; equal nonces mean equal partitions."""
+        return self.content.get("nonce")
+
+    @property
+    def parts(self) -> tuple[Certificate, ...]:
+        """The certificates that were composed; empty for a single run."""
+        return tuple(Certificate(part) for part in self.content.get("parts", ()))
+
+    @property
+    def training(self) -> Training | None:
+        """The run, or None for a composition."""
+        if self.content["kind"] != _RUN:
+            return None
+        return Training.from_dict(unpack(self.content["training"]))
+
+    @property
+    def loss(self) -> Loss | None:
+        """What was assumed about the loss, or None for a composition."""
+        return None if self.training is None else Loss.from_dict(unpack(self.content["loss"]))
+
+    @property
+    def sha256(self) -> str:
+        """The hash of everything else in the document."""
+        return str(self.content["sha256"])
+
+    def to_json(self) -> str:
+        """The canonical text."""
+        return canonical(self.content)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Certificate) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def __str__(self) -> str:
+        label = f" on {self.dataset!r}" if self.dataset else ""
+        return (
+            f"Certificate: epsilon <= {self.epsilon:.6g} at delta = {self.delta:g}{label}, "
+            f"{self.adjacency} adjacency, {self.release}. {self.theorem}. "
+            f"Not covered: {'; '.join(self.not_covered)}."
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the document; at every moment the path holds the old file or the whole new one."""
+        target = Path(path)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="ascii", newline="\n") as file:
+                file.write(self.to_json())
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        _sync_folder(target.parent)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a document and check its form and its hash, in bounded time and memory.
+
+        The claims themselves are checked by `verify`.
+        """
+        return cls.from_json(_read(Path(path)))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Read the canonical text; anything else, even one space more, is refused."""
+        raw = text if isinstance(text, bytes) else text.encode("utf-8")
+        content = _parse(raw)
+        certificate = cls(content)
+        if fingerprint(content) != content["sha256"]:
+            raise TamperedCertificateError(
+                "The certificate was changed after it was written: its content does not match its "
+                "own SHA-256. Ask for the original file."
+            )
+        if canonical(content).encode("ascii") != raw:
+            raise TamperedCertificateError(
+                "The certificate is not in its canonical form, so it was changed after it was "
+                "written (perhaps only reformatted). Ask for the original file."
+            )
+        return certificate
+
+
+def canonical(content: Mapping[str, Any]) -> str:
+    """The one text of a document: sorted keys, indented, ASCII, exact numbers."""
+    return json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n"
+
+
+def fingerprint(content: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical text without the field ``sha256``."""
+    rest = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(canonical(rest).encode("ascii")).hexdigest()
+
+
+def sealed(content: Mapping[str, Any]) -> Certificate:
+    """The certificate of a content, with its hash."""
+    return Certificate({**content, "sha256": fingerprint(content)})
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable too, where the system can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise UnreadableCertificateError(f"{path} is not a file.")
+        if status.st_size > MOST_BYTES:
+            raise UnreadableCertificateError(
+                f"{path} has {status.st_size:,} bytes; no certificate has more than "
+                f"{MOST_BYTES:,}. It was not read."
+            )
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UnreadableCertificateError(f"{path} cannot be read: {error.strerror}.") from None
+    if len(raw) > MOST_BYTES:
+        raise UnreadableCertificateError(f"{path} grew beyond {MOST_BYTES:,} bytes.")
+    return raw
+
+
+def _parse(raw: bytes) -> dict[str, Any]:
+    """JSON of bounded size and depth."""
+    if raw.count(b"[") + raw.count(b"{") + raw.count(b",") > MOST_VALUES:
+        raise UnreadableCertificateError(
+            f"The document has more than {MOST_VALUES:,} values, more than any certificate."
+        )
+    depth = deepest = 0
+    for sign in raw.translate(None, delete=bytes(set(range(256)) - set(b"[]{}"))):
+        depth += 1 if sign in b"[{" else -1
+        deepest = max(deepest, depth)
+    if deepest > MOST_DEPTH:
+        raise UnreadableCertificateError(
+            f"The document is nested {deepest} levels deep, deeper than any certificate."
+        )
+    try:
+        content = json.loads(raw, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableCertificateError(
+            f"This is not a certificate, or only a part of one: {error}."
+        ) from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise UnreadableCertificateError("This is JSON, but not a certificate of lastiterate.")
+    return content
+
+
+def _no_constant(word: str) -> float:
+    raise ValueError(f"{word} is not a number")
+
+
+def _check_shape(content: Mapping[str, Any]) -> None:
+    version = content.get("version")
+    if version != VERSION or isinstance(version, bool):
+        raise UnreadableCertificateError(
+            f"The certificate has schema version {version!r}; this library reads version "
+            f"{VERSION}. Upgrade lastiterate."
+        )
+    kind = content.get("kind")
+    if kind not in (_RUN, _COMPOSITION):
+        raise UnreadableCertificateError(f"The certificate is of unknown kind {kind!r}.")
+    wanted = _COMMON | _OWN[kind]
+    if set(content) - {"sha256"} != set(wanted) - {"sha256"}:
+        odd = sorted(set(content) ^ set(wanted))
+        raise UnreadableCertificateError(f"The certificate has missing or unknown fields: {odd}.")
+    for name, types in wanted.items():
+        value = content.get(name)
+        if not isinstance(value, types) or isinstance(value, bool):
+            raise UnreadableCertificateError(f"The field {name} of the certificate is malformed.")
+    numbers = [content["epsilon"], content["delta"], *_flat(content["curve"])]
+    if any(not math.isfinite(x) or x < 0 for x in numbers):
+        raise UnreadableCertificateError("A claimed number is not a finite number of at least 0.")
+    texts = (*content["assumptions"], *content["not_covered"])
+    if not all(isinstance(text, str) for text in texts):
+        raise UnreadableCertificateError("The certificate's statements are malformed.")
+
+
+def _flat(curve: list[Any]) -> list[float]:
+    answer: list[float] = []
+    for pair in curve:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise UnreadableCertificateError("The curve of the certificate is malformed.")
+        for value in pair:
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise UnreadableCertificateError("The curve of the certificate is malformed.")
+            answer.append(value)
+    return answer

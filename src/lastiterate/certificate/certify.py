@@ -1,0 +1,228 @@
+"""Signing: from a description to a certificate that an independent check has already accepted.
+
+The accountant proposes the numbers; the verifier recomputes them in ball arithmetic before they
+are written down. Where its value is a little larger (it rounds coarser), the larger one is signed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lastiterate.accounting import account
+from lastiterate.certificate.balls import need_balls, precision
+from lastiterate.certificate.certificate import FORMAT, VERSION, Certificate, sealed
+from lastiterate.certificate.checks import CHECKS
+from lastiterate.certificate.evidence import EVIDENCE
+from lastiterate.certificate.profile import Judge
+from lastiterate.certificate.statements import assumptions, not_covered, release_model
+from lastiterate.certificate.steps import Case
+from lastiterate.certificate.witness import pack, unpack
+from lastiterate.curves.base import Curve
+from lastiterate.description import Loss, Training
+from lastiterate.description.validation import number
+from lastiterate.errors import AssumptionError, CertificateError, DescriptionError
+from lastiterate.guarantee import Guarantee
+from lastiterate.theorems.ledger import Bound
+
+STANDARD_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
+WIDEST_GAP = 0.05  # how much larger than the accountant's the verified epsilon may be
+
+
+def certify(
+    training: Training,
+    loss: Loss,
+    delta: float,
+    *,
+    dataset: str = "",
+    parameters: Any = None,
+    releases: Iterable[int] = (),
+    seeded_noise: bool = False,
+    nonce: str | None = None,
+) -> Certificate:
+    """A certificate of the run's privacy at ``delta``, checked before it is returned.
+
+    Args:
+        training: the run.
+        loss: what is known about the loss; "estimated" regularity is refused.
+        delta: the probability with which the epsilon may fail.
+        dataset: a label of the data. Certificates compose only under equal labels. Never derive it
+            from the content of the data: that would leak.
+        parameters: the released model (arrays, or a list or dict of them); the certificate then
+            holds their hash and `verify` can tell whether a model is the certified one.
+        releases: steps after which a checkpoint was released as well.
+        seeded_noise: whether the noise came from a seeded generator; that is refused.
+        nonce: names the hidden partition. Give the same nonce to runs that share one (checkpoints,
+            warm starts, a shared loader seed); otherwise leave it out and a fresh one is drawn.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
+    ...                batches=FullBatch())
+    >>> certificate = certify(run, Loss(smoothness=1.0, strong_convexity=1.0), delta=1e-5)
+    >>> print(f"{certificate.epsilon:.3f} by {certificate.theorem}")
+    1.336 by Shifted interpolation
+    """
+    need_balls()
+    delta = number("delta", delta, "it is the probability that epsilon fails", above=0.0, at_most=1)
+    if not isinstance(dataset, str):
+        why = "it is a label that a person gives, compared letter by letter"
+        raise DescriptionError("dataset", dataset, "a text", why)
+    _refuse(loss, seeded_noise)
+    guarantee = account(training, loss, releases=releases)
+    bound = _best(guarantee, delta)
+    witness, curve = EVIDENCE[bound.theorem.name](guarantee.run, bound, delta)
+    witness = pack(witness)
+    checkpoints = guarantee.run.releases[:-1]
+    with precision():
+        case = Case(training, loss, checkpoints)
+        profile = CHECKS[bound.theorem.name](case, unpack(witness))
+        judge = profile.judge(min(delta, STANDARD_DELTAS[-1]))
+        epsilon = _signed(judge, curve, delta)
+        points = _points(judge, curve, delta)
+    theorem = bound.theorem
+    return sealed(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "library": _library(),
+            "kind": "run",
+            "dataset": dataset,
+            "adjacency": training.adjacency,
+            "release": release_model(training, checkpoints),
+            "training": pack(training.to_dict()),
+            "loss": {**pack(loss.to_dict()), "provenance": loss.provenance},
+            "releases": list(checkpoints),
+            "theorem": {
+                "name": theorem.name,
+                "reference": theorem.reference,
+                "status": theorem.status,
+            },
+            "witness": witness,
+            "epsilon": epsilon,
+            "delta": delta,
+            "mu": profile.mu,
+            "curve": points,
+            "assumptions": assumptions(training, loss, checkpoints, theorem.name),
+            "not_covered": not_covered(),
+            "nonce": _nonce(training, nonce),
+            "parameters": None if parameters is None else parameters_hash(parameters),
+        }
+    )
+
+
+def _library() -> str:
+    from lastiterate import __version__
+
+    return __version__
+
+
+def _refuse(loss: Loss, seeded_noise: bool) -> None:
+    if seeded_noise:
+        raise AssumptionError(
+            "A run with seeded noise cannot be certified: whoever learns or guesses the seed can "
+            "subtract the noise. Train again with the default, unpredictable noise."
+        )
+    if loss.provenance == "estimated":
+        raise AssumptionError(
+            "The regularity of the loss is only estimated, and a measurement on some points bounds "
+            "nothing on the others: it cannot be certified. Prove or declare the constants, or use "
+            "Loss.unknown(), which assumes none."
+        )
+
+
+def _best(guarantee: Guarantee, delta: float) -> Bound:
+    able = [bound for bound in guarantee.bounds if bound.theorem.name in CHECKS]
+    if not able:
+        names = ", ".join(bound.theorem.name for bound in guarantee.bounds)
+        raise CertificateError(f"No independent check exists yet for {names}.")
+    best = min(able, key=lambda bound: bound.curve.epsilon(delta))
+    if not math.isfinite(best.curve.epsilon(delta)):
+        raise AssumptionError(
+            f"There is nothing to certify: no finite epsilon holds at delta = {delta:g}. A step "
+            "that uses a record needs noise; add some, or ask for a larger delta."
+        )
+    return best
+
+
+def _signed(judge: Judge, curve: Curve, delta: float) -> float:
+    proposed = curve.epsilon(delta)
+    found = _confirmed(judge, proposed, delta)
+    if found is None:
+        raise CertificateError(
+            f"The independent check could not confirm epsilon = {proposed:.6g} at delta = "
+            f"{delta:g}, not even with {WIDEST_GAP:.0%} more. Nothing was signed; please report "
+            "this description."
+        )
+    return found
+
+
+def _points(judge: Judge, curve: Curve, delta: float) -> list[list[float]]:
+    points = []
+    for other in STANDARD_DELTAS:
+        proposed = curve.epsilon(other) if other != delta else math.inf
+        if math.isfinite(proposed):
+            found = _confirmed(judge, proposed, other)
+            if found is not None:
+                points.append([other, found])
+    return points
+
+
+def _confirmed(judge: Judge, proposed: float, delta: float) -> float | None:
+    """The proposed epsilon if it is confirmed, else the smallest confirmed one a little above."""
+    if judge.holds(proposed, delta):
+        return proposed
+    low, high = proposed, proposed * (1 + 1e-6) + 1e-12
+    while not judge.holds(high, delta):
+        if high > proposed * (1 + WIDEST_GAP) + 1e-9:
+            return None
+        low, high = high, high + 4 * (high - proposed)
+    for _ in range(8):
+        middle = (low + high) / 2
+        low, high = (low, middle) if judge.holds(middle, delta) else (middle, high)
+    return high
+
+
+def _nonce(training: Training, given: str | None) -> str | None:
+    """A name for what is drawn at random and kept secret; None where nothing is."""
+    if training.batches.name in ("full", "cyclic"):
+        return None
+    if given is None:
+        return secrets.token_hex(16)
+    if not isinstance(given, str) or not 16 <= len(given) <= 128:
+        why = "a nonce that could be equal by chance would merge runs that share nothing"
+        raise DescriptionError("nonce", given, "a text of 16 to 128 characters", why)
+    return given
+
+
+def parameters_hash(parameters: Any) -> str:
+    """SHA-256 of a model: an array, or a list or dict of them, with shapes, as doubles.
+
+    >>> parameters_hash([1.0, 2.0]) == parameters_hash(np.array([1.0, 2.0]))
+    True
+    """
+    digest = hashlib.sha256()
+    for name, value in _named(parameters, ""):
+        array = np.asarray(value, dtype=np.float64)
+        digest.update(f"{name}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+    return digest.hexdigest()
+
+
+def _named(parameters: Any, name: str) -> Iterable[tuple[str, Any]]:
+    if isinstance(parameters, Mapping):
+        for key in sorted(parameters):
+            yield from _named(parameters[key], f"{name}/{key}")
+    elif isinstance(parameters, (list, tuple)) and not _numeric(parameters):
+        for index, item in enumerate(parameters):
+            yield from _named(item, f"{name}/{index}")
+    else:
+        yield name, parameters
+
+
+def _numeric(values: list[Any] | tuple[Any, ...]) -> bool:
+    return all(isinstance(value, (int, float, np.number)) for value in values)

@@ -1,0 +1,126 @@
+"""What the fast path leaves behind for the verifier: one entry per theorem.
+
+A theorem whose bound depends on shifts, levels or paths hands them over as the witness, together
+with the curve that belongs to exactly this witness. Theorems without free parameters need none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lastiterate.curves.base import Curve
+from lastiterate.curves.loss_distribution import LossDistribution
+from lastiterate.curves.mixture import Mixture
+from lastiterate.curves.pairs import SampledPair
+from lastiterate.curves.with_failure import WithFailure
+from lastiterate.description import Poisson
+from lastiterate.theorems import dynamics, poisson
+from lastiterate.theorems.ledger import Bound, Run
+from lastiterate.theorems.modulus import taut_path
+from lastiterate.theorems.positions import position_impulses
+from lastiterate.theorems.reshuffled import reshuffled
+from lastiterate.theorems.sampled_batches import poisson_contraction
+
+Evidence = tuple[dict[str, Any], Curve]
+Collector = Callable[[Run, Bound, float], Evidence]
+
+
+def _as_found(run: Run, bound: Bound, delta: float) -> Evidence:
+    return dict(bound.witness), bound.curve
+
+
+def _nothing(run: Run, bound: Bound, delta: float) -> Evidence:
+    return {}, bound.curve
+
+
+def _positions(run: Run, bound: Bound, delta: float) -> Evidence:
+    """The verifier pools positions itself, except where only a search finds good shifts."""
+    if run.contraction is not None and np.all(np.isfinite(run.contraction)):
+        return {}, bound.curve
+    training = run.training
+    batches = training.batches_per_epoch or 1
+    shape = dynamics.modulus(run.etas, training, run.loss)
+    s = run.over_steps(run.impulses)
+    paths = []
+    for j in range(batches):
+        own = position_impulses(s, batches, j)
+        path = taut_path(shape, own, training.noises, training.diameter)
+        paths.append({"shifts": path.shifts, "restart": path.restart})
+    return {"paths": paths}, bound.curve
+
+
+def _levels(run: Run, bound: Bound, delta: float) -> Evidence:
+    training = run.training
+    assert run.contraction is not None
+    policy = reshuffled(
+        run.over_steps(run.contraction),
+        run.over_steps(run.impulses),
+        training.noises,
+        training.batches_per_epoch or 1,
+        delta=delta,
+        diameter=training.diameter,
+        releases=run.releases[:-1],
+        window=run.window,
+    )
+    witness = {"levels": policy.levels, "pays": policy.pays.astype(float)}
+    return witness, Mixture(policy.mus, policy.weights)
+
+
+def _menu(curve: LossDistribution) -> list[list[float]]:
+    pairs = [pair for pair in curve.counts if isinstance(pair, SampledPair)]
+    return [[pair.low, pair.high] for pair in pairs]
+
+
+def _poisson_published(run: Run, bound: Bound, delta: float) -> Evidence:
+    assert isinstance(bound.curve, LossDistribution)
+    return {"menu": _menu(bound.curve)}, bound.curve
+
+
+def _poisson_path(run: Run, bound: Bound, delta: float) -> Evidence:
+    training = run.training
+    assert isinstance(training.batches, Poisson)
+    contraction, failure = poisson_contraction(run, delta)
+    cap = poisson.batch_cap(training.records, training.batches.rate, training.steps, failure)
+    constant = training.constant
+
+    def part(values: Any, first: int, last: int) -> Any:
+        return float(values[0]) if constant else run.over_steps(values)[first:last]
+
+    stretches, curve = [], LossDistribution.nothing()
+    for first, last in run.segments:
+        if last == first:
+            continue
+        found = poisson.best(
+            part(contraction, first, last), part(run.impulses, first, last),
+            part(training.noises, first, last), training.batches.rate, last - first, delta,
+            training.diameter,
+        )  # fmt: skip
+        stretch: dict[str, Any] = {"first": first, "last": last}
+        if found.path is not None:
+            stretch["left"] = found.path.left
+        stretches.append(stretch)
+        curve = curve.compose(found.curve)
+    begin, steps = training.steps - run.window + 1, training.steps
+    if begin < steps:
+        tail = poisson.plain_curve(
+            part(run.impulses, begin, steps), part(training.noises, begin, steps),
+            training.batches.rate, steps - begin,
+        )  # fmt: skip
+        curve = curve.compose(tail)
+    witness = {"cap": cap, "stretches": stretches, "menu": _menu(curve)}
+    return witness, WithFailure(curve, failure) if failure else curve
+
+
+EVIDENCE: dict[str, Collector] = {
+    "Shifted interpolation": _as_found,
+    "Worst position": _positions,
+    "Hidden position": _positions,
+    "Boundary policy": _levels,
+    "Composition": _nothing,
+    "Output perturbation": _nothing,
+    "Poisson composition": _poisson_published,
+    "Poisson deferral": _poisson_path,
+}

@@ -1,0 +1,183 @@
+"""Checking a certificate without trusting whoever wrote it.
+
+The file is read with bounds on its size, depth and content; its hash and its words are checked;
+then every claimed number is recomputed from the description and the witness in ball arithmetic.
+Nothing of the accountant's fast path is used.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lastiterate.certificate import statements
+from lastiterate.certificate.balls import need_balls, precision
+from lastiterate.certificate.certificate import Certificate, fingerprint
+from lastiterate.certificate.certify import parameters_hash
+from lastiterate.certificate.checks import CHECKS
+from lastiterate.certificate.compose import composed_profile
+from lastiterate.certificate.profile import Profile
+from lastiterate.certificate.refusals import (
+    ClaimError,
+    TamperedCertificateError,
+    UnreadableCertificateError,
+)
+from lastiterate.certificate.steps import Case
+from lastiterate.certificate.witness import unpack
+from lastiterate.description import Loss, Training
+from lastiterate.errors import CertificateError, DescriptionError
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A certificate whose every claim was recomputed and holds."""
+
+    certificate: Certificate
+    epsilon: float
+    delta: float
+
+    def __str__(self) -> str:
+        return f"verified: epsilon <= {self.epsilon!r} at delta = {self.delta!r}"
+
+
+def verify(
+    certificate: str | os.PathLike[str] | Certificate, *, parameters: Any = None
+) -> Verification:
+    """Recompute what a certificate claims; raise a `CertificateError` that says what fails.
+
+    Args:
+        certificate: the file, or one that was loaded already.
+        parameters: a model; it must then be the one that the certificate is bound to.
+
+    >>> import tempfile
+    >>> from lastiterate import FullBatch, certify
+    >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
+    ...                batches=FullBatch())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "run.json"
+    ...     certify(run, Loss(smoothness=1.0), delta=1e-5).save(path)
+    ...     str(verify(path)).startswith("verified: epsilon <= 0.2")
+    True
+    """
+    need_balls()
+    if not isinstance(certificate, Certificate):
+        certificate = Certificate.load(certificate)
+    elif fingerprint(certificate.content) != certificate.sha256:
+        raise TamperedCertificateError("The certificate does not match its own SHA-256.")
+    if parameters is not None:
+        _check_parameters(certificate, parameters)
+    with precision():
+        profile = check(certificate)
+        _check_claims(certificate, profile)
+    return Verification(certificate, certificate.epsilon, certificate.delta)
+
+
+def check(certificate: Certificate) -> Profile:
+    """The profile that a certificate's own theorem proves, after its words were checked."""
+    if certificate.content["kind"] == "composition":
+        parts = certificate.parts
+        profiles = []
+        for part in parts:
+            if part.content["kind"] != "run":
+                raise UnreadableCertificateError("A composition lists runs, not compositions.")
+            if fingerprint(part.content) != part.sha256:
+                raise TamperedCertificateError("A part of the composition was changed.")
+            profiles.append(_check_run(part))
+        return composed_profile(certificate, profiles)
+    return _check_run(certificate)
+
+
+def _check_run(certificate: Certificate) -> Profile:
+    content = certificate.content
+    try:
+        training = Training.from_dict(unpack(content["training"]))
+        loss = Loss.from_dict(unpack(content["loss"]))
+    except DescriptionError as error:
+        raise UnreadableCertificateError(
+            f"The certificate describes a run that cannot be: {error}"
+        ) from None
+    releases = tuple(content["releases"])
+    _check_releases(training, releases)
+    _check_words(certificate, training, loss, releases)
+    name = certificate.theorem
+    if name not in CHECKS:
+        raise ClaimError(f"No independent check exists for the theorem {name!r}.")
+    try:
+        return CHECKS[name](Case(training, loss, releases), unpack(content["witness"]))
+    except CertificateError as error:
+        raise ClaimError(f"The witness proves nothing: {error}.") from None
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise UnreadableCertificateError(
+            f"The witness of the certificate is malformed: {error!r}."
+        ) from None
+
+
+def _check_releases(training: Training, releases: tuple[Any, ...]) -> None:
+    good = all(
+        isinstance(step, int) and not isinstance(step, bool) and 1 <= step < training.steps
+        for step in releases
+    )
+    if not good or list(releases) != sorted(set(releases)):
+        raise UnreadableCertificateError("The released checkpoints are not steps of the run.")
+
+
+def _check_words(
+    certificate: Certificate, training: Training, loss: Loss, releases: tuple[int, ...]
+) -> None:
+    """Everything the certificate says in words must follow from its description."""
+    content = certificate.content
+    theorem = statements.named_theorem(certificate.theorem)
+    if theorem.status == "refuted" or loss.provenance == "estimated":
+        raise ClaimError("The certificate rests on a refuted theorem or on a mere estimate.")
+    hidden = training.batches.name not in ("full", "cyclic")
+    expected = {
+        "theorem": {
+            "name": theorem.name,
+            "reference": theorem.reference,
+            "status": theorem.status,
+        },
+        "adjacency": training.adjacency,
+        "release": statements.release_model(training, releases),
+        "assumptions": statements.assumptions(training, loss, releases, theorem.name),
+        "not_covered": statements.not_covered(),
+        "nonce": content["nonce"] if hidden and content["nonce"] else None,
+    }
+    for field, value in expected.items():
+        if content[field] != value or (field == "nonce" and hidden and value is None):
+            raise ClaimError(
+                f"The field {field!r} of the certificate does not follow from its description "
+                f"(a certificate of library version {content['library']} may need that version)."
+            )
+
+
+def _check_claims(certificate: Certificate, profile: Profile) -> None:
+    claims = [(certificate.delta, certificate.epsilon), *certificate.curve]
+    if not all(0 < delta <= 1 for delta, _ in claims):
+        raise ClaimError("A claimed delta is not a probability above 0.")
+    judge = profile.judge(min(delta for delta, _ in claims))
+    for delta, epsilon in claims:
+        found = judge.delta(epsilon)
+        if not found <= delta:
+            raise ClaimError(
+                f"The claim epsilon = {epsilon!r} at delta = {delta!r} does not hold: what the "
+                f"certificate proves at this epsilon is delta <= {float(found):.6g}."
+            )
+    if certificate.mu is not None:
+        proved = profile.mu
+        if proved is None or certificate.mu < proved:
+            raise ClaimError(
+                f"The claim mu = {certificate.mu!r} does not hold: what the certificate proves is "
+                f"{'no single Gaussian' if proved is None else f'mu = {proved!r}'}."
+            )
+
+
+def _check_parameters(certificate: Certificate, parameters: Any) -> None:
+    bound = certificate.content.get("parameters")
+    if bound is None:
+        raise TamperedCertificateError("The certificate is not bound to any model.")
+    if parameters_hash(parameters) != bound:
+        raise TamperedCertificateError(
+            "The model is not the one that was certified: its parameters have another hash."
+        )

@@ -1,0 +1,253 @@
+"""Coupling on a bounded convex domain: an optimal stopping problem on one distance.
+
+Two runs on a bounded set meet again and again if their noises are reflected, and meeting is free;
+only the last stretch has to be paid for, by the taut string. When the run is long enough to cross
+its domain (T nu^2 above D^2) this beats shifted interpolation. This file holds the numerics: one
+matrix-vector product per step, every rounding upwards. Full text: docs/theory/schedules.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
+from lastiterate.curves import gaussian
+from lastiterate.curves.base import Curve
+from lastiterate.curves.gaussian import check_nonnegative, check_order, check_probability
+from lastiterate.errors import DescriptionError
+from lastiterate.theorems import taut_string
+from lastiterate.theorems.replay import schedule
+
+Floats = NDArray[np.float64]
+
+_CELLS_PER_NOISE = 40  # cells of the grid in one standard deviation of the noise
+_FEWEST_CELLS, _MOST_CELLS = 256, 1600
+_SETTLED = 1e-5  # V(D)/V(0) - 1 below this: more steps change nothing that is printed
+_STRING_NODES = 65  # distances from which taut strings are computed; mu is convex between them
+_BATCH = 12  # epsilons that are bisected together
+_UP = 1 + 1e-12  # a product of 1600 positive terms, and the special functions at 8 deviations
+
+
+@dataclass(frozen=True, eq=False)
+class CouplingProblem:
+    """c, s and nu of every step (once, with ``steps``, if all are alike) and the diameter."""
+
+    c: Floats
+    s: Floats
+    nu: Floats
+    steps: int
+    diameter: float
+
+    @classmethod
+    def of(
+        cls, c: ArrayLike, s: ArrayLike, nu: ArrayLike, diameter: float, steps: int | None = None
+    ) -> CouplingProblem:
+        """Checked and, where every step is alike, stored once."""
+        cs, ss, ns = schedule(c, s, nu)
+        if not (0 < diameter < math.inf):
+            why = "two runs on a bounded domain meet again; elsewhere they need not"
+            raise DescriptionError("diameter", diameter, "positive and finite", why)
+        if np.any(ns <= 0):
+            raise DescriptionError("nu", 0.0, "positive at every step", "no noise, no coupling")
+        count = len(cs) if steps is None else steps
+        if all(np.all(v == v[0]) for v in (cs, ss, ns)):
+            cs, ss, ns = cs[:1], ss[:1], ns[:1]
+        elif count != len(cs):
+            why = "each step has its own value"
+            raise DescriptionError("steps", count, f"{len(cs)}, as many as values", why)
+        return cls(cs, ss, ns, count, float(diameter))
+
+    @property
+    def constant(self) -> bool:
+        return len(self.c) == 1
+
+    def step(self, left: int) -> tuple[float, float, float]:
+        """c, s, nu of the step that has ``left`` - 1 steps after it."""
+        k = 0 if self.constant else self.steps - left
+        return float(self.c[k]), float(self.s[k]), float(self.nu[k])
+
+
+def stopped_delta(problem: CouplingProblem, epsilons: ArrayLike) -> Floats:
+    """An upper bound on delta of the last iterate at each epsilon, in both orders.
+
+    Theorem (coupling with stopping). X_{k+1} = P[f_k(X_k) + N(0, nu_k^2 I)], X' likewise with
+    f'_k, from one starting point; P projects on a convex set of diameter D; f_k is c_k-Lipschitz
+    and |f_k - f'_k| <= s_k. With j steps left, two points at distance at most r have
+        H_gamma <= V_j(r) = min{ delta_mu(eps), E V_{j-1}(min(D, B(c r + s))) },  V_0 = 1{r > 0},
+    mu the taut string of the j steps from z = r, B(rho) a Brownian motion from rho with variance
+    4 nu^2, absorbed at 0. So delta(eps) <= V_T(0).
+    Proof. Reflect the noise of one run in the hyperplane between the two means, until they meet:
+    both marginals are right, the distance of the two is B(rho), and no likelihood is paid. Take
+    positive parts under the expectation; P and min(D, .) only shorten distances. A smaller gap
+    than rho is reached by a dummy coordinate, dropped afterwards. Stopping is Theorem SI.
+    Reference: this library, docs/theory/schedules.md. Status: sound.
+
+    Grid. V_j is stored at r_i = i h. With S(y, rho) = P(B(rho) > y),
+        E V(B(rho)) = V(0) + integral of S(y, rho) dV(y),
+    and -S_yy = -S_rho,rho <= S/(4 nu^2), because (x phi)' = (1 - x^2) phi <= phi. Hence
+    (1) where V is a chord on a cell, the trapezoidal rule is too small by at most h^2/(48 nu^2)
+    S(left); (2) between two points rho the expectation E - V(0) lies above its chord by at most
+    (c h)^2/(32 nu^2) of its value at the right end. Both are added. On a cell where a run may
+    stop, V is rounded up to the cell's right end.
+
+    >>> problem = CouplingProblem.of(1.0, 0.1, 1.0, diameter=1.0, steps=20)
+    >>> bool(stopped_delta(problem, [1.177])[0] < 1.0e-5)
+    True
+    """
+    targets = np.atleast_1d(np.asarray(epsilons, dtype=np.float64))
+    check_nonnegative("epsilon", targets)
+    if problem.steps == 0:
+        return np.zeros(len(targets))
+    nodes = _nodes(problem)
+    strings = _constant_strings if _single_block(problem) else _any_strings
+    mus = strings(problem, nodes)
+    last: tuple[float, float, float] | None = None
+    V = np.ones((len(nodes), len(targets)))
+    V[0] = 0.0
+    chord = np.zeros((len(nodes) - 1, len(targets)), dtype=bool)
+    stopping = True
+    for left in range(1, problem.steps + 1):
+        here = problem.step(left)
+        if here != last:
+            survival, last = _survival(nodes, *here), here
+        expected = _expectation(survival, V, chord, nodes[1], *here)
+        V, goes_on = expected, np.ones(V.shape, dtype=bool)
+        if stopping:
+            stop = gaussian.delta(*np.broadcast_arrays(mus(left)[:, None], targets))
+            goes_on = expected < stop
+            V = np.minimum(expected, stop)
+            # Later strings only cost more once each pays for more steps than it has gained from.
+            stopping = not (_single_block(problem) and _late(problem, left) and goes_on.all())
+        chord = goes_on[:-1] & goes_on[1:]
+        if not stopping and np.all(V[-1] <= V[0] * (1 + _SETTLED)):
+            return V[-1]  # any earlier distance is at most D
+    return V[0]
+
+
+def _nodes(problem: CouplingProblem) -> Floats:
+    wanted = _CELLS_PER_NOISE * problem.diameter / float(problem.nu.min())
+    cells = int(min(max(math.ceil(wanted), _FEWEST_CELLS), _MOST_CELLS))
+    nodes = np.arange(cells + 1) * (problem.diameter / cells) * (1 + 2.0**-50)
+    return np.asarray(nodes, dtype=np.float64)
+
+
+def _survival(nodes: Floats, c: float, s: float, nu: float) -> Floats:
+    """P(B(c r_i + s) > y_k), rounded up: a difference of two tails, the smaller subtracted."""
+    rho = ((c * nodes + s) * (1 + 2.0**-50))[:, None]
+    near, far = (rho - nodes) / (2 * nu), (rho + nodes) / (2 * nu)
+    larger = ndtr(near)
+    error = larger * (4e-14 + 1e-15 * near * near)
+    return np.asarray(np.minimum(larger - ndtr(-far) + error, 1.0))
+
+
+def _expectation(
+    survival: Floats, V: Floats, chord: NDArray[np.bool_], h: float, c: float, s: float, nu: float
+) -> Floats:
+    """E V(min(D, B(c r + s))) at the nodes, raised so that the chord between nodes is above it."""
+    rise = np.diff(V, axis=0)
+    weights = np.zeros(V.shape)
+    weights[:-1] = rise * np.where(chord, 0.5 + h * h / (48 * nu * nu), 1.0)
+    weights[1:] += np.where(chord, 0.5 * rise, 0.0)
+    gain = (survival @ weights) * _UP
+    bend = c * c * h * h / (32 * nu * nu) * _UP
+    gain[:-1] += bend * gain[1:]
+    gain[-1] *= 1 + bend
+    raised = np.maximum.accumulate(V[0] + gain, axis=0) * (1 + 2.0**-50)
+    return np.asarray(np.minimum(raised, 1.0))
+
+
+# --- the price of stopping: taut strings from every distance --------------------------------------
+
+Strings = Callable[[int], Floats]
+
+
+def _single_block(problem: CouplingProblem) -> bool:
+    """Equal steps that do not expand: the string from any distance is one block."""
+    return problem.constant and problem.c[0] <= 1
+
+
+def _late(problem: CouplingProblem, left: int) -> bool:
+    return left * float(problem.s[0]) > problem.diameter
+
+
+def _constant_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
+    """mu(r) = (c^j r + s sum c^i) / (nu sqrt(sum c^(2i))), i < j."""
+    c, s, nu = problem.step(1)
+
+    def mus(left: int) -> Floats:
+        powers = left * math.log(c) if c > 0 else -math.inf
+        if c == 1:
+            carried, arrived, weight = 1.0, float(left), float(left)
+        else:
+            carried = math.exp(powers)
+            arrived = -math.expm1(powers) / (1 - c)
+            weight = -math.expm1(2 * powers) / ((1 - c) * (1 + c))
+        return (carried * nodes + s * arrived) / (nu * math.sqrt(weight)) * (1 + 1e-11)
+
+    return mus
+
+
+def _any_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
+    """mu(r) is the least norm over shifts that depend linearly on r: convex, so chords are above.
+
+    mu of every restart is off by rounding only (below 1e-10, see `taut_string.restarts`).
+    """
+    starts = np.linspace(0.0, nodes[-1], _STRING_NODES)
+    ones = np.ones(problem.steps)
+    steps = problem.c * ones, problem.s * ones, problem.nu * ones
+    squares = np.array([taut_string.restarts(*steps, float(z)) for z in starts])
+    table = np.sqrt(squares) * (1 + 1e-9)
+
+    def mus(left: int) -> Floats:
+        return np.asarray(np.interp(nodes, starts, table[:, problem.steps - left]))
+
+    return mus
+
+
+class Coupling(Curve):
+    """The curve of `stopped_delta`, computed when it is asked; ``mu`` is that of a taut string.
+
+    ``mu`` bounds the answers (the minimum of both is reported) and the search for epsilon.
+    """
+
+    def __init__(self, problem: CouplingProblem, mu: float) -> None:
+        self.problem, self._string = problem, mu
+        self._delta = lru_cache(maxsize=64)(self._delta_of)
+        self._epsilon = lru_cache(maxsize=64)(self._epsilon_of)
+
+    def delta(self, epsilon: float) -> float:
+        """The smaller of the coupling bound and the taut string."""
+        return self._delta(float(epsilon))
+
+    def epsilon(self, delta: float) -> float:
+        """Bisected from the safe side: an epsilon whose bound was found to be at most delta."""
+        check_probability("delta", delta)
+        return self._epsilon(float(delta))
+
+    def rdp(self, order: float) -> float:
+        """The taut string's: a hockey stick at one epsilon says nothing about Renyi."""
+        check_order(order)
+        return gaussian.rdp(self._string, order)
+
+    def _delta_of(self, epsilon: float) -> float:
+        coupled = float(stopped_delta(self.problem, epsilon)[0])
+        return min(coupled, gaussian.delta(self._string, epsilon))
+
+    def _epsilon_of(self, delta: float) -> float:
+        safe = gaussian.epsilon(self._string, delta)
+        if not 0 < safe < math.inf or delta <= 0:
+            return safe
+        unsafe = 0.0
+        for _ in range(4):  # each round narrows the bracket by a factor of _BATCH + 1
+            tried = np.linspace(unsafe, safe, _BATCH + 2)[1:-1]
+            holds = stopped_delta(self.problem, tried) <= delta
+            first = int(np.argmax(holds)) if holds.any() else _BATCH
+            unsafe = float(tried[first - 1]) if first else unsafe
+            safe = float(tried[first]) if first < _BATCH else safe
+        return safe
