@@ -11,7 +11,7 @@ from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.errors import DescriptionError
 
 
-@pytest.mark.parametrize(("mu", "times"), [(1.0, 1), (0.5, 4), (0.05, 900), (3.0, 2), (30.0, 1)])
+@pytest.mark.parametrize(("mu", "times"), [(1.0, 1), (0.5, 4), (0.05, 900), (3.0, 2), (20.0, 1)])
 def test_gaussians_compose_to_one_gaussian(mu, times):
     curve = LossDistribution.gaussian(mu).self_compose(times)
     exact = mu * math.sqrt(times)
@@ -109,21 +109,32 @@ def test_renyi_moments_in_the_other_order_against_quadrature():
         low = rng.uniform(0, high)
         pair = next(iter(LossDistribution.sampled_pair(rate, low, high).counts))
 
-        def integrand(x, rate=rate, low=low, high=high, order=order):
+        def log_integrand(x, rate=rate, low=low, high=high, order=order):
             ratio = np.logaddexp(
                 np.log1p(-rate) + low * x - low**2 / 2, np.log(rate) + high * x - high**2 / 2
             )
-            return math.exp((1 - order) * ratio - x * x / 2) / math.sqrt(2 * math.pi)
+            return (1 - order) * ratio - x * x / 2 - math.log(2 * math.pi) / 2
 
-        peak = -order * low
-        truth = quad(integrand, peak - 15, 15, points=[peak, 0.0], limit=400, epsabs=0)[0]
-        assert pair.log_moments(order - 1.0)[1] == pytest.approx(math.log(truth), rel=1e-7, abs=1e-9)
+        x = np.linspace(-order * high - 15, 15, 20001)
+        top = x[np.argmax(log_integrand(x))]
+        peak = float(log_integrand(top))
+        truth = quad(
+            lambda x: math.exp(log_integrand(x) - peak),
+            top - 15,
+            top + 15,
+            points=[top],
+            limit=400,
+            epsabs=0,
+        )[0]
+        assert pair.log_moments(order - 1.0)[1] == pytest.approx(
+            peak + math.log(truth), rel=1e-8, abs=1e-9
+        )
 
 
 def test_agrees_with_dp_accounting_where_that_is_precise():
     ours = LossDistribution.sampled_gaussian(0.01, 1.0).self_compose(1000)
     theirs = privacy_loss_distribution.from_gaussian_mechanism(
-        1.0, sampling_prob=0.01, value_discretization_interval=2e-5
+        1.0, sampling_prob=0.01, value_discretization_interval=1e-4
     ).self_compose(1000)
     for delta in (1e-4, 1e-6, 1e-8):
         assert ours.epsilon(delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=2e-4)

@@ -44,7 +44,7 @@ class Mixtures:
     def renyis(self, orders) -> np.ndarray:
         """Renyi divergences from below, the larger of both orders."""
         (P, dP), (Q, dQ) = self._cells(30.0)
-        good = (P > 4 * dP) & (Q > 4 * dQ) & (P > 1e-290) & (Q > 1e-290)
+        good = (4 * dP < P) & (4 * dQ < Q) & (P > 1e-290) & (Q > 1e-290)
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = [np.log(x[good]) for x in (P - dP, P + dP, Q - dQ, Q + dQ)]
         answer = []
@@ -71,9 +71,7 @@ def poisson_law(c, impulses, nu, rate) -> Mixtures:
     noise = np.sqrt(np.sum((later * nu) ** 2))
     patterns = np.array(list(itertools.product((0, 1), repeat=steps)))
     weights = np.prod(np.where(patterns, rate, 1 - rate), axis=1)
-    return Mixtures(
-        patterns @ (later * impulses) / noise, weights, np.zeros(1), np.ones(1)
-    )
+    return Mixtures(patterns @ (later * impulses) / noise, weights, np.zeros(1), np.ones(1))
 
 
 def without_replacement_law(c, targets, others, nu, size) -> Mixtures:

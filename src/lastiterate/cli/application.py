@@ -15,11 +15,12 @@ from lastiterate.cli.account import account
 from lastiterate.cli.compare import compare
 from lastiterate.cli.demo import demo
 from lastiterate.cli.plateau import plateau
+from lastiterate.cli.sgld_privacy import sgld_privacy
 from lastiterate.cli.theorems import theorems
 
 CHECK_FAILED = 3
 
-COMMANDS = (account, compare, plateau, theorems, demo)
+COMMANDS = (account, compare, plateau, theorems, sgld_privacy, demo)
 
 
 def application() -> typer.Typer:

@@ -123,6 +123,16 @@ class FederatedGuarantee:
     kept: int | None = None
     watched: bool = False
 
+    def __post_init__(self) -> None:
+        last = self.federation.rounds
+        if self.kept is not None:
+            why = "the last model cannot have more rounds behind it than were run"
+            last = int(number("kept", self.kept, why, at_least=0, at_most=last))
+        for round_ in self.releases:
+            if not 1 <= round_ <= last:
+                why = "only models of the run can be shown"
+                raise DescriptionError("releases", round_, f"between 1 and {last}", why)
+
     @property
     def training(self) -> Training:
         """The run as a `Training` whose records are the clients."""
@@ -222,7 +232,7 @@ class FederatedGuarantee:
                 f"that is {run.loss}, whether it answers does not depend on the model, and no "
                 f"client passes a model on"
             )
-            found.append(Assumption(honest, f"the clients; constants {run.loss.provenance}"))  # type: ignore[union-attr]
+            found.append(Assumption(honest, "the clients"))
         return tuple(found)
 
     def __str__(self) -> str:
@@ -270,11 +280,3 @@ class FederatedGuarantee:
 def _rounded_up(value: float) -> str:
     """Four digits, never below the value."""
     return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value))):.4g}"
-
-
-def check_releases(releases: tuple[int, ...], rounds: int) -> None:
-    """Raise unless every release is one of the rounds."""
-    for number_ in releases:
-        if not 1 <= number_ <= rounds:
-            why = "only models of the run can be shown"
-            raise DescriptionError("releases", number_, f"between 1 and {rounds}", why)

@@ -68,8 +68,9 @@ def sgld(
         clip: bound on the norm of each record's gradient.
         share_batches: all chains see the same random batches: much faster, but the chains are
             then not independent.
-        normals: where standard normal noise of a given shape comes from, instead of
-            ``random_state``.
+        normals: where standard normal noise of a given shape comes from. By default the
+            generator of ``random_state``; for clipped gradients without ``random_state`` the
+            cryptographically secure source.
         progress: show a bar; by default only on a terminal.
 
     >>> x = np.linspace(-1, 1, 50)[:, None]
@@ -99,6 +100,8 @@ def sgld(
         likelihood if hasattr(likelihood, "gradient") else RecordGradients(likelihood)
     )
     generator = np.random.default_rng(random_state)
+    if normals is None and clip is not None and random_state is None:
+        normals = _secure_like(theta)  # a clipped run may be released: its noise must be secret
     draw = _normals_like(theta, generator) if normals is None else normals
     rows = batch_rows(batches, records, None if share_batches else chains, generator)
     kept = np.empty((chains, max(0, -(-(steps - burn_in) // thin)), theta.shape[1]))
@@ -129,6 +132,16 @@ def sgld(
             records, steps, schedule, clip, batches, temperature=temperature
         )
     return Samples(kept, theta, description)
+
+
+def _secure_like(theta: Array) -> Callable[[tuple[int, int]], Array]:
+    """Secure standard normals in the array type of theta."""
+    from lastiterate.noise import SecureSource
+
+    secure = SecureSource()
+    if isinstance(theta, np.ndarray):
+        return secure.normal
+    return lambda shape: theta.new_tensor(secure.normal(shape))
 
 
 def sgld_training(

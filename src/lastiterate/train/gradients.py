@@ -130,6 +130,8 @@ class CallableGradients:
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of the (clipped) gradients of the records in ``rows``."""
         indices = self._everyone[rows]
+        if not len(indices):  # a Poisson batch may be empty, and functions may not expect that
+            return np.zeros_like(parameters)
         given = np.asarray(self._gradient(parameters.copy(), indices), dtype=np.float64)
         if given.shape != (len(indices), *parameters.shape):
             raise DescriptionError(
@@ -138,7 +140,7 @@ class CallableGradients:
                 f"one gradient per record, shape {(len(indices), *parameters.shape)}",
                 "only per-record gradients can be kept short",
             )
-        each = given.reshape(len(indices), -1)
+        each = given.reshape(len(indices), parameters.size)
         norms = np.sqrt(np.einsum("ij,ij->i", each, each))
         K = self._training.gradient_norm
         if not np.isfinite(norms).all():

@@ -1,0 +1,87 @@
+"""What the server does with the answers of one round: bound each, sum, add noise, divide.
+
+Nothing that a client sends may cost privacy or stop the round. An answer that is not a model of the
+right shapes with finite numbers is dropped, a long one is clipped, and the divisor never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.federated.federation import Federation
+from lastiterate.noise import Source
+
+Vector = NDArray[np.float64]
+_SHRINK = 1 - 1e-9  # norms and sums are rounded; the promise is about exact ones
+
+
+class UnusableUpdate(Exception):
+    """An answer that is dropped; the message says why."""
+
+
+def flat(arrays: Mapping[str, NDArray[Any]]) -> Vector:
+    """All parameters in one vector of doubles."""
+    parts = [np.asarray(array, dtype=np.float64).ravel() for array in arrays.values()]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def shaped(vector: Vector, like: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The vector cut into arrays of the names, shapes and types of ``like``."""
+    arrays, start = {}, 0
+    for name, array in like.items():
+        part = vector[start : start + array.size].reshape(array.shape)
+        limit = float(np.finfo(array.dtype).max)
+        arrays[name] = np.clip(part, -limit, limit).astype(array.dtype)
+        start += array.size
+    return arrays
+
+
+def bounded(
+    answer: Mapping[str, NDArray[Any]], model: Mapping[str, NDArray[Any]], clip: float
+) -> Vector:
+    """The update answer − model, no longer than ``clip``; raises `UnusableUpdate`.
+
+    >>> model = {"w": np.zeros(2)}
+    >>> bounded({"w": np.array([3e300, 4e300])}, model, clip=5.0).round(6).tolist()
+    [3.0, 4.0]
+    """
+    if list(answer) != list(model):
+        raise UnusableUpdate("its arrays are not those of the model")
+    for name, array in model.items():
+        if answer[name].shape != array.shape:
+            raise UnusableUpdate(f"{name} has another shape than the model's")
+        if answer[name].dtype.kind not in "fiu":
+            raise UnusableUpdate(f"{name} does not hold numbers")
+    with np.errstate(over="ignore", invalid="ignore"):
+        update = flat(answer) - flat(model)
+    if not np.all(np.isfinite(update)):
+        raise UnusableUpdate("it holds numbers that are not finite")
+    # The largest entry is divided out first, so that no square overflows.
+    largest = float(np.max(np.abs(update), initial=0.0))
+    if largest == 0.0:
+        return update
+    direction = update / largest
+    length = float(np.linalg.norm(direction))
+    limit = clip * _SHRINK
+    if largest > limit / length:
+        return np.asarray(direction * (limit / length))
+    return update
+
+
+def next_model(
+    model: Mapping[str, NDArray[Any]],
+    updates: Iterable[Vector],
+    federation: Federation,
+    source: Source,
+) -> dict[str, NDArray[Any]]:
+    """θ + server_step·(sum + noise)/sampled − decay·θ, in the model's own names and types."""
+    theta = flat(model)
+    total = federation.noise * source.normal(theta.size)
+    for update in updates:
+        total += update
+    step = federation.server_step / federation.sampled
+    return shaped((1.0 - federation.decay) * theta + step * total, model)

@@ -1,0 +1,133 @@
+"""What a federated run hands over: its description and both numbers, as one JSON file.
+
+Both numbers stand in it by name, because a reader who is a client and a reader who is not may rely
+on different ones. Whoever loads it can recompute them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from lastiterate import __version__
+from lastiterate.description.portable import Portable, known_fields
+from lastiterate.errors import AssumptionError, CertificateError, LastIterateError
+from lastiterate.federated.accounting import NOT_COVERED, FederatedGuarantee
+from lastiterate.federated.federation import Federation
+
+_FIELDS = {
+    "federation",
+    "releases",
+    "kept",
+    "watched",
+    "delta",
+    "epsilon_against_clients",
+    "epsilon_against_outsiders",
+    "assumptions",
+    "not_covered",
+    "version",
+}
+
+
+@dataclass(frozen=True)
+class FederatedCertificate(Portable):
+    """Both numbers of a finished federated run at one delta.
+
+    >>> from lastiterate.federated import account_federated
+    >>> g = account_federated(clients=100, sampled=10, rounds=5, clip=1.0, noise_multiplier=3.0)
+    >>> certificate = FederatedCertificate.issue(g, delta=1e-5)
+    >>> FederatedCertificate.from_json(certificate.to_json()) == certificate
+    True
+    """
+
+    guarantee: FederatedGuarantee
+    delta: float
+    epsilon_against_clients: float
+    epsilon_against_outsiders: float
+
+    @classmethod
+    def issue(cls, guarantee: FederatedGuarantee, delta: float) -> Self:
+        """The certificate of a guarantee; refused if it rests on an estimate."""
+        if guarantee.outsiders is not None and guarantee.outsiders.provenance == "estimated":
+            raise AssumptionError(
+                "The constants of the clients' objective were estimated, so the number against "
+                "outsiders is not a guarantee and cannot be certified. Describe the run without "
+                "loss=, which certifies the number that needs no constants, or declare proved ones."
+            )
+        return cls(
+            guarantee,
+            delta,
+            guarantee.epsilon(delta),
+            guarantee.epsilon(delta, against="outsiders"),
+        )
+
+    def check(self) -> None:
+        """Recompute both numbers; raise a CertificateError if one of them is claimed too small."""
+        recomputed = self.issue(self.guarantee, self.delta)
+        for name in ("epsilon_against_clients", "epsilon_against_outsiders"):
+            claimed, found = getattr(self, name), getattr(recomputed, name)
+            if not claimed >= found * (1 - 1e-9):
+                raise CertificateError(
+                    f"The certificate claims {name} = {claimed:g} at delta = {self.delta:g}, but "
+                    f"its own description gives {found:g}. Do not rely on it."
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """A table of plain values."""
+        guarantee = self.guarantee
+        return {
+            "federation": guarantee.federation.to_dict(),
+            "releases": list(guarantee.releases),
+            "kept": guarantee.federation.rounds if guarantee.kept is None else guarantee.kept,
+            "watched": guarantee.watched,
+            "delta": self.delta,
+            "epsilon_against_clients": self.epsilon_against_clients,
+            "epsilon_against_outsiders": self.epsilon_against_outsiders,
+            "assumptions": [str(assumption) for assumption in guarantee.assumptions],
+            "not_covered": list(NOT_COVERED),
+            "version": __version__,
+        }
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Self:
+        """Read what ``to_dict`` wrote."""
+        fields = known_fields("certificate", table, _FIELDS)
+        try:
+            federation = Federation.from_dict(fields["federation"])
+            kept = int(fields["kept"])
+            guarantee = FederatedGuarantee(
+                federation,
+                tuple(int(release) for release in fields["releases"]),
+                None if kept == federation.rounds else kept,
+                bool(fields["watched"]),
+            )
+            numbers = [
+                float(fields[name])
+                for name in ("delta", "epsilon_against_clients", "epsilon_against_outsiders")
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CertificateError(f"Not a federated certificate: {error}.") from None
+        if any(math.isnan(value) for value in numbers):
+            raise CertificateError("Not a federated certificate: a number is missing.")
+        return cls(guarantee, *numbers)
+
+    def save(self, path: str | Path) -> None:
+        """Write one JSON file."""
+        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read what ``save`` wrote; the numbers are not believed before `check`."""
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise CertificateError(f"{path} cannot be read: {error}.") from None
+        except LastIterateError as error:
+            raise CertificateError(f"{path} is not a federated certificate: {error}") from None
+
+    def __str__(self) -> str:
+        return str(self.guarantee)

@@ -1,0 +1,252 @@
+"""Stopping and going on: the same run as without a stop, and nothing readable on disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lastiterate import (
+    Cyclic,
+    FullBatch,
+    Poisson,
+    Reshuffled,
+    Shuffled,
+    TailAverage,
+    Training,
+    WithoutReplacement,
+)
+from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.losses import Logistic
+from lastiterate.noise import SeededSource
+from lastiterate.train import (
+    EncryptedCheckpoint,
+    MemoryCheckpoint,
+    bound_rows,
+    noisy_descent,
+)
+
+SCHEMES = [
+    FullBatch(),
+    Cyclic(4),
+    Shuffled(4),
+    Reshuffled(5),
+    Poisson(0.2),
+    WithoutReplacement(6),
+]
+rng = np.random.default_rng(0)
+X = bound_rows(rng.standard_normal((13, 3)), 1.0)
+y = rng.choice([-1.0, 1.0], 13)
+
+
+def describe(batches, **changes):
+    settings = {
+        "records": 13,
+        "steps": 23,
+        "step_size": 0.4,
+        "noise": 0.05,
+        "gradient_norm": 1.0,
+        "batches": batches,
+        "release": TailAverage(9),
+    }
+    return Training(**{**settings, **changes})
+
+
+class Stopping:
+    """A gradient function that is interrupted at a given call."""
+
+    def __init__(self, at):
+        self.calls, self.at = 0, at
+
+    def __call__(self, theta, indices):
+        self.calls += 1
+        if self.calls == self.at:
+            raise KeyboardInterrupt
+        slope = -y[indices] / (1 + np.exp(y[indices] * (X[indices] @ theta)))
+        return slope[:, None] * X[indices]
+
+
+def checkpoints(folder):
+    key = EncryptedCheckpoint.new_key()
+    memory = MemoryCheckpoint(every=5)
+    return {
+        "memory": lambda: memory,
+        "file": lambda: EncryptedCheckpoint(Path(folder) / "run.sealed", key, every=5),
+    }
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("batches", SCHEMES, ids=str)
+@pytest.mark.parametrize("stop", [3, 6, 18, 23])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(tmp_path, batches, kind, stop):
+    run = describe(batches)
+    start = np.zeros(3)
+    whole = noisy_descent(Stopping(None), None, run, start=start, noise=SeededSource(8))
+    made = checkpoints(tmp_path)[kind]
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(
+            Stopping(stop), None, run, start=start, noise=SeededSource(8), checkpoint=made()
+        )
+    kept = sorted(p.name for p in tmp_path.iterdir())
+    assert kept == (["run.sealed"] if kind == "file" and stop > 5 else [])
+    seconds = Stopping(None)
+    resumed = noisy_descent(
+        seconds, None, run, start=start, noise=SeededSource(8), checkpoint=made()
+    )
+    if not isinstance(batches, Poisson):  # whose empty batches call nobody
+        assert seconds.calls == 23 - (stop - 1) // 5 * 5
+    np.testing.assert_array_equal(resumed.parameters, whole.parameters)
+    assert list(tmp_path.iterdir()) == []  # cleared once the run is over
+    assert made().load() is None
+
+
+def test_a_resumed_run_keeps_its_partition_and_its_name(tmp_path):
+    """With the secure source only the partition can be kept: noise is fresh."""
+    run = describe(Shuffled(4), noise=0.0, release="last")
+    store = MemoryCheckpoint(every=5)
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(Stopping(9), None, run, start=np.zeros(3), checkpoint=store)
+    kept = store.load()
+    assert kept.step == 5
+    assert kept.source is None
+    found = noisy_descent(Stopping(None), None, run, start=np.zeros(3), checkpoint=store)
+    assert found.partition_nonce == kept.nonce
+    theta = np.zeros(3)
+    for k in range(run.steps):
+        batch = kept.order[4 * (k % 3) : 4 * (k % 3) + 4]
+        theta = theta - 0.4 * Stopping(None)(theta, batch).sum(axis=0) / 4
+    np.testing.assert_allclose(found.parameters, theta, rtol=1e-12)
+
+
+def test_a_sealed_file_shows_nothing_and_cannot_be_forged(tmp_path):
+    run, path, key = describe(Shuffled(4)), tmp_path / "run", EncryptedCheckpoint.new_key()
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(
+            Stopping(9),
+            None,
+            run,
+            start=np.zeros(3),
+            checkpoint=EncryptedCheckpoint(path, key, every=5),
+        )
+    sealed = path.read_bytes()
+    state = EncryptedCheckpoint(path, key).load()
+    for secret in (state.parameters, state.order, state.tail[:1]):
+        assert secret.tobytes() not in sealed
+    assert state.nonce.encode() not in sealed
+    assert oct(path.stat().st_mode & 0o777) == "0o600"
+    with pytest.raises(AssumptionError, match="not written with this key"):
+        EncryptedCheckpoint(path, EncryptedCheckpoint.new_key()).load()
+    for position in (0, 12, len(sealed) // 2, len(sealed) - 1):
+        forged = bytearray(sealed)
+        forged[position] ^= 1
+        path.write_bytes(bytes(forged))
+        with pytest.raises(AssumptionError, match="changed since"):
+            EncryptedCheckpoint(path, key).load()
+    for cut in (0, 5, 20):
+        path.write_bytes(sealed[:cut])
+        with pytest.raises(AssumptionError, match="changed since"):
+            EncryptedCheckpoint(path, key).load()
+
+
+def test_two_seals_of_one_state_differ(tmp_path):
+    path, key = tmp_path / "run", EncryptedCheckpoint.new_key()
+    store = EncryptedCheckpoint(path, key, every=5)
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(Stopping(9), None, describe(Shuffled(4)), start=np.zeros(3), checkpoint=store)
+    first = path.read_bytes()
+    store.save(store.load())
+    assert path.read_bytes()[:12] != first[:12]
+    assert store.load().step == 5
+
+
+@pytest.mark.parametrize("plain", ["run.npz", Path("run.npz"), True])
+def test_plain_files_are_refused(plain):
+    with pytest.raises(AssumptionError, match="released iterate"):
+        noisy_descent(Logistic(), X, describe(FullBatch()), labels=y, checkpoint=plain)
+    assert not Path("run.npz").exists()
+
+
+@pytest.mark.parametrize("key", [b"short", "x" * 32, None])
+def test_weak_keys_are_refused(tmp_path, key):
+    with pytest.raises(DescriptionError, match="32 bytes") as caught:
+        EncryptedCheckpoint(tmp_path / "run", key)
+    assert "short" not in str(caught.value)  # keys do not belong in messages
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"noise": 0.06}, {"steps": 24}, {"batches": Shuffled(5)}, {"clipping": "gradient"}],
+)
+def test_another_run_is_not_resumed(change):
+    store = MemoryCheckpoint(every=5)
+    run = describe(Shuffled(4))
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(Stopping(9), None, run, start=np.zeros(3), checkpoint=store)
+    with pytest.raises(AssumptionError, match="another run"):
+        noisy_descent(
+            Stopping(None), None, run.replace(**change), start=np.zeros(3), checkpoint=store
+        )
+    for other in ({"start": np.ones(3)}, {"start": np.zeros(3), "regularization": 0.1}):
+        with pytest.raises(AssumptionError, match="another run"):
+            noisy_descent(Stopping(None), None, run, checkpoint=store, **other)
+
+
+def test_a_failed_write_leaves_the_last_checkpoint(tmp_path, monkeypatch):
+    path, key = tmp_path / "run", EncryptedCheckpoint.new_key()
+    store = EncryptedCheckpoint(path, key, every=5)
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(Stopping(9), None, describe(Shuffled(4)), start=np.zeros(3), checkpoint=store)
+    before = path.read_bytes()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    state = store.load()
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.save(state)
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+    assert path.read_bytes() == before
+
+
+def test_a_pickled_memory_checkpoint_is_empty():
+    import pickle
+
+    store = MemoryCheckpoint(every=5)
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(Stopping(9), None, describe(Shuffled(4)), start=np.zeros(3), checkpoint=store)
+    assert store.load() is not None
+    assert pickle.loads(pickle.dumps(store)).load() is None
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals differ")
+def test_ctrl_c_stops_a_long_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = describe(FullBatch(), steps=10**8, release="last")
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(Logistic(), X, run, labels=y)
+    assert time.monotonic() - started < 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_generators_can_be_kept_too(tmp_path):
+    run = describe(Reshuffled(5))
+
+    def source():
+        return SeededSource(np.random.Generator(np.random.MT19937(4)))
+
+    whole = noisy_descent(Stopping(None), None, run, start=np.zeros(3), noise=source())
+    store = EncryptedCheckpoint(tmp_path / "run", EncryptedCheckpoint.new_key(), every=5)
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(Stopping(9), None, run, start=np.zeros(3), noise=source(), checkpoint=store)
+    resumed = noisy_descent(
+        Stopping(None), None, run, start=np.zeros(3), noise=source(), checkpoint=store
+    )
+    np.testing.assert_array_equal(resumed.parameters, whole.parameters)
