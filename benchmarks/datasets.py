@@ -64,9 +64,7 @@ def census() -> Data:
     """199,523 training records, about 500 columns; the label is an income above 50,000."""
     folder = FOLDER / "census-income"
     train, test = (_table(folder / f"{part}.csv.xz", lzma.open) for part in ("train", "test"))
-    categories = tuple(
-        c for c in range(41) if c not in CENSUS_RANGES and c not in CENSUS_LEFT_OUT
-    )
+    categories = tuple(c for c in range(41) if c not in CENSUS_RANGES and c not in CENSUS_LEFT_OUT)
     x, z = _encode(train, test, CENSUS_RANGES, categories)
     labels = [frame[41].str.startswith("50000+").to_numpy() for frame in (train, test)]
     return Data("Census-Income", 1e-6, x, labels[0], z, labels[1])

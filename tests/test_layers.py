@@ -21,7 +21,8 @@ FLOORS = (
     {"theorems", "composition", "losses"},
     {"guarantee", "generalization"},
     {"accounting"},
-    {"growth", "utility", "calibration"},
+    {"risk"},
+    {"growth", "utility", "schedules", "calibration"},
     {"certificate"},
     {
         "train",
@@ -32,7 +33,7 @@ FLOORS = (
         "published",
         "report",
         "torch",
-        "recommend",
+        "recommendation",
     },
     {"cli"},
 )

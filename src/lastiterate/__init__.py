@@ -28,6 +28,8 @@ _ROOMS = {
     "lastiterate.guarantee": ("Guarantee",),
     "lastiterate.growth": ("plateau",),
     "lastiterate.utility": ("excess_risk",),
+    "lastiterate.risk": ("predicted_risk",),
+    "lastiterate.recommendation": ("recommend",),
     "lastiterate.errors": (
         "AssumptionError",
         "CertificateError",
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
     )
     from lastiterate.growth import plateau
     from lastiterate.guarantee import Guarantee
+    from lastiterate.recommendation import recommend
+    from lastiterate.risk import predicted_risk
     from lastiterate.utility import excess_risk
 
 __all__ = [
@@ -85,6 +89,8 @@ __all__ = [
     "compare",
     "excess_risk",
     "plateau",
+    "predicted_risk",
+    "recommend",
     "theorems",
 ]
 

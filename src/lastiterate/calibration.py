@@ -217,13 +217,14 @@ def _steps(training: Training, loss: Loss, target: float, delta: float) -> Train
             f"{first:.4g}. More noise (find='noise') or more records (find='records') would."
         )
     most = _MOST_STEPS if isinstance(training.batches, FullBatch) else _MOST_EPOCHS
-    good, value = 1, first
+    good, value, calm = 1, first, 0
     while True:
         bad = min(2 * good if good > 1 or value * 4 > target else 8, most)
         before, value = value, epsilon(bad)
         if value > target:
             break
-        if bad == most or value <= before * (1 + 1e-9):
+        calm = calm + 1 if value <= before * (1 + 1e-6) else 0
+        if bad == most or calm == 2:
             raise TargetError(
                 f"Any number of steps meets epsilon = {target:g} at delta = {delta:g}: epsilon "
                 f"is {value:.6g} after {bad * unit:,} steps and no longer grows to the target. "

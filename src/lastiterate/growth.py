@@ -31,10 +31,12 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
     >>> plateau(run, Loss(smoothness=1.0), delta=1e-5) is None
     True
     """
-    if isinstance(training.step_size, Schedule) or isinstance(training.noise, Schedule):
+    lists = isinstance(training.step_size, Schedule) or isinstance(training.noise, Schedule)
+    if lists or training.final_noise != 1:
         raise UnsupportedError(
-            "plateau needs a constant step size and noise: a schedule of one value per step says "
-            "nothing about the steps after its end. Describe the run with single values."
+            "plateau needs a constant step size and noise: a schedule of one value per step, or a "
+            "burst of noise at the end, says nothing about the steps after it. Describe the run "
+            "with single values."
         )
     memory = _memory(training, loss)
     if math.isinf(memory) and math.isinf(training.diameter):

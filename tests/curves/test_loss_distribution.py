@@ -119,7 +119,7 @@ def test_renyi_moments_in_the_other_order_against_quadrature():
         top = x[np.argmax(log_integrand(x))]
         peak = float(log_integrand(top))
         truth = quad(
-            lambda x: math.exp(log_integrand(x) - peak),
+            lambda x, f=log_integrand, peak=peak: math.exp(f(x) - peak),
             top - 15,
             top + 15,
             points=[top],

@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import pickle
+import sys
 import threading
 
 import numpy as np
@@ -126,6 +127,13 @@ def test_coin_flips_come_up_at_their_rate(make, rate):
     assert stats.binomtest(int(hits.sum()), len(hits), rate).pvalue > RARE
 
 
+def test_rates_below_the_first_sixteen_bits_are_kept():
+    """Where only the later bits decide: about 40 of 5 million, and never none."""
+    rate = 0.5 / 65536
+    hits = int(SecureSource().bernoulli(rate, 5_000_000).sum())
+    assert stats.binomtest(hits, 5_000_000, rate).pvalue > RARE
+
+
 def test_certain_and_impossible_coins():
     for make in SOURCES:
         assert make().bernoulli(1.0, 1000).all()
@@ -221,10 +229,15 @@ def test_threads_never_share_bytes():
         taken.append(mine)
 
     threads = [threading.Thread(target=draw) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    patience = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns in the middle of everything
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(patience)
     words = [w for mine in taken for w in mine]
     assert len(words) == 20_000
     assert len(set(words)) == len(words)

@@ -15,7 +15,14 @@ from lastiterate.certificate.balls import Ball, above, proved
 from lastiterate.certificate.profile import Profile
 from lastiterate.certificate.steps import Case, spreads
 from lastiterate.certificate.strings import ratio, repeated
-from lastiterate.description import Cyclic, FullBatch, Poisson, Reshuffled, Shuffled
+from lastiterate.description import (
+    Cyclic,
+    FullBatch,
+    Poisson,
+    Reshuffled,
+    Shuffled,
+    WithoutReplacement,
+)
 from lastiterate.errors import CertificateError
 
 try:
@@ -268,6 +275,36 @@ def poisson_deferral(case: Case, witness: Witness) -> Profile:
     return Profile.sampled(_counted(steps), failure if proved(above(failure) > 0) else None)
 
 
+def without_replacement(case: Case, witness: Witness) -> Profile:
+    """A fresh subset at every step: a horizon, a split of the noise, and the steps after it."""
+    _scheme(case, WithoutReplacement)
+    _demand(case.training.adjacency == "replace", "its adjacency is not replace")
+    _bounded_replay(case)
+    menu, stretches, total = list(witness["menu"]), list(witness["stretches"]), arb(0)
+    steps: sampled.Counted = []
+    if [(s["first"], s["last"]) for s in stretches] != case.segments:
+        raise CertificateError("the stretches of the witness are not those between the releases")
+    for stretch in stretches:
+        first, last, tail = stretch["first"], stretch["last"], int(stretch["tail"])
+        share = float(stretch["share"])
+        if not (0 < tail <= last - first and 0 < share <= 1):
+            raise CertificateError("the witness has an impossible horizon or split of the noise")
+        left = sampled.distance(case, first, last - tail)
+        total += sampled.absorbed(case, last - tail, last, left, 1.0 - share)
+        steps += sampled.replaced_steps(case, last - tail, last, share, menu)
+    steps += sampled.replaced_steps(case, case.end, case.training.steps, 1.0, menu)
+    return Profile((total,), (arb(1),), tuple(_counted(steps)))
+
+
+def without_replacement_composition(case: Case, witness: Witness) -> Profile:
+    """A fresh subset at every step, all iterates published."""
+    _scheme(case, WithoutReplacement)
+    _demand(case.training.adjacency == "replace", "its adjacency is not replace")
+    _bounded_replay(case)
+    steps = sampled.replaced_steps(case, 0, case.training.steps, 1.0, list(witness["menu"]))
+    return Profile.sampled(steps)
+
+
 def _counted(steps: sampled.Counted) -> sampled.Counted:
     """Equal pairs counted together."""
     counts: dict[Any, int] = {}
@@ -285,4 +322,6 @@ CHECKS: dict[str, Check] = {
     "Output perturbation": output_perturbation,
     "Poisson composition": poisson_composition,
     "Poisson deferral": poisson_deferral,
+    "Corrected L Theorem 3.12": without_replacement,
+    "Without-replacement composition": without_replacement_composition,
 }

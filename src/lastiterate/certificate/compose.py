@@ -13,8 +13,7 @@ from typing import Any
 from lastiterate.certificate import statements
 from lastiterate.certificate.balls import need_balls, precision
 from lastiterate.certificate.certificate import FORMAT, VERSION, Certificate, sealed
-from lastiterate.certificate.certify import STANDARD_DELTAS
-from lastiterate.certificate.profile import Profile
+from lastiterate.certificate.profile import STANDARD_DELTAS, Profile
 from lastiterate.certificate.refusals import ClaimError
 from lastiterate.errors import CertificateError, DescriptionError, UnsupportedError
 
@@ -52,7 +51,7 @@ def compose(certificates: Iterable[Certificate], delta: float | None = None) -> 
     with precision():
         profile = _joint(runs, [check(run) for run in runs])
         delta = min(run.delta for run in runs) if delta is None else delta
-        judge = profile.judge(min(delta, STANDARD_DELTAS[-1]))
+        judge = profile.judge(delta)
         epsilon = judge.epsilon(delta)
         if epsilon is None:
             raise CertificateError(f"No finite epsilon holds together at delta = {delta:g}.")

@@ -6,6 +6,7 @@ with the curve that belongs to exactly this witness. Theorems without free param
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +15,11 @@ import numpy as np
 from lastiterate.curves.base import Curve
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.mixture import Mixture
-from lastiterate.curves.pairs import SampledPair
+from lastiterate.curves.pairs import ReplacedPair, SampledPair
 from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import Poisson
-from lastiterate.theorems import dynamics, poisson
+from lastiterate.theorems import dynamics, poisson, without_replacement
+from lastiterate.theorems.dynamics import ROUNDING
 from lastiterate.theorems.ledger import Bound, Run
 from lastiterate.theorems.modulus import taut_path
 from lastiterate.theorems.positions import position_impulses
@@ -79,25 +81,27 @@ def _poisson_published(run: Run, bound: Bound, delta: float) -> Evidence:
     return {"menu": _menu(bound.curve)}, bound.curve
 
 
+def _part(run: Run, values: Any, first: int, last: int) -> Any:
+    """One number for constant runs, else one per step of the stretch."""
+    return float(values[0]) if run.training.constant else run.over_steps(values)[first:last]
+
+
+def _hidden(run: Run) -> list[tuple[int, int]]:
+    return [(first, last) for first, last in run.segments if last > first]
+
+
 def _poisson_path(run: Run, bound: Bound, delta: float) -> Evidence:
     training = run.training
     assert isinstance(training.batches, Poisson)
+    rate = training.batches.rate
     contraction, failure = poisson_contraction(run, delta)
-    cap = poisson.batch_cap(training.records, training.batches.rate, training.steps, failure)
-    constant = training.constant
-
-    def part(values: Any, first: int, last: int) -> Any:
-        return float(values[0]) if constant else run.over_steps(values)[first:last]
-
+    cap = poisson.batch_cap(training.records, rate, training.steps, failure)
     stretches, curve = [], LossDistribution.nothing()
-    for first, last in run.segments:
-        if last == first:
-            continue
-        found = poisson.best(
-            part(contraction, first, last), part(run.impulses, first, last),
-            part(training.noises, first, last), training.batches.rate, last - first, delta,
-            training.diameter,
-        )  # fmt: skip
+    for first, last in _hidden(run):
+        c, s, nu = (
+            _part(run, x, first, last) for x in (contraction, run.impulses, training.noises)
+        )
+        found = poisson.best(c, s, nu, rate, last - first, delta, training.diameter)
         stretch: dict[str, Any] = {"first": first, "last": last}
         if found.path is not None:
             stretch["left"] = found.path.left
@@ -105,13 +109,44 @@ def _poisson_path(run: Run, bound: Bound, delta: float) -> Evidence:
         curve = curve.compose(found.curve)
     begin, steps = training.steps - run.window + 1, training.steps
     if begin < steps:
-        tail = poisson.plain_curve(
-            part(run.impulses, begin, steps), part(training.noises, begin, steps),
-            training.batches.rate, steps - begin,
-        )  # fmt: skip
-        curve = curve.compose(tail)
+        s, nu = (_part(run, x, begin, steps) for x in (run.impulses, training.noises))
+        curve = curve.compose(poisson.plain_curve(s, nu, rate, steps - begin))
     witness = {"cap": cap, "stretches": stretches, "menu": _menu(curve)}
     return witness, WithFailure(curve, failure) if failure else curve
+
+
+def _levels_of(curve: LossDistribution) -> list[float]:
+    return [pair.mu for pair in curve.counts if isinstance(pair, ReplacedPair)]
+
+
+def _replaced_published(run: Run, bound: Bound, delta: float) -> Evidence:
+    assert isinstance(bound.curve, LossDistribution)
+    return {"menu": _levels_of(bound.curve)}, bound.curve
+
+
+def _horizon(run: Run, bound: Bound, delta: float) -> Evidence:
+    training = run.training
+    rate = min(training.batches.divisor(training.records) / training.records * ROUNDING, 1.0)
+    far = 2 * run.etas * training.gradient_norm * ROUNDING
+    far = np.where(run.etas * run.loss.regularization <= 1, far, math.inf)
+    stretches, curve = [], LossDistribution.nothing()
+    for first, last in _hidden(run):
+        c, s, nu, reach = (
+            _part(run, x, first, last)
+            for x in (run.contraction, run.impulses, training.noises, far)
+        )
+        found = without_replacement.best(
+            c, s, nu, rate, last - first, delta, reach, training.diameter
+        )
+        place = {"first": first, "last": last, "tail": found.tail, "share": found.share}
+        stretches.append(place)
+        curve = curve.compose(found.curve)
+    begin, steps = training.steps - run.window + 1, training.steps
+    if begin < steps:
+        s, nu = (_part(run, x, begin, steps) for x in (run.impulses, training.noises))
+        left = steps - begin
+        curve = curve.compose(without_replacement.curve(1.0, s, nu, rate, left, left, 1.0))
+    return {"menu": _levels_of(curve), "stretches": stretches}, curve
 
 
 EVIDENCE: dict[str, Collector] = {
@@ -123,4 +158,6 @@ EVIDENCE: dict[str, Collector] = {
     "Output perturbation": _nothing,
     "Poisson composition": _poisson_published,
     "Poisson deferral": _poisson_path,
+    "Corrected L Theorem 3.12": _horizon,
+    "Without-replacement composition": _replaced_published,
 }

@@ -28,6 +28,7 @@ except ImportError:  # pragma: no cover - balls.need_balls says what to install
 Floats = NDArray[np.float64]
 GRID_SHARE = 2e-5  # how much of the variance of the total loss the cells may add
 MOST_CELLS = 1 << 19
+MOST_STEPS = 10**7
 _TAIL_SHARE = 2.0**-14  # part of delta that all the cut tails together may take
 
 
@@ -329,6 +330,8 @@ class Total:
     """The sum of the losses of many steps, in both orders, for questions near one delta."""
 
     def __init__(self, steps: Sequence[tuple[Step, int]], delta: float) -> None:
+        if sum(count for _, count in steps) > MOST_STEPS:
+            raise CertificateError(f"more than {MOST_STEPS:,} sampled steps cannot be convolved")
         self._scale = _scale(steps, delta)
         budget = int(delta * _TAIL_SHARE * 2.0**self._scale.bits) // (64 * (len(steps) + 1))
         self._orders = []

@@ -21,6 +21,7 @@ try:
 except ImportError:  # pragma: no cover - balls.need_balls says what to install
     arb = None
 
+STANDARD_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)  # of every certificate's curve
 _MOST_PRODUCTS = 4096  # of two averages that are multiplied out exactly
 _LARGEST_EPSILON = 1e7  # nobody needs a certificate beyond
 _LEVELS = 48  # different mus of an average that becomes a loss distribution
@@ -97,9 +98,9 @@ class Profile:
         shares = [math.nextafter(float(above(weight)), 2.0) for weight in levels.values()]
         return Labelled(tuple(levels), tuple(shares))
 
-    def judge(self, smallest_delta: float) -> Judge:
-        """Something that answers questions down to this delta."""
-        return Judge(self, smallest_delta)
+    def judge(self, delta: float) -> Judge:
+        """Something that answers questions down to this delta, and to the standard ones."""
+        return Judge(self, min(delta, STANDARD_DELTAS[-1]))
 
 
 def _added(a: Ball | None, b: Ball | None) -> Ball | None:

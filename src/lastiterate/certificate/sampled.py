@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.certificate.balls import Ball, above, proved
-from lastiterate.certificate.losses import Shift, Step
+from lastiterate.certificate.losses import Replaced, Shift, Step
 from lastiterate.certificate.steps import Case, factors
-from lastiterate.certificate.strings import ratio, repeated
+from lastiterate.certificate.strings import geometric, infinite, ratio, repeated
 from lastiterate.errors import CertificateError
 
 try:
@@ -26,6 +26,7 @@ except ImportError:  # pragma: no cover - balls.need_balls says what to install
 
 Floats = NDArray[np.float64]
 Counted = list[tuple[Step, int]]
+WALKED = 1_000_000  # equal steps that are walked one by one before a closed bound is used
 
 
 def float_above(ball: Ball) -> float:
@@ -125,3 +126,81 @@ def _price(rate: float, pair: tuple[float, float]) -> float:
         + 2 * rate * kept * math.expm1(low * high)
         + rate * rate * math.expm1(high * high)
     )
+
+
+# --- without replacement -------------------------------------------------------------------------
+
+
+def batch_share(case: Case) -> float:
+    """q = b/n, rounded up."""
+    size = getattr(case.training.batches, "size", case.training.records)
+    return min(float_above(arb(size) / case.training.records), 1.0)
+
+
+def distance(case: Case, first: int, last: int) -> Ball:
+    """How far apart two runs can be after these steps from a common point.
+
+    D <- min(c D + s, D + 2 eta K, diameter); the middle one if the L2 term does not overshoot.
+    """
+    steps, width = last - first, arb(case.training.diameter)
+    if steps <= 0:
+        return arb(0)
+    c, s = case.factors(first, last), case.impulses(first, last)
+    if c is None:
+        raise CertificateError("the loss has no smoothness that a horizon could use")
+    norm, l2 = arb(case.training.gradient_norm), arb(case.loss.regularization)
+    reach = [
+        2 * eta * norm if proved(eta * l2 <= 1) else infinite() for eta in case.etas(first, last)
+    ]
+    if case.training.constant and steps > WALKED:
+        settled = s[0] / (1 - c[0]) if proved(c[0] < 1) else infinite()
+        return above(settled.min(reach[0] * steps).min(width))
+    z = arb(0)
+    rows = zip(repeated(c, steps), repeated(s, steps), repeated(reach, steps), strict=True)
+    for factor, impulse, longest in rows:
+        z = above((factor * z + impulse).min(z + longest).min(width))
+    return z
+
+
+def absorbed(case: Case, first: int, last: int, left: Ball, share: float) -> Ball:
+    """mu^2 of the one Gaussian that absorbs the distance ``left`` with this share of the noise."""
+    steps = last - first
+    if left == 0:
+        return arb(0)
+    c, nu = case.factors(first, last), case.noises(first, last)
+    assert c is not None
+    if case.training.constant:
+        carried, weight = left * c[0] ** steps, nu[0] ** 2 * geometric(c[0] * c[0], steps)
+    else:
+        product, weight = arb(1), arb(0)
+        for factor, noise in zip(reversed(c), reversed(nu), strict=True):
+            weight += (noise * product) ** 2
+            product *= factor
+        carried = left * product
+    return ratio(carried**2, weight * share)
+
+
+def replaced_steps(
+    case: Case, first: int, last: int, share: float, menu: Sequence[float]
+) -> Counted:
+    """Each step on a fresh subset, with ``share`` of its noise, charged to the menu."""
+    if last <= first:
+        return []
+    rate, root = batch_share(case), arb(share).sqrt()
+    pairs = zip(case.impulses(first, last), case.noises(first, last), strict=True)
+    shifts = np.array([float_above(ratio(s, root * nu)) if s != 0 else 0.0 for s, nu in pairs])
+    if not np.all(np.isfinite(shifts)):
+        raise CertificateError("a step without noise uses the record")
+    levels = np.unique(np.asarray(menu, dtype=np.float64))
+    repeats = 1
+    if case.training.constant:
+        levels, repeats = np.unique(shifts), last - first
+    place = np.searchsorted(levels, shifts[shifts > 0])
+    if np.any(place == len(levels)):
+        raise CertificateError("a step is dearer than every pair the witness offers")
+    counts = np.bincount(place, minlength=len(levels))
+    return [
+        (Replaced(rate, float(mu)), int(count) * repeats)
+        for mu, count in zip(levels, counts, strict=True)
+        if count
+    ]

@@ -156,7 +156,7 @@ def _check_claims(certificate: Certificate, profile: Profile) -> None:
     claims = [(certificate.delta, certificate.epsilon), *certificate.curve]
     if not all(0 < delta <= 1 for delta, _ in claims):
         raise ClaimError("A claimed delta is not a probability above 0.")
-    judge = profile.judge(min(delta for delta, _ in claims))
+    judge = profile.judge(certificate.delta)
     for delta, epsilon in claims:
         found = judge.delta(epsilon)
         if not found <= delta:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -34,14 +35,14 @@ GRID_SHARE = 1e-5
 LOG_OUTSIDE = -32.0
 # Losses so many units of 1 / tilt above epsilon weigh less than e^-FORGOTTEN.
 FORGOTTEN = 60.0
-# Below this delta the moments are asked too: truncated tails (1e-30 a step) would show.
-TAIL_MATTERS = 1e-18
 # With more steps than this the transform gets too long; the moments answer alone.
 MOST_STEPS = 10**7
 # Windows longer than this are compared with that of a weaker tilt.
 LONGEST = 1 << 18
+# Windows longer than this are not transformed; the moments answer alone.
+TOO_LONG = 1 << 23
 # Orders of the Renyi bound that starts the search and answers where the transform cannot.
-SCREENED = tuple(1.0 + 2.0 ** (k / 2) for k in range(-8, 17))
+SCREENED = tuple(1.0 + 2.0 ** (k / 2) for k in range(-24, 17))
 
 
 class _Tilted(NamedTuple):
@@ -114,18 +115,26 @@ class _Order:
             lowest = max(lowest, math.floor(bound / self._grid))
         return lowest, max(highest, lowest)
 
-    def _law(self, exponent: int) -> _Tilted:
-        # A strong tilt can wake up rare huge losses, which make the window long. A weaker tilt is
-        # as sound, only a little noisier.
-        while self._length(exponent) > max(LONGEST, 2 * self._length(exponent - 1)):
-            exponent -= 1
+    def _law(self, exponent: int) -> _Tilted | None:
+        """The law under the tilt 2^exponent or, where its window is long, under a weaker one.
+
+        A strong tilt can wake up rare huge losses, which make the window long. A weaker tilt is
+        as sound, only a little noisier. None if every window is too long.
+        """
+        while self._length(exponent) > LONGEST:
+            weaker = range(exponent - 1, max(exponent - 7, -21), -1)
+            shorter = (e for e in weaker if self._length(e) < self._length(exponent) / 2)
+            found = next(shorter, None)
+            if found is None:
+                break
+            exponent = found
+        if self._length(exponent) > TOO_LONG:
+            return None
         if exponent not in self._laws:
             self._laws[exponent] = self._transform(2.0**exponent)
         return self._laws[exponent]
 
     def _length(self, exponent: int) -> int:
-        if exponent < -20:
-            return 0
         lowest, highest = self._window(2.0**exponent, self._moment(2.0**exponent))
         return highest - lowest
 
@@ -158,7 +167,7 @@ class _Order:
             spread += count * _norm(part)
             reach = (abs(atoms.first) + len(part)) * self._grid
             relative += count * (math.log2(len(part)) + 16.0 + 4.0 * tilt * reach + 4.0 * abs(own))
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore"):
                 spectrum += count * np.log(rfft(part, size))
         with np.errstate(under="ignore", invalid="ignore"):
             product = np.exp(spectrum)
@@ -174,6 +183,8 @@ class _Order:
 
     def delta(self, epsilon: float) -> float:
         law = self._law(self._exponent(epsilon))
+        if law is None:
+            return self.bound(epsilon)
         begin = int(np.searchsorted(law.losses, epsilon, side="right"))
         end = int(np.searchsorted(law.losses, epsilon + FORGOTTEN / law.tilt))
         gap = law.losses[begin:end] - epsilon
@@ -310,17 +321,16 @@ class LossDistribution(Curve):
         for other in rest:
             if other.bound(epsilon) > value:
                 value = max(value, other.delta(epsilon))
-        if value < TAIL_MATTERS:
-            value = min(value, self._renyi_delta(epsilon))
-        return value
+        return min(value, self._renyi_delta(epsilon))
+
+    @cached_property
+    def _divergences(self) -> list[tuple[float, float]]:
+        """(order - 1, Renyi divergence): exact moments, which see neither grid nor cut tails."""
+        return [(order - 1.0, self.rdp(order)) for order in SCREENED]
 
     def _renyi_delta(self, epsilon: float) -> float:
-        """Delta from the exact moments, which see no truncated tail."""
-        logs = [
-            (order - 1.0) * (self.rdp(order) - epsilon) + _log_peak(order - 1.0)
-            for order in SCREENED
-        ]
-        return math.exp(min(min(logs), 0.0))
+        logs = (tilt * (rdp - epsilon) + _log_peak(tilt) for tilt, rdp in self._divergences)
+        return math.exp(min(min(logs) + 1e-12, 0.0))
 
     def epsilon(self, delta: float) -> float:
         if not 0.0 <= delta <= 1.0:
@@ -351,10 +361,8 @@ class LossDistribution(Curve):
 
     def _renyi_epsilon(self, delta: float) -> float:
         room = math.log(delta)
-        return min(
-            max(self.rdp(order) + (_log_peak(order - 1.0) - room) / (order - 1.0), 0.0)
-            for order in SCREENED
-        )
+        found = (rdp + (_log_peak(tilt) - room) / tilt for tilt, rdp in self._divergences)
+        return max(min(found), 0.0) * (1.0 + 1e-9) + 1e-9
 
     def rdp(self, order: float) -> float:
         if not order > 1.0:

@@ -69,6 +69,8 @@ class Training(Portable):
         release: "last", or `TailAverage`.
         schedule: "equalised" shrinks the last epoch's steps so that every position of the epoch
             costs the same; step_size is then the base value and the noise keeps its base value.
+        final_noise: factor on the *variance* of the last step's noise. The record that is read
+            last has nothing after it to hide behind; a burst of noise there repairs it.
 
     >>> run = Training(records=60_000, steps=2_000, step_size=0.05, noise=0.0005,
     ...                gradient_norm=5.0, batches=Shuffled(size=1500))
@@ -88,6 +90,7 @@ class Training(Portable):
     sensitivity: float = _FromGradientNorm("nan")
     release: Release = "last"
     schedule: Literal["equalised"] | None = None
+    final_noise: float = 1.0
 
     def __init__(
         self,
@@ -103,6 +106,7 @@ class Training(Portable):
         sensitivity: float | None = None,
         release: Release = "last",
         schedule: str | None = None,
+        final_noise: float = 1.0,
     ) -> None:
         put = object.__setattr__
         put(self, "records", whole("records", records, "a guarantee for nobody protects nobody"))
@@ -132,6 +136,8 @@ class Training(Portable):
             )
         put(self, "release", release)
         put(self, "schedule", self._schedule(schedule))
+        why = "it multiplies the variance of the last step's noise"
+        put(self, "final_noise", number("final_noise", final_noise, why, above=0))
 
     def _per_step(self, field: str, value: PerStep) -> float | Schedule:
         given = _one_or_many(field, value)
@@ -287,9 +293,8 @@ class Training(Portable):
     @property
     def constant(self) -> bool:
         """Whether every step has the same step size and the same noise."""
-        return self.schedule is None and not (
-            isinstance(self.step_size, Schedule) or isinstance(self.noise, Schedule)
-        )
+        single = not (isinstance(self.step_size, Schedule) or isinstance(self.noise, Schedule))
+        return single and self.schedule is None and self.final_noise == 1
 
     @property
     def step_sizes(self) -> Array:
@@ -309,8 +314,13 @@ class Training(Portable):
     def noises(self) -> Array:
         """ν of every step (a view that takes no memory when constant)."""
         if isinstance(self.noise, Schedule):
-            return self.noise.values
-        return np.broadcast_to(np.float64(self.noise), (self.steps,))
+            noises = self.noise.values
+        else:
+            noises = np.broadcast_to(np.float64(self.noise), (self.steps,))
+        if self.final_noise != 1 and self.steps:
+            noises = noises.copy()
+            noises[-1] *= math.sqrt(self.final_noise)
+        return noises
 
     @property
     def impulse(self) -> float:
@@ -373,6 +383,8 @@ class Training(Portable):
         parts.append(f"gradients of norm at most {self.gradient_norm:g} ({self.clipping} clipping)")
         if self.schedule:
             parts.append(f"{self.schedule} last epoch")
+        if self.final_noise != 1:
+            parts.append(f"variance of the last step's noise times {self.final_noise:g}")
         if math.isfinite(self.diameter):
             parts.append(f"projected on a set of diameter {self.diameter:g}")
         if self.dropped_records:

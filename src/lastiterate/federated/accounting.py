@@ -62,7 +62,7 @@ def account_federated(
 
     >>> g = account_federated(clients=200, sampled=20, rounds=50, clip=1.0, noise_multiplier=2.0)
     >>> round(g.epsilon(1e-5), 2), g.epsilon(1e-5, against="outsiders") <= g.epsilon(1e-5)
-    (5.53, True)
+    (5.54, True)
     """
     fields: dict[str, Any] = {
         "sampling": sampling,
@@ -112,7 +112,7 @@ class FederatedGuarantee:
 
     ``federation.rounds`` counts every noisy model that may have left the server. ``kept`` says how
     many of them lie behind the last model (fewer after a crash); ``releases`` after which of those
-    the model was shown to outsiders; ``watched`` that every model was.
+    the model was shown to outsiders; ``spoiled`` why nothing was hidden from them, if so.
 
     `epsilon`, `delta` and `rdp` answer for the clients unless asked otherwise: that number holds
     against everybody.
@@ -121,7 +121,7 @@ class FederatedGuarantee:
     federation: Federation
     releases: tuple[int, ...] = ()
     kept: int | None = None
-    watched: bool = False
+    spoiled: str = ""
 
     def __post_init__(self) -> None:
         last = self.federation.rounds
@@ -146,8 +146,8 @@ class FederatedGuarantee:
     @cached_property
     def _last_iterate(self) -> Guarantee | str:
         run, loss = self.federation, self.federation.loss
-        if self.watched:
-            return "the model of every round was shown"
+        if self.spoiled:
+            return self.spoiled
         if loss is None:
             return "nothing is declared about the clients' objective (loss)"
         if not loss.convex:

@@ -7,7 +7,7 @@ right shapes with finite numbers is dropped, a long one is clipped, and the divi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,14 @@ Vector = NDArray[np.float64]
 _SHRINK = 1 - 1e-9  # norms and sums are rounded; the promise is about exact ones
 
 
-class UnusableUpdate(Exception):
+class BoundedUpdate(NamedTuple):
+    """An update that may be summed, and whether the client had sent a longer one."""
+
+    vector: Vector
+    clipped: bool
+
+
+class UnusableUpdateError(Exception):
     """An answer that is dropped; the message says why."""
 
 
@@ -42,34 +49,34 @@ def shaped(vector: Vector, like: Mapping[str, NDArray[Any]]) -> dict[str, NDArra
 
 def bounded(
     answer: Mapping[str, NDArray[Any]], model: Mapping[str, NDArray[Any]], clip: float
-) -> Vector:
-    """The update answer − model, no longer than ``clip``; raises `UnusableUpdate`.
+) -> BoundedUpdate:
+    """The update answer − model, no longer than ``clip``, or an `UnusableUpdateError`.
 
     >>> model = {"w": np.zeros(2)}
-    >>> bounded({"w": np.array([3e300, 4e300])}, model, clip=5.0).round(6).tolist()
-    [3.0, 4.0]
+    >>> bounded({"w": np.array([3e300, 4e300])}, model, clip=5.0)
+    BoundedUpdate(vector=array([3., 4.]), clipped=True)
     """
     if list(answer) != list(model):
-        raise UnusableUpdate("its arrays are not those of the model")
+        raise UnusableUpdateError("its arrays are not those of the model")
     for name, array in model.items():
         if answer[name].shape != array.shape:
-            raise UnusableUpdate(f"{name} has another shape than the model's")
+            raise UnusableUpdateError(f"{name} has another shape than the model's")
         if answer[name].dtype.kind not in "fiu":
-            raise UnusableUpdate(f"{name} does not hold numbers")
+            raise UnusableUpdateError(f"{name} does not hold numbers")
     with np.errstate(over="ignore", invalid="ignore"):
         update = flat(answer) - flat(model)
     if not np.all(np.isfinite(update)):
-        raise UnusableUpdate("it holds numbers that are not finite")
+        raise UnusableUpdateError("it holds numbers that are not finite")
     # The largest entry is divided out first, so that no square overflows.
     largest = float(np.max(np.abs(update), initial=0.0))
     if largest == 0.0:
-        return update
+        return BoundedUpdate(update, clipped=False)
     direction = update / largest
     length = float(np.linalg.norm(direction))
     limit = clip * _SHRINK
     if largest > limit / length:
-        return np.asarray(direction * (limit / length))
-    return update
+        return BoundedUpdate(direction * (limit / length), clipped=largest > clip / length)
+    return BoundedUpdate(update, clipped=False)
 
 
 def next_model(

@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS run (
     federation TEXT NOT NULL,
     spent INTEGER NOT NULL,
     kept INTEGER NOT NULL,
-    watched INTEGER NOT NULL,
+    spoiled TEXT NOT NULL,
     releases TEXT NOT NULL,
     secure INTEGER NOT NULL,
     model BLOB
@@ -81,7 +81,7 @@ class Budget:
         mine = json.dumps(self.federation.to_dict(), sort_keys=True)
         row = self._database.execute("SELECT federation FROM run").fetchone()
         if row is None:
-            insert = "INSERT INTO run VALUES (1, ?, 0, 0, 0, '[]', ?, NULL)"
+            insert = "INSERT INTO run VALUES (1, ?, 0, 0, '', '[]', ?, NULL)"
             self._database.execute(insert, (mine, int(secure)))
         elif row[0] != mine:
             why = "rounds already spent under another description cannot be accounted under this"
@@ -120,9 +120,9 @@ class Budget:
         return int(self._read("kept"))
 
     @property
-    def watched(self) -> bool:
-        """Whether the model of every round was shown."""
-        return bool(self._read("watched"))
+    def spoiled(self) -> str:
+        """Why nothing is hidden from outsiders, or ""."""
+        return str(self._read("spoiled"))
 
     @property
     def releases(self) -> tuple[int, ...]:
@@ -143,8 +143,8 @@ class Budget:
             spent = self.spent
             if spent >= self.federation.rounds:
                 raise AssumptionError(
-                    f"All {self.federation.rounds} rounds are spent: another one would cost privacy "
-                    f"that was never accounted. Describe a new run with more rounds."
+                    f"All {self.federation.rounds} rounds are spent: another one would cost "
+                    f"privacy that was never accounted. Describe a new run with more rounds."
                 )
             self._database.execute("UPDATE run SET spent = spent + 1")
         return spent + 1
@@ -166,10 +166,10 @@ class Budget:
         with np.load(io.BytesIO(blob), allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
 
-    def watch(self) -> None:
-        """Write down that the model of every round is shown."""
+    def spoil(self, why: str) -> None:
+        """Write down why the last-iterate number must not be relied on."""
         with self._change():
-            self._database.execute("UPDATE run SET watched = 1")
+            self._database.execute("UPDATE run SET spoiled = ? WHERE spoiled = ''", (why,))
 
     def show(self, round_: int) -> None:
         """Write down that the model after this round is shown to outsiders."""

@@ -23,7 +23,7 @@ _FIELDS = {
     "federation",
     "releases",
     "kept",
-    "watched",
+    "spoiled",
     "delta",
     "epsilon_against_clients",
     "epsilon_against_outsiders",
@@ -83,7 +83,7 @@ class FederatedCertificate(Portable):
             "federation": guarantee.federation.to_dict(),
             "releases": list(guarantee.releases),
             "kept": guarantee.federation.rounds if guarantee.kept is None else guarantee.kept,
-            "watched": guarantee.watched,
+            "spoiled": guarantee.spoiled,
             "delta": self.delta,
             "epsilon_against_clients": self.epsilon_against_clients,
             "epsilon_against_outsiders": self.epsilon_against_outsiders,
@@ -103,7 +103,7 @@ class FederatedCertificate(Portable):
                 federation,
                 tuple(int(release) for release in fields["releases"]),
                 None if kept == federation.rounds else kept,
-                bool(fields["watched"]),
+                str(fields["spoiled"]),
             )
             numbers = [
                 float(fields[name])

@@ -132,8 +132,8 @@ class Federation(Portable):
     def training(self) -> Training:
         """The run as a `Training`: a client is a record, its update (over −local_step) a gradient.
 
-        >>> run = Federation(clients=9, sampled=3, rounds=2, clip=1.0, noise_multiplier=6.0).training
-        >>> run.noise, run.sensitivity, run.batches
+        >>> run = Federation(clients=9, sampled=3, rounds=2, clip=1.0, noise_multiplier=6.0)
+        >>> run.training.noise, run.training.sensitivity, run.training.batches
         (2.0, 2.0, WithoutReplacement(size=3))
         """
         batches: FullBatch | Poisson | WithoutReplacement

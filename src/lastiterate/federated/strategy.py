@@ -28,7 +28,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.federated.accounting import FederatedGuarantee
-from lastiterate.federated.aggregation import UnusableUpdate, Vector, bounded, next_model
+from lastiterate.federated.aggregation import UnusableUpdateError, Vector, bounded, next_model
 from lastiterate.federated.budget import Arrays, Budget
 from lastiterate.federated.certificate import FederatedCertificate
 from lastiterate.federated.federation import Federation
@@ -90,7 +90,7 @@ class PrivateFedAvg(Strategy):
                 f"guarantee for part of a run would be relied on for the rest. Finish the run."
             )
         return FederatedGuarantee(
-            self.federation, self._budget.releases, self._budget.kept, self._budget.watched
+            self.federation, self._budget.releases, self._budget.kept, self._budget.spoiled
         )
 
     def certificate(self, delta: float) -> FederatedCertificate:
@@ -149,7 +149,7 @@ class PrivateFedAvg(Strategy):
         if left == 0:
             raise AssumptionError("All rounds of this run are spent; its model can be released.")
         if evaluate_fn is not None:
-            self._budget.watch()
+            self._budget.spoil("the model of every round was given to evaluate_fn")
         start = initial_arrays if self._model is None else _record(self._model)
         self._wait_for_clients(grid)
         return super().start(grid, start, left, timeout, train_config, evaluate_config, evaluate_fn)
@@ -206,15 +206,17 @@ class PrivateFedAvg(Strategy):
         try:
             node = reply.metadata.src_node_id
             if node not in self._drawn:
-                raise UnusableUpdate("it was not drawn, or has answered already")
+                raise UnusableUpdateError("it was not drawn, or has answered already")
             if reply.has_error():
-                raise UnusableUpdate(f"it failed ({reply.error.reason})")
+                raise UnusableUpdateError(f"it failed ({reply.error.reason})")
             update = bounded(_sent(reply, self._model), self._model, self.federation.clip)
         except Exception as problem:  # whatever a client sends, the round goes on
             log.warning("an answer is dropped: %s", problem)
             return None
         self._drawn.discard(node)
-        return update
+        if update.clipped and self.federation.clipping == "none":
+            self._budget.spoil("a client sent an update longer than its objective allows")
+        return update.vector
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -243,12 +245,12 @@ class PrivateFedAvg(Strategy):
 
 def _sent(reply: Message, model: Arrays) -> dict[str, Any]:
     """The arrays in a reply; their declared shapes are checked before anything is unpacked."""
-    record = reply.content[ARRAYS]
-    if not isinstance(record, ArrayRecord) or list(record) != list(model):
-        raise UnusableUpdate("its arrays are not those of the model")
+    record = reply.content.array_records.get(ARRAYS)
+    if record is None or list(record) != list(model):
+        raise UnusableUpdateError("its arrays are not those of the model")
     for name, array in model.items():
         if tuple(record[name].shape) != array.shape:
-            raise UnusableUpdate(f"{name} has another shape than the model's")
+            raise UnusableUpdateError(f"{name} has another shape than the model's")
     return {name: array.numpy() for name, array in record.items()}
 
 

@@ -17,6 +17,7 @@ derivatives stay the derivatives of a convex loss that is just as smooth.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,7 +25,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, log_expit
+from scipy.special import log_expit
 
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
@@ -99,9 +100,10 @@ class Logistic(BinaryLoss):
 
     def slope(self, scores: Array, y: Array) -> Array:
         slope: Array = scores * y
-        np.negative(slope, out=slope)
-        expit(slope, out=slope)
-        slope *= y
+        np.minimum(slope, _largest_exponent(slope), out=slope)
+        np.exp(slope, out=slope)
+        slope += 1
+        np.divide(y, slope, out=slope)
         return np.negative(slope, out=slope)
 
 
@@ -221,6 +223,11 @@ class SquaredHinge(BinaryLoss):
         np.clip(short, 0, self.clip, out=short)
         short *= y
         return np.negative(short, out=short)
+
+
+def _largest_exponent(values: Array) -> float:
+    """exp of it does not overflow in the type of the values (and stays in that type)."""
+    return math.log(float(np.finfo(values.dtype).max)) - 1
 
 
 def _shortfall(scores: Array, y: Array) -> Array:

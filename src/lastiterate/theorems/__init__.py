@@ -13,6 +13,7 @@ import sys
 from types import ModuleType
 
 from lastiterate.theorems.composition import Composition
+from lastiterate.theorems.coupling import StoppedCoupling
 from lastiterate.theorems.langevin_diffusion import (
     LangevinComposition,
     LangevinDynamics,
@@ -41,6 +42,7 @@ from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
 
 LEDGER: tuple[Theorem, ...] = (
     ShiftedInterpolation(),
+    StoppedCoupling(),
     WorstPosition(),
     HiddenPosition(),
     BoundaryPolicy(),

@@ -203,6 +203,8 @@ class EqualisedLastEpoch(Theorem):
             return "it is stated for one order of batches, known or hidden"
         if training.schedule != "equalised" or not isinstance(training.noise, float):
             return "it needs schedule='equalised' and a constant noise"
+        if training.final_noise < 1:
+            return "the last step has less noise than the others"
         if run.contraction is None or np.any(run.contraction > 1):
             return "it needs non-expansive updates (convex, no gradient clipping, small steps)"
         if not run.last_only:

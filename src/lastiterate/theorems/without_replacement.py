@@ -20,6 +20,7 @@ from lastiterate.theorems.per_step import Array, PerStep, part, per_step
 
 SCREEN_ORDERS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995)
+LONG = 10**6  # a horizon is not sought farther back, nor are constant runs replayed beyond
 LEVELS = 24  # different shifts that a schedule is rounded up to
 
 
@@ -97,16 +98,18 @@ def curve(
     wrong order. Status: corrected. Proof: docs/theory/without-replacement.md.
     """
     first = steps - tail
-    cs, ss, ns = (per_step(x, steps)[first:] for x in (c, s, nu))
-    before = (part(x, 0, first) for x in (c, s, reach))
-    left = float(distances(next(before), next(before), first, next(before), diameter)[-1])
-    counts: dict[Pair, int] = {}
+    left = _distance(c, s, first, reach, diameter)
+    values = [part(x, first) for x in (c, s, nu)]
+    constant = all(np.ndim(x) == 0 for x in values)
+    ss, ns = (per_step(x, min(tail, 1) if constant else tail) for x in values[1:])
     with np.errstate(divide="ignore", invalid="ignore"):
         shifts = np.where(ss > 0.0, ss / (math.sqrt(share) * ns), 0.0) * (1 + 8 * ROUNDING)
-    for mu, count in _levels(shifts):
-        counts[ReplacedPair(rate, mu)] = count
-    own = LossDistribution(counts)
-    return own.compose(LossDistribution.gaussian(_absorb(cs, ns, left, 1.0 - share)))
+    times = tail if constant else 1
+    counts: dict[Pair, int] = {
+        ReplacedPair(rate, mu): count * times for mu, count in _levels(shifts)
+    }
+    absorbed = _absorb(values[0], values[2], tail, left, 1.0 - share)
+    return LossDistribution(counts).compose(LossDistribution.gaussian(absorbed))
 
 
 @dataclass(frozen=True)
@@ -141,10 +144,11 @@ def best(
     )
     if steps < 2 or np.any(np.asarray(nu) <= 0.0) or np.all(np.asarray(s) == 0.0):
         return plain
-    cs, ss, ns = (per_step(x, steps) for x in (c, s, nu))
-    apart = distances(c, s, steps, reach, diameter)
+    window = min(steps, LONG)
+    cs, ss, ns = (per_step(part(x, steps - window), window) for x in (c, s, nu))
     orders = np.array(SCREEN_ORDERS)
-    tails = sorted({min(math.ceil(1.2**k), steps - 1) for k in range(160)})
+    tails = sorted({min(math.ceil(1.2**k), window - 1) for k in range(100)})
+    lefts = [_distance(c, s, steps - tail, reach, diameter) for tail in tails]
     found: list[tuple[float, int, float]] = []
     for share in SHARES:
         shifts = ss / (math.sqrt(share) * ns)
@@ -155,10 +159,8 @@ def best(
         table = np.array([[(q - 1) * epsilon_q(q, rate, mu) for mu in knots] for q in orders])
         each = np.array([np.interp(shifts, knots, row) for row in table])
         summed = np.cumsum(each[:, ::-1], axis=1)
-        for tail in tails:
-            mu = _absorb(
-                cs[steps - tail :], ns[steps - tail :], float(apart[steps - tail]), 1.0 - share
-            )
+        for tail, left in zip(tails, lefts, strict=True):
+            mu = _absorb(cs[-tail:], ns[-tail:], tail, left, 1.0 - share)
             moments = summed[:, tail - 1] + orders * (orders - 1) * mu * mu / 2
             found.append((chernoff_epsilon(orders, moments, delta), tail, share))
     _, tail, share = min(found)
@@ -168,12 +170,24 @@ def best(
     return min((plain, split), key=lambda bound: bound.curve.epsilon(delta))
 
 
-def _absorb(c: Array, nu: Array, left: float, share: float) -> float:
-    """The shift of the one Gaussian that absorbs the distance ``left``."""
+def _distance(c: PerStep, s: PerStep, steps: int, reach: PerStep, diameter: float) -> float:
+    """D_steps; for long constant runs the least of its closed-form bounds."""
+    scalars = [x for x in (c, s, reach) if np.ndim(x) == 0]
+    if steps <= LONG or len(scalars) < 3:
+        head = [part(x, 0, steps) for x in (c, s, reach)]
+        return float(distances(head[0], head[1], steps, head[2], diameter)[-1])
+    factor, impulse, longest = (float(np.asarray(x)) for x in (c, s, reach))
+    sums = float(steps) if factor == 1.0 else math.inf if factor > 1.0 else 1.0 / (1.0 - factor)
+    return min(impulse * sums * (1 + 1e-12), longest * steps * (1 + 1e-12), diameter)
+
+
+def _absorb(c: PerStep, nu: PerStep, steps: int, left: float, share: float) -> float:
+    """The shift of the one Gaussian that absorbs the distance ``left`` over the given steps."""
     if left == 0.0:
         return 0.0
-    if not len(c):
+    if not math.isfinite(left) or not steps:
         return math.inf
+    c, nu = per_step(c, steps), per_step(nu, steps)
     with np.errstate(divide="ignore"):
         later = np.concatenate([np.cumsum(np.log(c[::-1]))[::-1], [0.0]])
     scale = float(later.max())

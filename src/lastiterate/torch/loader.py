@@ -46,7 +46,8 @@ def describe_loader(dataloader: Any) -> Batches:
             f"its batch sampler is a {type(sampler).__name__}, whose law is unknown",
             "use shuffle=True with drop_last=True, or Opacus' Poisson loader",
         )
-    return _fixed_size(sampler, len(dataloader.dataset))
+    records: Any = dataloader.dataset
+    return _fixed_size(sampler, len(records))
 
 
 def _poisson_rate(sampler: Any) -> float | None:

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 Matrix = Any  # NDArray or scipy.sparse.csr_array
 
 _ULPS = 8 * np.finfo(np.float64).eps  # rounding of the norms themselves
-_CACHE = 1 << 19  # bytes of rows that stay in a core's cache
+_CACHE = 1 << 22  # bytes of rows that a core's share of the last cache holds
 
 
 def matrix(data: Any, records: int | None = None) -> Matrix:

@@ -1,0 +1,50 @@
+"""Auditing: a measured lower bound beside the proved upper bound.
+
+Train many models with and without one record, try to tell them apart, and turn the success into an
+epsilon that no honest claim can be below. Names are loaded when first used: training networks on a
+GPU machine needs NumPy and PyTorch alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "audit": "lastiterate.audit.audit",
+    "audit_scores": "lastiterate.audit.scores",
+    "AuditResult": "lastiterate.audit.result",
+    "required_models": "lastiterate.audit.power",
+    "highest_epsilon": "lastiterate.audit.power",
+    "fewest_models": "lastiterate.audit.power",
+    "audit_one_run": "lastiterate.audit.one_run",
+    "Store": "lastiterate.audit.store",
+}
+
+if TYPE_CHECKING:
+    from lastiterate.audit.audit import audit
+    from lastiterate.audit.one_run import audit_one_run
+    from lastiterate.audit.power import fewest_models, highest_epsilon, required_models
+    from lastiterate.audit.result import AuditResult
+    from lastiterate.audit.scores import audit_scores
+    from lastiterate.audit.store import Store
+
+__all__ = [
+    "AuditResult",
+    "Store",
+    "audit",
+    "audit_one_run",
+    "audit_scores",
+    "fewest_models",
+    "highest_epsilon",
+    "required_models",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Not only for speed: the function `audit` must win over the module of the same name.
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,149 @@
+"""Cohorts spread over processes and machines through joblib; lost workers are replaced.
+
+An error of the user's own training stops the audit at once. Anything else that goes wrong is taken
+for a lost worker: the cohorts that are missing are started again in a fresh pool.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from lastiterate.description.validation import whole
+from lastiterate.errors import DescriptionError, LastIterateError
+
+RETRIES = 5
+"""Consecutive losses without a single finished cohort after which the audit gives up."""
+
+Job = Callable[[Any], Any]
+
+
+class WorkersLostError(LastIterateError):
+    """Workers keep dying; the store keeps what is done."""
+
+
+class TrainingFailedError(LastIterateError):
+    """The function that trains a model raised an error in a worker; the message has its trace."""
+
+
+def run_cohorts(
+    job: Job, cohorts: Sequence[Any], *, backend: str | None, workers: int | None
+) -> Iterator[tuple[int, Any]]:
+    """(position, job(cohort)) in the order in which they finish.
+
+    Args:
+        job: what a worker does with a cohort.
+        cohorts: one argument per job.
+        backend: None, a backend of joblib ("loky", "threading", ...), "ray" or "dask".
+        workers: how many; None: one in this process without a backend, else one per processor
+            (or whatever the running cluster has).
+
+    >>> sorted(run_cohorts(sum, [[1, 2], [3]], backend=None, workers=None))
+    [(0, 3), (1, 3)]
+    """
+    if workers is not None:
+        whole("workers", workers, "somebody has to train")
+    if backend is None and workers in (None, 1):
+        for k, cohort in enumerate(cohorts):
+            yield k, job(cohort)
+        return
+    left = dict(enumerate(cohorts))
+    losses = 0
+    while left:
+        try:
+            with _pool(backend or "loky", workers) as pool:
+                for k, answer, failure in pool(job, left):
+                    if failure is not None:
+                        raise TrainingFailedError(f"Training failed in a worker:\n{failure}")
+                    yield k, answer
+                    del left[k]
+                    losses = 0
+        except LastIterateError:
+            raise
+        except Exception as lost:
+            losses += 1
+            if losses > RETRIES:
+                raise WorkersLostError(
+                    f"Workers of the backend {backend!r} were lost {losses} times in a row "
+                    f"({type(lost).__name__}: {lost}). Check their memory; finished models are "
+                    "kept in the store, and the same call goes on from there."
+                ) from lost
+
+
+Pool = Callable[[Job, dict[int, Any]], Iterator[tuple[int, Any, str | None]]]
+
+
+@contextmanager
+def _pool(backend: str, workers: int | None) -> Iterator[Pool]:
+    """Something that runs jobs; a cluster that was started here is taken down at the end."""
+    joblib = _joblib()
+    with ExitStack() as stack:
+        if backend == "ray":
+            _start_ray(stack, workers)
+        elif backend == "dask":
+            _start_dask(stack, workers)
+        elif backend not in joblib.parallel.BACKENDS:
+            names = sorted({*joblib.parallel.BACKENDS, "ray", "dask"})
+            why = "models are trained by its workers"
+            raise DescriptionError("backend", backend, f"None or one of {', '.join(names)}", why)
+        config = stack.enter_context(joblib.parallel_config(backend, n_jobs=workers or -1))
+        del config
+        parallel = stack.enter_context(
+            joblib.Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
+        )
+        guarded = joblib.delayed(_guarded)
+        yield lambda job, cohorts: parallel(guarded(job, k, c) for k, c in list(cohorts.items()))
+
+
+def _guarded(job: Job, k: int, cohort: Any) -> tuple[int, Any, str | None]:
+    """The answer, or the text of the error: errors of pools and of training stay apart."""
+    try:
+        return k, job(cohort), None
+    except Exception:
+        return k, None, traceback.format_exc()
+
+
+def _joblib() -> Any:
+    try:
+        import joblib
+    except ImportError as missing:
+        raise _missing("joblib", "audit") from missing
+    return joblib
+
+
+def _start_ray(stack: ExitStack, workers: int | None) -> None:
+    try:
+        import ray
+        from ray.util.joblib import register_ray
+    except ImportError as missing:
+        raise _missing("ray", "cluster") from missing
+    if not ray.is_initialized():
+        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
+        stack.callback(ray.shutdown)
+    register_ray()
+
+
+def _start_dask(stack: ExitStack, workers: int | None) -> None:
+    try:
+        from distributed import Client, LocalCluster, get_client
+    except ImportError as missing:
+        raise _missing("distributed", "cluster") from missing
+    try:
+        get_client()
+    except ValueError:  # nobody connected to a cluster: a small one of our own
+        cluster = LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=None, processes=True
+        )
+        stack.callback(cluster.close)
+        stack.enter_context(Client(cluster))
+
+
+def _missing(package: str, extra: str) -> DescriptionError:
+    return DescriptionError(
+        "backend",
+        package,
+        f"installed (pip install 'lastiterate[{extra}]')",
+        "cohorts of models are handed to it",
+    )

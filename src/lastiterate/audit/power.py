@@ -1,0 +1,181 @@
+"""How many models an audit needs, and how much it can certify at best.
+
+Everything is computed from the binomial law of the two error counts, for a Gaussian attack: scores
+N(0, 1) without the record and N(mu, 1) with it, the best threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv, ndtr, ndtri
+from scipy.stats import binom
+
+from lastiterate.audit.methods import clopper_pearson, one_run
+from lastiterate.curves import gaussian
+from lastiterate.description.validation import number, one_of, whole
+from lastiterate.errors import TargetError
+
+Array = NDArray[np.float64]
+
+_MOST = 1 << 40  # models; beyond it nobody trains
+_COUNTS = 400  # values of one count that are looked at; the others lie between them
+
+
+def highest_epsilon(models: int, delta: float = 1e-5, level: float = 0.025) -> float:
+    """What a perfect attack certifies: no error among ``models`` evaluated models of each world.
+
+    >>> round(highest_epsilon(250, level=0.05), 3), round(highest_epsilon(500, level=0.05), 3)
+    (4.418, 5.114)
+    """
+    whole("models", models, "they are counted")
+    p = float(clopper_pearson.rate_above(0, models, level))
+    return clopper_pearson.epsilon_below(p, p, delta)
+
+
+def fewest_models(epsilon: float, delta: float = 0.0, level: float = 0.025) -> int:
+    """Below this number per world even a perfect attack cannot certify ``epsilon``.
+
+    >>> fewest_models(4.0, level=0.05)
+    165
+    """
+    rate = (1 - delta) / (1 + math.exp(epsilon))
+    return math.ceil(math.log(level) / math.log1p(-rate))
+
+
+def required_models(
+    mu: float,
+    epsilon: float,
+    delta: float = 1e-5,
+    power: float = 0.8,
+    method: str = "clopper-pearson",
+    confidence: float = 0.95,
+) -> int:
+    """Evaluated models *per world* (one-run: canaries) to certify ``epsilon`` with ``power``.
+
+    Within about 2 % for the first three methods; one-run assumes independent canary scores.
+    `audit` counts both worlds and sets a share aside for choosing: give it
+    2 * required / (1 - choosing) models.
+
+    >>> required_models(2.0, 4.0, method="gdp") < 100 < required_models(2.0, 4.0)
+    True
+    """
+    mu = number("mu", mu, "it separates the worlds", above=0.0)
+    epsilon = number("epsilon", epsilon, "the value to certify", above=0.0)
+    delta = number("delta", delta, "of the claim to refute", above=0.0)
+    power = number("power", power, "the chance to succeed", above=0.0)
+    names = ("clopper-pearson", "gdp", "credible", "one-run")
+    method = one_of("method", method, names, "each needs its own number")
+    truth = gaussian.epsilon(mu, delta)
+    if truth <= epsilon or power >= 1:
+        raise TargetError(
+            f"No number of models certifies epsilon = {epsilon:g} with power {power:g}: the true "
+            f"value for mu = {mu:g} at delta = {delta:g} is {truth:.4g}. Certify less, or find a "
+            "stronger attack (a larger mu)."
+        )
+    if method == "one-run":
+        chance = _one_run_chance(mu, epsilon, delta, 1 - confidence)
+    else:
+        chance = _two_world_chance(mu, epsilon, delta, 1 - confidence, method)
+    return _smallest(lambda n: chance(n) >= power)
+
+
+def _smallest(enough: Callable[[int], bool]) -> int:
+    """The smallest number, to 1 %; the power is nearly but not exactly monotone in it."""
+    high = 4
+    while not enough(high):
+        high *= 2
+        if high > _MOST:
+            raise TargetError(f"More than {_MOST:,} models would be needed.")
+    low = high // 2
+    while high - low > max(1, high // 100):
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _two_world_chance(
+    mu: float, epsilon: float, delta: float, error: float, method: str
+) -> Callable[[int], float]:
+    """n -> the chance that n models per world certify epsilon, at the best threshold.
+
+    For every count x of false positives there is a largest count of misses that still succeeds.
+    """
+    hypothesis = gaussian.mu(epsilon, delta)
+
+    def allowed_rate(p: Array) -> Array:
+        """FNR below this, with FPR = p, refutes epsilon."""
+        if method == "gdp":
+            return np.asarray(ndtr(-ndtri(p) - hypothesis))
+        one, two = (1 - delta - p) * math.exp(-epsilon), 1 - delta - math.exp(epsilon) * p
+        return np.clip(np.maximum(one, two), 0.0, 1.0)
+
+    def misses(n: int, x: Array) -> Array:
+        """The largest number of misses that succeeds beside x false positives; -1 if none."""
+        if method == "credible":
+            return _credible_misses(n, x, allowed_rate, error)
+        level = error / 2
+        rate = allowed_rate(clopper_pearson.rate_above(x, n, level))
+        # Clopper-Pearson's bound is below rate exactly if P[Bin(n, rate) <= y] <= level.
+        y = binom.ppf(level, n, rate)
+        return np.where(rate <= 0, -1.0, np.where(binom.cdf(y, n, rate) <= level, y, y - 1))
+
+    def at(n: int, threshold: float) -> float:
+        p, q = float(ndtr(-threshold)), float(ndtr(threshold - mu))
+        ends = binom.ppf([1e-9, 1 - 1e-9], n, p)
+        x = np.unique(np.round(np.linspace(ends[0], ends[1], _COUNTS)))
+        mass = np.diff(binom.cdf(x, n, p), prepend=0.0)
+        return float(mass @ binom.cdf(misses(n, x), n, q))
+
+    def chance(n: int) -> float:
+        lows = np.linspace(-1.0, mu + 5.0, 61)
+        values = [at(n, t) for t in lows]
+        k = int(np.argmax(values))
+        finer = np.linspace(lows[max(k - 1, 0)], lows[min(k + 1, 60)], 41)
+        return max(*values, *(at(n, t) for t in finer))
+
+    return chance
+
+
+def _credible_misses(
+    n: int, x: Array, allowed_rate: Callable[[Array], Array], error: float
+) -> Array:
+    """The same for the Bayesian value: by bisection over the count of misses."""
+    from scipy.special import betainc
+
+    nodes, weights = np.polynomial.legendre.leggauss(64)
+    p = betaincinv(x[:, None] + 0.5, n - x[:, None] + 0.5, (nodes + 1) / 2)
+    rate = allowed_rate(p)
+    low, high = np.full(len(x), -1.0), np.full(len(x), float(n))
+    while (high - low > 1).any():
+        y = np.floor((low + high) / 2)
+        k = np.maximum(y, 0)[:, None]
+        good = (betainc(k + 0.5, n - k + 0.5, rate) @ weights / 2 >= 1 - error) & (y >= 0)
+        low, high = np.where(good, y, low), np.where(good, high, y)
+    return low
+
+
+def _one_run_chance(
+    mu: float, epsilon: float, delta: float, error: float
+) -> Callable[[int], float]:
+    """m -> the chance that m canaries certify epsilon, at the best number of guesses."""
+
+    def at(m: int, cut: float) -> float:
+        """Guess where the score is at least ``cut`` away from the middle."""
+        right, wrong = float(ndtr(mu / 2 - cut)), float(ndtr(-mu / 2 - cut))
+        r = round(m * (right + wrong))
+        if r < 2:
+            return 0.0
+        low, high = 0, r + 1  # the fewest right guesses that refute epsilon
+        while high - low > 1:
+            v = (low + high) // 2
+            if one_run.p_value(v, r, m, epsilon, delta) <= error:
+                high = v
+            else:
+                low = v
+        return float(binom.sf(high - 1, r, right / (right + wrong)))
+
+    return lambda m: max(at(m, cut) for cut in np.linspace(0, mu / 2 + 2, 25))

@@ -1,0 +1,210 @@
+"""What an audit found, and how to read it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context
+from typing import Any, Literal
+
+from lastiterate.audit.methods import clopper_pearson, gdp
+from lastiterate.errors import UnsupportedError
+
+MethodName = Literal["clopper-pearson", "gdp", "one-run", "credible"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """One evaluated test: at one epoch, with one threshold, on models that did not choose it.
+
+    Attributes:
+        epsilon_lower, mu_lower: what its error rates refute.
+        threshold, direction: "inside" is said when direction * score >= threshold.
+        false_positives, outside: errors among the evaluated models without the record.
+        false_negatives, inside: errors among the evaluated models with it.
+        fpr_interval, fnr_interval: each end fails with probability at most the look's share of
+            the error; the upper ends are those that the bounds use.
+    """
+
+    epsilon_lower: float
+    mu_lower: float
+    threshold: float
+    direction: int
+    false_positives: int
+    outside: int
+    false_negatives: int
+    inside: int
+    fpr_interval: tuple[float, float]
+    fnr_interval: tuple[float, float]
+
+    @property
+    def fpr(self) -> float:
+        """The share of models without the record that were taken for models with it."""
+        return self.false_positives / self.outside
+
+    @property
+    def fnr(self) -> float:
+        """The share of models with the record that were taken for models without it."""
+        return self.false_negatives / self.inside
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """A lower bound on the privacy loss, with everything that was searched paid for.
+
+    Attributes:
+        method: how errors became a bound.
+        delta: of `epsilon_lower`.
+        confidence: the probability that no reported bound exceeds the truth, after correction
+            for looks and for what the caller searched elsewhere.
+        looks: one per epoch (or other observation); the best one speaks for the audit.
+        models: trained models, those that chose the threshold included.
+        searched: choices that the caller made outside; the error was divided by it.
+    """
+
+    method: MethodName
+    delta: float
+    confidence: float
+    looks: tuple[Look, ...]
+    models: int
+    searched: int = 1
+
+    @property
+    def best(self) -> Look:
+        """The look with the largest bound."""
+        key = (lambda k: k.mu_lower) if self.method == "gdp" else (lambda k: k.epsilon_lower)
+        return max(self.looks, key=key)
+
+    @property
+    def best_look(self) -> int:
+        """Which look (epoch) it was, counted from 0."""
+        return self.looks.index(self.best)
+
+    @property
+    def epsilon_lower(self) -> float:
+        """No claim of (epsilon, delta)-DP below this is true (see `hypothesis`)."""
+        return self.best.epsilon_lower
+
+    @property
+    def mu_lower(self) -> float:
+        """No claim of mu-GDP below this is true."""
+        return max(look.mu_lower for look in self.looks)
+
+    @property
+    def fpr(self) -> float:
+        """False positive rate of the best look."""
+        return self.best.fpr
+
+    @property
+    def fnr(self) -> float:
+        """False negative rate of the best look."""
+        return self.best.fnr
+
+    @property
+    def hypothesis(self) -> str:
+        """What `epsilon_lower` takes for granted; empty when nothing."""
+        return {
+            "clopper-pearson": "",
+            "gdp": "under a Gaussian hypothesis",
+            "one-run": "",
+            "credible": "as a Bayesian credible value, not a confidence bound",
+        }[self.method]
+
+    def epsilon_at(self, delta: float) -> float:
+        """The lower bound at another delta: the bounds on the rates hold for all at once."""
+        if delta == self.delta:
+            return self.epsilon_lower
+        if self.method == "gdp":
+            return gdp.epsilon_of(self.mu_lower, delta)
+        if self.method == "clopper-pearson":
+            return max(
+                clopper_pearson.epsilon_below(k.fpr_interval[1], k.fnr_interval[1], delta)
+                for k in self.looks
+            )
+        raise UnsupportedError(
+            f"The method {self.method!r} bounds epsilon at the audited delta = {self.delta:g} "
+            f"only. Repeat the audit with delta={delta:g}."
+        )
+
+    def contradicts(self, claim: Any) -> bool:
+        """Whether a certificate, a guarantee or a pair (epsilon, delta) claims less than this.
+
+        The two datasets of the audit must be neighbours in the sense of the claim.
+        """
+        if self.method == "credible":
+            raise UnsupportedError(
+                "A credible value is no confidence bound (it exceeds the truth up to one time in "
+                "five), so it contradicts no certificate. Use method='clopper-pearson'."
+            )
+        mu = getattr(claim, "mu", None)
+        if mu is not None and self.method != "one-run" and self.mu_lower > mu:
+            return True
+        if self.method == "gdp":  # an epsilon that rests on a hypothesis refutes nothing else
+            return False
+        if isinstance(claim, tuple):
+            epsilon, delta = claim
+        elif callable(claim.epsilon):
+            epsilon, delta = claim.epsilon(self.delta), self.delta
+        else:
+            epsilon, delta = claim.epsilon, claim.delta
+        return self.epsilon_at(delta) > epsilon
+
+    def __str__(self) -> str:
+        best = self.best
+        lines = [
+            f"Audit: epsilon >= {printed_down(self.epsilon_lower)} at delta = {self.delta:g}"
+            + (f" {self.hypothesis}" if self.hypothesis else "")
+            + f", confidence {self.confidence:g}, method {self.method}, {self.models:,} models."
+        ]
+        if self.method == "one-run":
+            right = best.inside - best.false_negatives + best.outside - best.false_positives
+            lines.append(f"Guesses: {right} of {best.inside + best.outside} right.")
+        else:
+            lines.append(
+                f"False positives {best.false_positives} of {best.outside} (rate at most "
+                f"{best.fpr_interval[1]:.4g}), false negatives {best.false_negatives} of "
+                f"{best.inside} (rate at most {best.fnr_interval[1]:.4g}); mu >= "
+                f"{printed_down(self.mu_lower)}."
+            )
+        if len(self.looks) > 1:
+            lines.append(
+                f"Best of {len(self.looks)} looks (number {self.best_look + 1}), each with its "
+                "share of the error."
+            )
+        if self.searched > 1:
+            lines.append(f"The error was divided by {self.searched} choices made elsewhere.")
+        lines.append(self._reading())
+        return "\n".join(lines)
+
+    def _reading(self) -> str:
+        nothing = (
+            "A small value proves nothing: it may only say that this attack was weak or the "
+            "models few."
+        )
+        if self.method == "credible":
+            return "This refutes no claim: it is a degree of belief. " + nothing
+        if self.method == "gdp":
+            if self.mu_lower == 0:
+                return "This refutes no claim. " + nothing
+            return (
+                f"This refutes any claim of mu-GDP with mu below {printed_down(self.mu_lower)}; it "
+                f"does not refute an (epsilon, delta) claim of another shape. {nothing}"
+            )
+        if self.epsilon_lower == 0:
+            return "This refutes no claim. " + nothing
+        return (
+            f"This refutes any claim of (epsilon, {self.delta:g})-differential privacy with "
+            f"epsilon below {printed_down(self.epsilon_lower)}, for datasets that differ as these "
+            f"two do. {nothing}"
+        )
+
+
+def printed_down(value: float) -> str:
+    """Four digits, rounded down: a printed lower bound is never above the computed one.
+
+    >>> printed_down(1.33689)
+    '1.336'
+    """
+    if not math.isfinite(value):
+        return f"{value:g}"
+    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(value))):.4g}"

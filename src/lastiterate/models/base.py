@@ -1,0 +1,220 @@
+"""What the estimators share: description → calibration → training → certificate.
+
+An estimator says which loss it minimises and how it reads labels; everything else is here, so that
+all of them are accounted, trained and certified in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from lastiterate.calibration import calibrate
+from lastiterate.certificate import Certificate, certify, compose
+from lastiterate.description import Training
+from lastiterate.description.validation import number, one_of
+from lastiterate.errors import UnsupportedError
+from lastiterate.losses import LinearLoss
+from lastiterate.models.choose import Choice, choose
+from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
+from lastiterate.models.rows import Rows
+from lastiterate.train import Descent, noisy_descent
+
+Array = NDArray[Any]
+
+WEIGHTS = (
+    "sample_weight is not supported: a weight multiplies a record's gradient, so the largest "
+    "weight would have to be declared and every other record would pay for it in noise. Repeat or "
+    "drop records before training, or rescale features."
+)
+
+
+class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
+    """A linear model trained by noisy gradient descent; subclasses choose the loss."""
+
+    epsilon: float
+    delta: float | None
+    feature_bound: float | None
+    regularization: float | None
+    steps: int | None
+    batch_size: int | None
+    fit_intercept: bool
+    adjacency: str
+    prepare: Any
+    random_state: Any
+
+    _numeric_labels: ClassVar[bool] = False
+
+    # --- what a subclass says -----------------------------------------------------------------
+
+    def _objective(self) -> LinearLoss:
+        """The loss, once the classes are known."""
+        raise NotImplementedError
+
+    def _see_labels(self, y: Array) -> None:
+        """What is treated as public about the labels: the classes that occur."""
+
+    def _targets(self, y: Array) -> Array:
+        """The labels as the loss wants them."""
+        raise NotImplementedError
+
+    def _store(self, parameters: Array) -> None:
+        """Turn parameters, the intercept's row last, into fitted attributes."""
+        raise NotImplementedError
+
+    # --- fitting ------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, **unsupported: Any) -> Self:
+        """Train with the privacy that the parameters ask for.
+
+        Args:
+            X: features, one row per record: an array, a data frame or a sparse matrix.
+            y: labels.
+            unsupported: sample_weight is refused, with the reason.
+        """
+        _refuse(unsupported)
+        warn_if_selected()
+        return self._fit(X, y, self._calibrated)
+
+    def _fit(self, X: Any, y: Any, with_noise: Callable[[Choice], Training]) -> Self:
+        """Train the chosen run; ``with_noise`` decides how much noise it needs."""
+        self._forget()
+        X, y = self._validated(X, y)
+        self.delta_ = self._delta(X.shape[0])
+        before = self._prepare(X)
+        data = self._rows.of(self._prepared(X))
+        self._see_labels(y)
+        objective = self._objective()
+        self.choice_ = self._choose(objective, X.shape[0])
+        self.loss_ = self.choice_.loss
+        self.training_ = with_noise(self.choice_)
+        released = noisy_descent(
+            objective,
+            data,
+            self.training_,
+            labels=self._targets(y),
+            regularization=self.loss_.regularization,
+            feature_bound=self._rows.norm,
+            random_state=self.random_state,
+        )
+        self._finish(released, before)
+        return self
+
+    def _validated(self, X: Any, y: Any, first: bool = True) -> tuple[Any, Array]:
+        return validate_data(  # type: ignore[no-any-return]
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=(np.float64, np.float32),
+            y_numeric=self._numeric_labels,
+            reset=first,
+        )
+
+    def _prepare(self, X: Any) -> list[Certificate | None]:
+        """Fit the preparation, if there is one; what it cost."""
+        if self.prepare is None:
+            return []
+        self.prepare_ = clone(self.prepare).fit(X)
+        return [getattr(self.prepare_, "certificate_", None)]
+
+    def _prepared(self, X: Any) -> Any:
+        return X if self.prepare is None else self.prepare_.transform(X)
+
+    @property
+    def _rows(self) -> Rows:
+        return Rows(self.feature_bound, bool(self.fit_intercept))
+
+    def _delta(self, records: int) -> float:
+        if math.isinf(number("epsilon", self.epsilon, "it bounds the privacy loss", above=0.0,
+                             infinite=True)):  # fmt: skip
+            return 0.0
+        if self.delta is None:
+            warnings.warn(
+                f"delta was not given; 1 / (10 * records) = {1 / (10 * records):.3g} is used. It "
+                "is the probability with which epsilon may fail: choose it well below 1/records.",
+                PrivacyWarning,
+                stacklevel=3,
+            )
+            return 1 / (10 * records)
+        why = "it is the probability with which epsilon may fail"
+        return number("delta", self.delta, why, above=0.0, at_most=1.0)
+
+    def _choose(self, objective: LinearLoss, records: int, **stream: Any) -> Choice:
+        why = "a guarantee must say which datasets count as neighbours"
+        one_of("adjacency", self.adjacency, ("replace", "zero-out"), why)
+        given = {"steps": self.steps, "batch_size": self.batch_size, **stream}
+        return choose(
+            objective,
+            records=records,
+            row_norm=self._rows.norm,
+            epsilon=self.epsilon,
+            delta=self.delta_,
+            regularization=self.regularization,
+            adjacency=self.adjacency,
+            **given,
+        )
+
+    def _calibrated(self, choice: Choice) -> Training:
+        """The chosen run with the smallest noise that keeps the promise."""
+        if math.isinf(self.epsilon):
+            return choice.training
+        return calibrate(choice.training, choice.loss, self.epsilon, self.delta_, find="noise")
+
+    def _finish(self, released: Descent, before: list[Certificate | None]) -> None:
+        self.n_iter_ = self.training_.steps
+        self._store(released.parameters)
+        self.certificate_ = None
+        if not released.experiment and math.isfinite(self.epsilon) and None not in before:
+            own = certify(
+                self.training_,
+                self.loss_,
+                self.delta_,
+                parameters={"coef_": self.coef_, "intercept_": self.intercept_},
+                nonce=released.partition_nonce,
+            )
+            paid = [certificate for certificate in before if certificate is not None]
+            self.certificate_ = compose([*paid, own]) if paid else own
+
+    def _forget(self) -> None:
+        """An older model must not stand beside the description of a run that failed."""
+        for name in ("coef_", "intercept_", "certificate_", "n_iter_"):
+            self.__dict__.pop(name, None)
+
+    # --- using --------------------------------------------------------------------------------
+
+    def _scores(self, X: Any) -> Array:
+        check_is_fitted(self, "coef_")
+        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        rows = self._rows.of(self._prepared(X))
+        parameters = np.atleast_2d(self.coef_)
+        if self.fit_intercept:
+            column = np.reshape(self.intercept_, (-1, 1))
+            parameters = np.hstack([parameters, column])
+        return np.asarray(rows @ parameters.T)
+
+    def _split(self, parameters: Array) -> tuple[Array, Array]:
+        """Coefficients (outputs, features) and intercepts (outputs,)."""
+        table = np.array(parameters.reshape(len(parameters), -1).T)
+        if self.fit_intercept:
+            return table[:, :-1], table[:, -1]
+        return table, np.zeros(len(table))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.prepare is None
+        return tags
+
+
+def _refuse(arguments: dict[str, Any]) -> None:
+    if arguments.pop("sample_weight", None) is not None:
+        raise UnsupportedError(WEIGHTS)
+    if arguments:
+        raise TypeError(f"fit() got an unexpected keyword argument {next(iter(arguments))!r}")

@@ -1,0 +1,196 @@
+"""What to run when the user leaves it open: decided from public numbers, never from the data.
+
+The rule has one dimensionless quantity, the learning time: steps × step size × smoothness. Noise
+in a score grows with it, signal too, and what balances them is the number of records times mu, the
+privacy in units of one Gaussian. The exponent and factor were read off three public data sets of
+30,000 to 200,000 records once; they are the same for every loss, data set and epsilon.
+
+Small batches in few passes, with an equalised last epoch and a hidden state, need no more noise
+than as many full-batch steps would, at a fraction of the work. A user who asks for full batches
+gets the average of the second half of the iterates, which is where full batches gain.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from lastiterate.curves import gaussian
+from lastiterate.description import FullBatch, Loss, Shuffled, TailAverage, Training
+from lastiterate.description.validation import number, whole
+from lastiterate.losses import LinearLoss
+
+PASSES = 10  # over the data
+L2 = 0.1  # times 1 / records: scikit-learn's C = 10
+CAP = 0.5  # how hard one record may push a classifier when there is noise
+LEARNING = 2.5  # learning time = LEARNING · (mu · records)^GROWTH
+GROWTH = 0.85
+LONGEST = 30_000.0  # learning time after which a model has converged for all we have seen
+STEP = 1.25  # step size times smoothness: below 2, where steps stop contracting
+MOST_FULL_STEPS = 1_000  # passes that full batches may take
+CONVERGED = 1e-7  # what is left of the initial error without noise
+MOST_STEPS_WITHOUT_NOISE = 20_000
+
+_Batches = FullBatch | Shuffled
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The run that was chosen, up to the size of its noise, and why.
+
+    >>> from lastiterate.losses import Logistic
+    >>> chosen = choose(Logistic(), records=30_000, row_norm=1.0, epsilon=1.0, delta=1e-6)
+    >>> chosen.training.batches.name, chosen.training.epochs, chosen.training.schedule
+    ('shuffled', 10.0, 'equalised')
+    """
+
+    training: Training
+    loss: Loss
+    reasons: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{what}: {why}." for what, why in self.reasons)
+
+
+def choose(
+    objective: LinearLoss,
+    *,
+    records: int,
+    row_norm: float,
+    epsilon: float,
+    delta: float,
+    regularization: float | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    adjacency: str = "zero-out",
+    passes: int = PASSES,
+) -> Choice:
+    """A run for this budget; what the user gives is kept.
+
+    Args:
+        objective: the loss.
+        records: how many records there are; public.
+        row_norm: no row is longer.
+        epsilon, delta: the target; an infinite epsilon asks for convergence without noise.
+        regularization: of the L2 term; by default 0.1 / records, scikit-learn's C = 10.
+        steps, batch_size: given by the user, or chosen here.
+        adjacency: which data sets count as neighbours.
+        passes: over the data, where neither steps nor batches say otherwise.
+    """
+    epsilon = number("epsilon", epsilon, "it bounds the privacy loss", above=0.0, infinite=True)
+    if steps is not None:
+        steps = whole("steps", steps, "it counts the updates")
+    if batch_size is not None:
+        batch_size = min(whole("batch_size", batch_size, "updates average over it"), records)
+    reasons = []
+    if regularization is None:
+        regularization = L2 / records
+        why = f"{L2:g} / records, scikit-learn's C = {1 / L2:g}: stopping in time does the rest"
+        reasons.append((f"L2 term {regularization:.3g}", why))
+    loss = objective.regularity(row_norm, regularization)
+    smoothness = (loss.smoothness or 0.0) + loss.regularization
+    if math.isinf(epsilon):
+        run = _to_convergence(loss, records, steps)
+    else:
+        run = _balanced(records, epsilon, delta, steps, batch_size, adjacency, passes)
+    count, batches, learning, why_so_long = run
+    step = min(learning / count, STEP)
+    if math.isinf(epsilon):
+        step = 2 * smoothness / (smoothness + loss.strong_convexity + loss.regularization)
+    per_epoch = batches.per_epoch(records)
+    equalised = not math.isinf(epsilon) and per_epoch > 1 and count % per_epoch == 0
+    averaged = not math.isinf(epsilon) and per_epoch == 1 and count > 1
+    training = Training(
+        records=records,
+        steps=count,
+        step_size=step / smoothness,
+        noise=0.0,
+        gradient_norm=objective.gradient_norm(row_norm),
+        batches=batches,
+        adjacency=adjacency,
+        release=TailAverage((count + 1) // 2) if averaged else "last",
+        schedule="equalised" if equalised else None,
+    )
+    reasons.append((f"{count:,} steps", "as asked for" if steps else why_so_long))
+    if step < learning / count and not math.isinf(epsilon):
+        why_step = f"{STEP:g} / smoothness: a longer step would not contract, though the budget "
+        why_step += f"allows a learning time of {learning:,.0f}; more steps would use it"
+    else:
+        why_step = "learning time / steps / smoothness"
+    if math.isinf(epsilon):
+        why_step = "2 / (largest + smallest curvature), the fastest for gradient descent"
+    reasons.append((f"step size {training.step_size:.3g}", why_step))
+    reasons.append(_why_batches(training, asked=batch_size is not None))
+    pull = f"no record's gradient is longer than {training.gradient_norm:.3g}"
+    reasons.append((repr(objective), f"{pull}, by the loss itself and rows of norm {row_norm:.3g}"))
+    return Choice(training, loss, tuple(reasons))
+
+
+def _balanced(
+    records: int,
+    epsilon: float,
+    delta: float,
+    steps: int | None,
+    batch_size: int | None,
+    adjacency: str,
+    passes: int,
+) -> tuple[int, _Batches, float, str]:
+    """Steps, batches and learning time for a private run."""
+    mu = gaussian.mu(epsilon, delta) / (2 if adjacency == "replace" else 1)
+    learning = min(LEARNING * (mu * records) ** GROWTH, LONGEST)
+    wanted = max(1, math.ceil(learning / STEP))
+    why = (
+        f"learning time min({LEARNING} * (mu * records)^{GROWTH}, {LONGEST:,.0f}) = "
+        f"{learning:,.0f}, where mu = {mu:.3g} is what (epsilon, delta) allows one Gaussian"
+    )
+    if batch_size is None:
+        epochs = _epochs(steps, records, passes) if steps else passes
+        per_epoch = min(max(1, (steps or wanted) // epochs), records)
+        batch_size = records // per_epoch
+    per_epoch = records // batch_size
+    if steps is None:
+        steps = max(1, round(wanted / per_epoch)) * per_epoch
+        if per_epoch == 1:
+            steps = min(steps, MOST_FULL_STEPS)
+    batches = FullBatch() if per_epoch == 1 and batch_size == records else Shuffled(batch_size)
+    return steps, batches, learning, why
+
+
+def _epochs(steps: int, records: int, passes: int) -> int:
+    """The divisor of ``steps`` nearest to the wanted passes, so that the last epoch is whole."""
+
+    def whole_epochs(epochs: int) -> bool:
+        per_epoch, rest = divmod(steps, epochs)
+        return rest == 0 and per_epoch <= records and records // (records // per_epoch) == per_epoch
+
+    able = [e for e in range(1, min(steps, 100 * passes) + 1) if whole_epochs(e)] or [steps]
+    return min(able, key=lambda e: abs(math.log(e / passes)))
+
+
+def _to_convergence(
+    loss: Loss, records: int, steps: int | None
+) -> tuple[int, _Batches, float, str]:
+    """Full batches without noise until the initial error is gone."""
+    weakest = loss.strong_convexity + loss.regularization
+    strongest = (loss.smoothness or 0.0) + loss.regularization
+    condition = strongest / weakest if weakest else math.inf
+    needed = math.log(1 / CONVERGED) * (condition + 1) / 2
+    count = steps or math.ceil(min(needed, MOST_STEPS_WITHOUT_NOISE))
+    short = " (fewer than convergence may need)" if count < needed else ""
+    why = f"condition number {condition:.3g} and an error of {CONVERGED:g} left{short}"
+    return count, FullBatch(), math.inf, why
+
+
+def _why_batches(training: Training, asked: bool) -> tuple[str, str]:
+    per_epoch = training.batches_per_epoch or 1
+    if per_epoch == 1:
+        what = "full batches"
+        why = "the average of the second half of the iterates is released"
+        if training.release == "last":
+            why = "only the last iterate is released"
+    else:
+        what = f"{per_epoch:,} shuffled batches, {training.epochs:g} passes"
+        why = "hidden small batches in few passes cost what full batches would, for less work"
+        if training.schedule:
+            why += "; the last epoch's steps shrink so that every position costs the same"
+    return what, ("as asked for; " if asked else "") + why

@@ -1,0 +1,161 @@
+"""Standardisation whose means and deviations are private, at a cost of its own.
+
+Every value is clipped to a declared range and mapped to [-1, 1]; the means of v and of v² − 1/2
+over all records are released by one Gaussian mechanism. That is one full-batch noisy step with
+gradients of norm at most √(5/4) per column, so it runs, is accounted and certified as one. The
+shift by 1/2 is data-free and makes the vector shorter than (v, v²) would be.
+"""
+
+from __future__ import annotations
+
+import warnings
+from fractions import Fraction
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from lastiterate.calibration import calibrate
+from lastiterate.certificate import Certificate, certify, compose
+from lastiterate.description import FullBatch, Loss, Training
+from lastiterate.description.validation import number
+from lastiterate.errors import CertificateError, DescriptionError
+from lastiterate.losses.rounding import root_up
+from lastiterate.models.privacy_warning import PrivacyWarning
+from lastiterate.train import noisy_descent
+
+Array = NDArray[Any]
+
+
+class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Subtract a private mean and divide by a private standard deviation, column by column.
+
+    Args:
+        epsilon: what the statistics may cost; it comes on top of the model's.
+        delta: the probability with which epsilon may fail; 1/(10 n) with a warning.
+        low, high: the range of every column, a number or one per column; values are clipped to
+            it. Declared, because the extremes of a private column are private.
+        adjacency: "zero-out" or "replace", the same as the model's.
+        random_state: a seed makes an experiment, without a certificate.
+
+    Attributes:
+        mean_, scale_: private statistics, in the units of the data.
+        certificate_: what they cost; None for experiments.
+        training_: the mechanism as a run of one step.
+
+    In a `Pipeline`, `certificate_of(pipeline)` composes the costs; given to a model as
+    ``prepare=``, the model's certificate covers both.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 0.1,
+        delta: float | None = None,
+        *,
+        low: Any = -1.0,
+        high: Any = 1.0,
+        adjacency: str = "zero-out",
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.low = low
+        self.high = high
+        self.adjacency = adjacency
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Release the means and deviations of the columns."""
+        X = validate_data(self, X, dtype=np.float64)
+        records, columns = X.shape
+        v = self._unit(X)
+        loss = Loss.unknown(provenance="proved")
+        delta = self._delta(records)
+        self.training_ = calibrate(
+            Training(
+                records=records,
+                steps=1,
+                step_size=1.0,
+                noise=1.0,
+                gradient_norm=root_up(Fraction(5, 4) * columns),
+                batches=FullBatch(),
+                adjacency=self.adjacency,
+                clipping="gradient",
+            ),
+            loss,
+            self.epsilon,
+            delta,
+        )
+        contributions = np.hstack([v, v**2 - 0.5])
+        released = noisy_descent(
+            lambda _, indices: -contributions[indices],
+            None,
+            self.training_,
+            start=np.zeros(2 * columns),
+            random_state=self.random_state,
+        )
+        first, second = np.split(released.parameters, 2)
+        mean = np.clip(first, -1, 1)
+        # Below the noise a variance cannot be told from 0.
+        variance = np.clip(second + 0.5 - mean**2, float(self.training_.noises[0]), 1.0)
+        middle, half = self._range()
+        self.mean_, self.scale_ = middle + half * mean, half * np.sqrt(variance)
+        self.certificate_ = None
+        if not released.experiment:
+            parameters = {"mean_": self.mean_, "scale_": self.scale_}
+            self.certificate_ = certify(self.training_, loss, delta, parameters=parameters)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """Clip to the declared range, subtract the mean, divide by the deviation."""
+        check_is_fitted(self, "scale_")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        middle, half = self._range()
+        return np.asarray((middle + half * self._unit(X) - self.mean_) / self.scale_)
+
+    def _unit(self, X: Array) -> Array:
+        middle, half = self._range()
+        return np.asarray(np.clip((X - middle) / half, -1.0, 1.0))
+
+    def _range(self) -> tuple[Array, Array]:
+        try:
+            low = np.broadcast_to(np.asarray(self.low, np.float64), self.n_features_in_)
+            high = np.broadcast_to(np.asarray(self.high, np.float64), self.n_features_in_)
+        except ValueError:
+            allowed = f"numbers, or one number for each of {self.n_features_in_} columns"
+            why = "every column is clipped to its own range"
+            raise DescriptionError("low, high", (self.low, self.high), allowed, why) from None
+        if not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
+            why = "a value outside of every range could shift a mean without limit"
+            raise DescriptionError("low, high", (self.low, self.high), "finite, low < high", why)
+        return (low + high) / 2, (high - low) / 2
+
+    def _delta(self, records: int) -> float:
+        if self.delta is not None:
+            why = "it is the probability with which epsilon may fail"
+            return number("delta", self.delta, why, above=0.0, at_most=1.0)
+        warnings.warn(
+            f"delta was not given; 1 / (10 * records) = {1 / (10 * records):.3g} is used.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+        return 1 / (10 * records)
+
+
+def certificate_of(model: Any) -> Certificate:
+    """The certificate of a fitted model, or of everything a fitted `Pipeline` learnt.
+
+    Steps without a ``certificate_`` attribute are taken to learn nothing from the data: whether
+    that is true is the user's to know (scikit-learn's own scalers and encoders do learn).
+    """
+    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
+    found = [step.certificate_ for step in steps if hasattr(step, "certificate_")]
+    if not found or any(certificate is None for certificate in found):
+        raise CertificateError(
+            "A step has no certificate: it was not fitted, was seeded by random_state, or trained "
+            "with epsilon=inf. Fit it with random_state=None and a finite epsilon."
+        )
+    return found[0] if len(found) == 1 else compose(found)

@@ -1,0 +1,149 @@
+"""One pass over a stream of batches, each read once.
+
+The number of batches is declared in advance, because the steps shrink over the pass so that every
+position costs the same. No coefficients exist until the pass is over: a model that is visible half
+way is a release. The order of the stream counts as known to the adversary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from lastiterate.description import Cyclic
+from lastiterate.description.validation import whole
+from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.models.choose import Choice
+from lastiterate.train import noisy_descent
+
+if TYPE_CHECKING:
+    from lastiterate.losses import LinearLoss
+    from lastiterate.models.base import Array, PrivateLinearModel
+
+    _Model = PrivateLinearModel
+else:
+    _Model = object
+
+
+class Streamed(_Model):
+    """Adds `fit_stream` to an estimator."""
+
+    def fit_stream(
+        self,
+        stream: Iterable[tuple[Any, Any]],
+        *,
+        batches: int,
+        batch_size: int,
+        classes: Any = None,
+    ) -> Self:
+        """Train in one pass over ``stream``, pairs of features and labels.
+
+        Args:
+            stream: exactly ``batches`` pairs (X, y) of at most ``batch_size`` records each. A
+                shorter batch is divided by ``batch_size`` all the same.
+            batches: how many pairs there are; the steps depend on it.
+            batch_size: the records of a batch. Every record appears in one batch only.
+            classes: of a classifier, in any order; a stream shows them too late.
+
+        Nothing is fitted if the stream is too short, too long or raises.
+        """
+        self._refuse_stream(classes)
+        self._forget()
+        batches = whole("batches", batches, "every step of the pass has its own size")
+        batch_size = whole("batch_size", batch_size, "every update is divided by it")
+        if classes is not None:
+            self._set_classes(np.unique(classes))
+        records = batches * batch_size
+        self.delta_ = self._delta(records)
+        objective = self._objective()
+        chosen = self._choose(objective, records, steps=batches, batch_size=batch_size)
+        training = chosen.training.replace(batches=Cyclic(batch_size))
+        why = "one pass, each batch read once; the order counts as known"
+        self.choice_ = Choice(training, chosen.loss, (*chosen.reasons, ("stream", why)))
+        self.loss_ = chosen.loss
+        self.training_ = self._calibrated(self.choice_)
+        reader = _Reader(self, objective, iter(stream), batch_size, batches)
+        released = noisy_descent(
+            reader.gradients,
+            None,
+            self.training_,
+            start=reader.start(),
+            regularization=self.loss_.regularization,
+            random_state=self.random_state,
+        )
+        reader.must_be_empty()
+        self._finish(released, [])
+        return self
+
+    def _refuse_stream(self, classes: Any) -> None:
+        if self.prepare is not None:
+            raise UnsupportedError(
+                "prepare= reads the data before training, but a stream is read once: prepare the "
+                "batches with public constants, or use fit."
+            )
+        if not np.isfinite(self.epsilon):
+            raise UnsupportedError(
+                "epsilon=inf asks for convergence, which one pass does not give: use fit."
+            )
+        if hasattr(self, "_set_classes") and classes is None:
+            why = "a class that first occurs late in the stream would change the model"
+            raise DescriptionError("classes", None, "all classes, declared in advance", why)
+
+
+class _Reader:
+    """Per-record gradients of the next batch, as the engine asks for them."""
+
+    def __init__(
+        self,
+        model: PrivateLinearModel,
+        objective: LinearLoss,
+        stream: Iterator[tuple[Any, Any]],
+        batch_size: int,
+        batches: int,
+    ) -> None:
+        self._model, self._objective, self._stream = model, objective, stream
+        self._size, self._batches = batch_size, batches
+        self._read = 0
+        self._next = self._batch()
+
+    def start(self) -> Array:
+        """Zeros: one parameter per feature and output."""
+        outputs, features = self._objective.outputs(), self._next[0].shape[1]
+        return np.zeros(features if outputs == 1 else (features, outputs))
+
+    def gradients(self, parameters: Array, indices: Array) -> Array:
+        """One gradient per record of the batch; absent records have gradient 0."""
+        X, y = self._next
+        slope = self._objective.slope(X @ parameters, y)
+        rows = np.zeros((len(indices), *parameters.shape))
+        rows[: len(y)] = (
+            X[:, :, None] * slope[:, None, :] if slope.ndim == 2 else X * slope[:, None]
+        )
+        if self._read < self._batches:
+            self._next = self._batch()
+        return rows
+
+    def must_be_empty(self) -> None:
+        """A stream with more batches than declared was not read to its end."""
+        if next(self._stream, None) is not None:
+            allowed = f"the number of batches in the stream, which has more than {self._batches}"
+            why = "the steps were shrunk for the declared number"
+            raise DescriptionError("batches", self._batches, allowed, why)
+
+    def _batch(self) -> tuple[Array, Array]:
+        pair = next(self._stream, None)
+        if pair is None:
+            allowed = f"the number of batches in the stream, which has only {self._read}"
+            why = "a pass that ends early has not the noise it was promised"
+            raise DescriptionError("batches", self._batches, allowed, why)
+        X, y = self._model._validated(*pair, first=self._read == 0)
+        self._read += 1
+        if X.shape[0] > self._size:
+            why = "every update is divided by the declared size"
+            found = f"{X.shape[0]} records in batch {self._read}"
+            raise DescriptionError("batch_size", found, f"at most {self._size}", why)
+        rows = self._model._rows.of(X)
+        dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
+        return dense, self._model._targets(y)

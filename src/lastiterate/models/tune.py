@@ -1,0 +1,203 @@
+"""Private choice of hyper-parameters: try a random number of random candidates, keep the best.
+
+Trying k candidates and releasing the best costs about k times the privacy. A *random* number of
+trials costs only a little more than one (Liu and Talwar 2019; Papernot and Steinke 2022): with the
+logarithmic distribution, P(k) ∝ (1 − γ)^k / k, and trials of Renyi divergence r(order), the best
+trial has at every order λ > 1 and for every λ' ≥ 1
+
+    r(λ) + (1 − 1/λ')·r(λ') + log(1/γ)/λ' + log(E k)/(λ − 1)
+
+(their Theorem 2 with η = 0). A trial here is a training of mu_t-GDP and a score on the same records
+with Gaussian noise of mu_s-GDP, together r(λ) = λ (mu_t² + mu_s²)/2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from sklearn.base import clone, is_classifier
+from sklearn.model_selection import ParameterGrid
+
+from lastiterate.accounting import account
+from lastiterate.curves.renyi import Renyi
+from lastiterate.description import Cyclic, Loss, Shuffled, Training
+from lastiterate.description.validation import number
+from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
+from lastiterate.models.base import PrivateLinearModel
+from lastiterate.models.choose import Choice
+from lastiterate.noise import Source, source
+
+SCORE_SHARE = 0.1  # of mu² that pays for the noisy score
+_FIXED = ("epsilon", "delta", "adjacency", "random_state")
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The best of a random number of trials; how many there were is not told.
+
+    Attributes:
+        model: fitted; its certificate_ is None, as no certificate of one run covers a selection.
+        parameters: the candidate that won.
+        epsilon, delta: what the whole selection spent.
+        mu: of one trial.
+    """
+
+    model: Any
+    parameters: Mapping[str, Any]
+    epsilon: float
+    delta: float
+    mu: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.parameters} won; the selection spent epsilon = {self.epsilon:.4g} at delta = "
+            f"{self.delta:g} (random stopping, Papernot and Steinke 2022; each trial mu = "
+            f"{self.mu:.4g}). Not covered: how long the selection took."
+        )
+
+
+def tune(
+    model: PrivateLinearModel,
+    grid: Mapping[str, Iterable[Any]] | list[Mapping[str, Any]],
+    X: Any,
+    y: Any,
+    *,
+    trials: float = 5.0,
+    random_state: Any = None,
+) -> Tuned:
+    """Select hyper-parameters within the model's own epsilon and delta.
+
+    Args:
+        model: an estimator of this package; its epsilon and delta are the budget of everything.
+        grid: values by parameter name, as for scikit-learn's GridSearchCV, or a list of settings.
+        X, y: the records. Trials are scored on the training records with noise: accuracy, or one
+            minus the mean absolute error in units of the target bound.
+        trials: how many to expect; more find better candidates and leave less for each.
+        random_state: a seed makes an experiment that protects nobody.
+    """
+    candidates = list(grid) if isinstance(grid, list) else list(ParameterGrid(grid))
+    _refuse(model, candidates)
+    delta = model._delta(len(y))
+    gamma = _gamma(number("trials", trials, "it is the expected number of trials", above=1.0))
+    mu, epsilon = _trial_mu(model.epsilon, delta, gamma)
+    draws = source(random_state if random_state is not None else model.random_state)
+    best: tuple[float, Any, Mapping[str, Any]] | None = None
+    for _ in range(_number_of_trials(gamma, draws)):
+        candidate = candidates[int(draws.integers(len(candidates), 1)[0])]
+        seed = None if draws.secure else int(draws.integers(2**31, 1)[0])
+        trial = clone(model).set_params(delta=delta, random_state=seed, **candidate)
+        share = mu * math.sqrt(1 - SCORE_SHARE)
+        trial._fit(X, y, lambda choice, share=share: gaussian_run(choice, share))
+        noise = 1 / (len(y) * mu * math.sqrt(SCORE_SHARE))
+        score = _score(trial, X, y) + noise * float(draws.normal(1)[0])
+        if best is None or score > best[0]:
+            best = score, trial, candidate
+    assert best is not None  # there is at least one trial
+    _, winner, parameters = best
+    winner.certificate_ = None
+    return Tuned(winner, parameters, epsilon, delta, mu)
+
+
+def selected(mu: float, gamma: float) -> Renyi:
+    """The best of a random number of mu-GDP trials, as a curve."""
+    half, log_gamma = mu * mu / 2, math.log(1 / gamma)
+    expected = math.log(_expected(gamma))
+    other = max(1.0, math.sqrt(log_gamma / half)) if half > 0 else 1.0
+    fixed = (other - 1) * half + log_gamma / other
+
+    def bound(order: float) -> float:
+        return (order * half + fixed + expected / (order - 1)) * (1 + 1e-12)
+
+    return Renyi(bound)
+
+
+def gaussian_run(choice: Choice, mu: float) -> Training:
+    """The chosen run with the noise that makes it mu-GDP, even if the batches were known."""
+    run = choice.training.replace(noise=choice.training.impulse * _largest_step(choice.training))
+    run = run.scale_noise(_mu_of(run, choice.loss) / mu)
+    while (found := _mu_of(run, choice.loss)) > mu:
+        run = run.scale_noise(found / mu * (1 + 1e-9))
+    return run
+
+
+def _largest_step(training: Training) -> float:
+    return float(training.step_sizes.max())
+
+
+def _mu_of(run: Training, loss: Loss) -> float:
+    if isinstance(run.batches, Shuffled):
+        run = run.replace(batches=Cyclic(run.batches.size))
+    mu = account(run, loss).mu
+    if mu is None:
+        raise UnsupportedError("A selection needs runs whose guarantee is one Gaussian.")
+    return mu
+
+
+def _trial_mu(epsilon: float, delta: float, gamma: float) -> tuple[float, float]:
+    """The largest mu of a trial for which the selection meets the target, and what it spends."""
+    target = number("epsilon", epsilon, "it is the budget of the selection", above=0.0)
+
+    def spent(log_mu: float) -> float:
+        return selected(math.exp(log_mu), gamma).epsilon(delta)
+
+    low, high = math.log(1e-6), math.log(1e3)
+    if spent(low) > target:
+        raise TargetError(
+            f"epsilon = {target:g} at delta = {delta:g} cannot be met by any selection of this "
+            "kind. Expect fewer trials, or ask for a larger epsilon."
+        )
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if spent(middle) <= target else (low, middle)
+    return math.exp(low), spent(low)
+
+
+def _expected(gamma: float) -> float:
+    return (1 / gamma - 1) / math.log(1 / gamma)
+
+
+def _gamma(trials: float) -> float:
+    """The parameter of the distribution with this mean."""
+    log = brentq(lambda log: _expected(math.exp(log)) - trials, -50.0, -1e-9, xtol=1e-14)
+    return math.exp(log)
+
+
+def _number_of_trials(gamma: float, draws: Source) -> int:
+    """One draw of the logarithmic distribution, by its distribution function."""
+    left = (float(draws.integers(2**53, 1)[0]) + 0.5) / 2**53
+    count, weight = 1, (1 - gamma) / math.log(1 / gamma)
+    while left > weight and weight > 0:
+        left -= weight
+        weight *= (1 - gamma) * count / (count + 1)
+        count += 1
+    return count
+
+
+def _score(trial: Any, X: Any, y: Any) -> float:
+    """A mean of one number in [0, 1] per record, so one record moves it by at most 1/n."""
+    if is_classifier(trial):
+        return float(np.mean(trial.predict(X) == np.asarray(y)))
+    error = np.abs(trial.predict(X) - np.asarray(y, dtype=np.float64)) / trial.target_bound
+    return float(1 - np.minimum(error, 1).mean())
+
+
+def _refuse(model: Any, candidates: list[Mapping[str, Any]]) -> None:
+    if not isinstance(model, PrivateLinearModel):
+        why = "the selection must know what each trial costs"
+        raise DescriptionError("model", model, "an estimator of lastiterate.models", why)
+    if not candidates:
+        why = "there is nothing to choose from"
+        raise DescriptionError("grid", candidates, "at least one setting", why)
+    for name in _FIXED:
+        if any(name in candidate for candidate in candidates):
+            why = "all trials must cost the same"
+            raise DescriptionError("grid", f"a choice of {name}", f"free of {name}", why)
+    if model.prepare is not None or any("prepare" in candidate for candidate in candidates):
+        raise UnsupportedError(
+            "tune does not account for prepare=: prepare once, outside, and compose the costs."
+        )

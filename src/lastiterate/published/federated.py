@@ -1,0 +1,122 @@
+"""Federated averaging as printed in HWT Theorem 8: refuted, for study, and the truth beside it.
+
+HWT Algorithm 2 averages tau clipped updates (clip L) of N clients and adds N(0, L^2 sigma^2 I) to
+the average, so that mu = 2/(tau sigma) if one client is replaced and 1/(tau sigma) if its update
+becomes zero. The theorem loses a factor in that step, samples by a rule that holds for small
+epsilon only, and composes by a false theorem. No guarantee rests on the printed forms.
+"""
+
+from __future__ import annotations
+
+import math
+
+from lastiterate.composition import Pair
+from lastiterate.errors import DescriptionError
+from lastiterate.federated.accounting import account_federated
+
+
+def theorem_8_gaussian(
+    sampled: int, sigma: float, step_delta: float, *, reading: str = "printed"
+) -> Pair:
+    """HWT's (eps~, delta) of one round without sampling. REFUTED for replaced clients.
+
+    ``reading``: "printed", eps~ = 4 (sigma/tau) sqrt(ln(1/delta) + 1/tau^2) / (2 sigma^2), or
+    "outside", with 1/tau^2 outside the root as in the paper's Theorem 7. Correct would be
+    (4 sqrt 2 (sigma/tau) sqrt(ln(1/delta)) + 4/tau^2) / (2 sigma^2). For a client whose update
+    becomes zero "outside" is sound (2 > sqrt 2), "printed" is not.
+
+    >>> from lastiterate.curves import gaussian
+    >>> claim = theorem_8_gaussian(1, 1.0, 1e-5)
+    >>> float(f"{gaussian.delta(2.0, claim.epsilon):.2g}")            # the truth, where 1e-5 is said
+    0.0022
+    """
+    _check(sampled, sampled, sigma, 1, step_delta)
+    if reading not in ("printed", "outside"):
+        why = "the formula is printed once and meant once"
+        raise DescriptionError("reading", reading, '"printed" or "outside"', why)
+    log = math.log(1 / step_delta)
+    if reading == "printed":
+        top = 4 * sigma / sampled * math.sqrt(log + 1 / sampled**2)
+    else:
+        top = 4 * sigma / sampled * math.sqrt(log) + 1 / sampled**2
+    return Pair(top / (2 * sigma**2), step_delta)
+
+
+def theorem_8_step(
+    clients: int, sampled: int, sigma: float, step_delta: float, *, reading: str = "printed"
+) -> Pair:
+    """HWT's (2 q eps~, q delta) of one round with sampling. REFUTED.
+
+    >>> claim = theorem_8_step(1000, 10, 0.1, 1e-5)
+    >>> truth = account_federated(1000, 10, 1, clip=1.0, noise_multiplier=1.0)
+    >>> truth.delta(claim.epsilon) > 100 * claim.delta
+    True
+    """
+    _check(clients, sampled, sigma, 1, step_delta)
+    rate = sampled / clients
+    whole = theorem_8_gaussian(sampled, sigma, step_delta, reading=reading)
+    return Pair(2 * rate * whole.epsilon, rate * step_delta)
+
+
+def theorem_8(
+    clients: int,
+    sampled: int,
+    sigma: float,
+    rounds: int,
+    step_delta: float,
+    slack: float,
+    *,
+    reading: str = "printed",
+) -> Pair:
+    """HWT Theorem 8 with its slack delta~ given and eq. (15)'s epsilon read as eps~. REFUTED.
+
+    Its closed form for delta~ is that of Theorem 7 (`published.sgld.theorem_7_slack`) and shares
+    its errors.
+
+    >>> claim = theorem_8(1000, 1, 0.7, 10_000, 1e-5, 1e-6)
+    >>> truth = theorem_8_corrected(1000, 1, 0.7, 10_000, claim.delta)
+    >>> round(claim.epsilon, 2), round(truth, 2)
+    (12.67, 20.49)
+    """
+    _check(clients, sampled, sigma, rounds, step_delta)
+    if not 0 < slack < 1:
+        raise DescriptionError("slack", slack, "in (0, 1)", "it is the delta paid for composing")
+    step = theorem_8_step(clients, sampled, sigma, step_delta, reading=reading)
+    epsilon = math.sqrt(2 * math.log(1 / slack) * rounds) * step.epsilon
+    epsilon += rounds * step.epsilon * math.tanh(step.epsilon / 2)
+    whole = math.ceil(epsilon / step.epsilon)  # printed without a cap at T
+    small = step.delta / (1 + math.exp(step.epsilon))
+    large = step.delta / (1 + math.exp(-step.epsilon))
+    first = -math.expm1(whole * math.log1p(-large) + (rounds - whole) * math.log1p(-small))
+    return Pair(epsilon, first - math.expm1(rounds * math.log1p(-small)) + slack)
+
+
+def theorem_8_corrected(
+    clients: int,
+    sampled: int,
+    sigma: float,
+    rounds: int,
+    delta: float,
+    adjacency: str = "replace",
+) -> float:
+    """The epsilon that HWT Algorithm 2 really has: the exact round, composed by its losses.
+
+    >>> round(theorem_8_corrected(1000, 10, 0.1, 1000, 1e-4), 2)
+    12.58
+    """
+    _check(clients, sampled, sigma, rounds, delta)
+    guarantee = account_federated(
+        clients, sampled, rounds, clip=1.0, noise_multiplier=sampled * sigma, adjacency=adjacency
+    )
+    return guarantee.epsilon(delta)
+
+
+def _check(clients: int, sampled: int, sigma: float, rounds: int, step_delta: float) -> None:
+    if not 1 <= sampled <= clients:
+        raise DescriptionError("sampled", sampled, f"from 1 to {clients}", "a round draws clients")
+    if not (sigma > 0 and math.isfinite(sigma)):
+        raise DescriptionError("sigma", sigma, "positive and finite", "it scales the noise")
+    if rounds < 1:
+        raise DescriptionError("rounds", rounds, "at least 1", "each round costs privacy")
+    if not 0 < step_delta < 1:
+        raise DescriptionError("delta", step_delta, "in (0, 1)", "it is a probability")

@@ -1,0 +1,149 @@
+"""The excess risk a run is expected to end with, on a quadratic model of its loss.
+
+Near its minimum a smooth loss is a quadratic with some spectrum. There the last iterate, and every
+average of iterates, is linear in the start and in the noises, so the expected risk is exact: a bias
+part (what is left of the start) and a noise part. It guides choices; no guarantee rests on it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.errors import AssumptionError, DescriptionError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Risk:
+    """Expected excess risk: what the run has not yet forgotten of its start, and its noise."""
+
+    bias: float
+    noise: float
+
+    @property
+    def total(self) -> float:
+        """Both parts together."""
+        return self.bias + self.noise
+
+    def __str__(self) -> str:
+        return f"{self.total:.4g} ({self.bias:.3g} bias + {self.noise:.3g} noise)"
+
+
+def predicted_risk(
+    training: Training,
+    loss: Loss,
+    spectrum: ArrayLike,
+    start: ArrayLike = 1.0,
+    *,
+    average: ArrayLike | None = None,
+) -> Risk:
+    """E[f(released) − min f] for f(x) = ½ Σ λ_i x_i², started at ``start``.
+
+    With a_t the weight of iterate t in what is released and R_k(λ) = Σ_{t>k} a_t Π_{k<l<t}(1−η_l λ)
+    the response to the noise of step k:
+        bias = ½ Σ_i λ_i start_i² p_i²,   noise = ½ Σ_k ν_k² Σ_i λ_i R_k(λ_i)².
+    Assumptions: every batch sees the same quadratic (its own sampling error is not counted), no
+    clip and no projection is at work.
+
+    Args:
+        training: the run; its release says whether a tail average is taken.
+        loss: its constants must allow the spectrum.
+        spectrum: the eigenvalues λ_i of the whole objective, the L2 term included.
+        start: the distance from the minimum at the start, along each direction.
+        average: weights of the last iterates, the last one at the end, instead of those of
+            ``training.release`` (an exponential average, say); they are scaled to sum to 1.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=100, steps=20, step_size=0.5, noise=0.1, gradient_norm=1.0,
+    ...                batches=FullBatch())
+    >>> print(predicted_risk(run, Loss(smoothness=1.0), spectrum=[0.2, 1.0]))
+    0.01327 (0.00148 bias + 0.0118 noise)
+    """
+    values = checked_spectrum(spectrum, loss)
+    distances = np.broadcast_to(np.asarray(start, dtype=np.float64), values.shape)
+    weights = _average(training, average)
+    if training.steps == 0:
+        return Risk(float(values @ distances**2) / 2, 0.0)
+    if training.constant and len(weights) == 1:
+        return _constant(training, values, distances)
+    left, per_step = responses(training.step_sizes, values, weights)
+    noise = float(per_step @ training.noises**2) / 2
+    return Risk(float(values @ (distances * left) ** 2) / 2, noise)
+
+
+def responses(etas: Floats, spectrum: Floats, average: Floats) -> tuple[Floats, Floats]:
+    """p_i, the factor left of the start in each direction, and w_k = Σ_i λ_i R_k(λ_i)².
+
+    ``average`` weighs the last iterates. Backwards: R_{k-1} = a_k + (1 − η_k λ) R_k.
+
+    >>> left, weights = responses(np.array([0.5, 0.5]), np.array([1.0]), np.array([1.0]))
+    >>> left, weights
+    (array([0.25]), array([0.25, 1.  ]))
+    """
+    steps, window = len(etas), len(average)
+    response = np.zeros(len(spectrum))
+    weights = np.empty(steps)
+    for k in range(steps - 1, -1, -1):
+        if k >= steps - window:
+            response = response + average[k - steps + window]
+        weights[k] = spectrum @ (response * response)
+        response = (1.0 - etas[k] * spectrum) * response
+    return response, weights
+
+
+def checked_spectrum(spectrum: ArrayLike, loss: Loss) -> Floats:
+    """Eigenvalues that the constants of the loss allow."""
+    values = np.atleast_1d(np.asarray(spectrum, dtype=np.float64))
+    if not loss.convex:
+        raise AssumptionError(
+            f"A quadratic model with a spectrum needs a convex loss, but the loss is {loss}."
+        )
+    low = loss.strong_convexity + loss.regularization
+    high = (loss.smoothness or 0.0) + loss.regularization
+    slack = 1e-9 * max(high, 1e-300)
+    inside = (values >= low - slack) & (values <= high + slack)
+    if values.ndim != 1 or not len(values) or not np.all(inside):
+        bad = values[~inside] if values.ndim == 1 and len(values) else values
+        raise DescriptionError(
+            "spectrum",
+            float(np.ravel(bad)[0]) if bad.size else "empty",
+            f"eigenvalues between {low:g} and {high:g}, as the loss says",
+            "a risk predicted for another loss chooses the wrong schedule",
+        )
+    return values
+
+
+def _average(training: Training, average: ArrayLike | None) -> Floats:
+    window = training.release.window if isinstance(training.release, TailAverage) else 1
+    if average is None:
+        return np.full(window, 1.0 / window)
+    weights = np.atleast_1d(np.asarray(average, dtype=np.float64))
+    if weights.ndim != 1 or not 1 <= len(weights) <= window or not np.sum(weights) > 0:
+        raise DescriptionError(
+            "average",
+            f"{weights.size} weights",
+            f"1 to {window} weights, as many as training.release covers, with a positive sum",
+            "an average that reaches farther back than the window releases more than was accounted",
+        )
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
+
+
+def _constant(training: Training, values: Floats, distances: Floats) -> Risk:
+    """Equal steps, last iterate: geometric sums, whatever the number of steps."""
+    steps, eta, nu = training.steps, float(training.step_sizes[0]), float(training.noises[0])
+    factor = 1.0 - eta * values
+    square = factor * factor
+    with np.errstate(under="ignore", over="ignore"):
+        left = np.abs(factor) ** steps
+        below = np.where(square != 1, square, 0.0)
+        series = np.where(square == 1, float(steps), (1 - left * left) / (1 - below))
+    if not np.all(np.isfinite(left)):
+        return Risk(math.inf, math.inf)
+    noise = float(values @ series) * nu * nu / 2
+    return Risk(float(values @ (distances * left) ** 2) / 2, noise)

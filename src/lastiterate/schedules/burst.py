@@ -1,0 +1,140 @@
+"""The final noise burst: more noise at the last step alone, less everywhere else.
+
+A record that is read last has no noisy step behind it. Raising the variance of the last step's
+noise by a factor rho (`Training.final_noise`) hides it, and lets all other noises shrink. Every rho
+is sound, because the taut string takes any noises; a good one is chosen here.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import brentq, minimize_scalar
+
+from lastiterate.curves import gaussian
+from lastiterate.curves.mixture import Mixture
+from lastiterate.description import Cyclic, Loss, Reshuffled, Schedule, Shuffled, TailAverage, Training
+from lastiterate.description.validation import number
+from lastiterate.errors import UnsupportedError
+from lastiterate.risk import Floats, checked_spectrum, responses
+from lastiterate.schedules.spectrum import log_uniform
+from lastiterate.theorems.ledger import Run
+from lastiterate.theorems.ordered_batches import position_mus
+
+_MOST_SEARCHED = 200_000  # steps up to which the search is worth its time; beyond: the rule
+_LARGEST = 1e6
+
+
+def burst_rule(training: Training, loss: Loss, spectrum: ArrayLike | None = None) -> float:
+    """rho = sqrt(B (N − 1)/(E − 1)), N = Σ w_k / w_{T−1}, for two or more epochs; at least 1.
+
+    It minimises ((E−1)/B + 1/rho)(N − 1 + rho): the worst position's cost at c = 1 times the noise
+    part of the risk. N counts the steps whose noise survives to the end. One epoch has no such
+    minimum (use schedule="equalised"); then the answer is 1.
+
+    >>> run = Training(records=400, steps=200, step_size=0.05, noise=1.0, gradient_norm=1.0,
+    ...                batches=Shuffled(10))
+    >>> loss = Loss(smoothness=1.0, strong_convexity=0.1)
+    >>> round(burst_rule(run, loss), 1)
+    14.1
+    """
+    batches = _batches(training)
+    epochs = training.steps / batches
+    if epochs < 2:
+        return 1.0
+    weights = _weights(training, _spectrum(loss, spectrum))
+    surviving = float(weights.sum() / weights[-1])
+    return max(1.0, math.sqrt(batches * max(surviving - 1, 0.0) / (epochs - 1)))
+
+
+def best_burst(
+    training: Training,
+    loss: Loss,
+    epsilon: float,
+    delta: float,
+    spectrum: ArrayLike | None = None,
+) -> float:
+    """The factor ``final_noise`` with the least noise risk at (epsilon, delta): a search over rho.
+
+    For each rho the noise is scaled to meet the target (on an unbounded domain mu scales with it)
+    and the noise part of the predicted risk compared. Batches that are reshuffled are judged as if
+    they were shuffled once; very long runs take `burst_rule`. Without a spectrum `log_uniform` is
+    assumed. 1 means: no burst. Use ``training.replace(final_noise=best_burst(...))`` and calibrate.
+
+    >>> run = Training(records=400, steps=200, step_size=0.05, noise=1.0, gradient_norm=1.0,
+    ...                batches=Shuffled(10))
+    >>> loss = Loss(smoothness=1.0, strong_convexity=0.1)
+    >>> round(best_burst(run, loss, epsilon=2.0, delta=1e-5), 1)
+    12.5
+    """
+    why = "it is the target to meet"
+    number("epsilon", epsilon, why, above=0.0)
+    number("delta", delta, why, above=0.0, at_most=1.0)
+    batches = _batches(training)
+    if batches < 2 or training.steps < batches:
+        return 1.0
+    if training.steps > _MOST_SEARCHED:
+        return burst_rule(training, loss, spectrum)
+    weights = _weights(training, _spectrum(loss, spectrum))
+    judged = training.replace(
+        noise=training.noise if isinstance(training.noise, Schedule) else 1.0, diameter=math.inf
+    )
+    if isinstance(training.batches, Reshuffled):
+        judged = judged.replace(batches=Shuffled(training.batches.size))
+
+    def price(log_rho: float) -> float:
+        run = judged.replace(final_noise=math.exp(log_rho))
+        needed = noise_factor(run, loss, epsilon, delta)
+        return math.log(needed**2 * float(weights @ run.noises**2))
+
+    surviving = float(weights.sum() / weights[-1])
+    top = math.log(min(max(10.0, 4 * batches * surviving), _LARGEST))
+    grid = np.linspace(0.0, top, 9)
+    prices = [price(float(x)) for x in grid]
+    centre = int(np.argmin(prices))
+    low, high = grid[max(centre - 1, 0)], grid[min(centre + 1, len(grid) - 1)]
+    found = minimize_scalar(
+        price, bounds=(low, high), method="bounded", options={"maxiter": 12, "xatol": 0.01}
+    )
+    if min(found.fun, prices[centre]) >= prices[0] - 1e-6:
+        return 1.0
+    return math.exp(float(found.x) if found.fun <= prices[centre] else float(grid[centre]))
+
+
+def noise_factor(training: Training, loss: Loss, epsilon: float, delta: float) -> float:
+    """What the noises must be multiplied by to meet (epsilon, delta); unbounded domain.
+
+    An estimate for choosing: what is chosen is calibrated and accounted afterwards.
+    """
+    mus = position_mus(Run(training, loss))
+    if isinstance(training.batches, Cyclic) or np.ptp(mus) <= 1e-9 * mus.max():
+        return float(mus.max()) / gaussian.mu(epsilon, delta)
+    target = math.log(delta)
+
+    def excess(log_factor: float) -> float:
+        return Mixture(mus / math.exp(log_factor)).log_delta(epsilon) - target
+
+    allowed = gaussian.mu(epsilon, delta)
+    low, high = math.log(mus.min() / allowed) - 1e-9, math.log(mus.max() / allowed) + 1e-9
+    return math.exp(float(brentq(excess, low, high, xtol=1e-7)))
+
+
+def _batches(training: Training) -> int:
+    if not isinstance(training.batches, (Cyclic, Shuffled, Reshuffled)):
+        raise UnsupportedError(
+            f"A burst of noise at the end helps batches that pass over the data in order; these "
+            f"are {training.batches.name}. Leave final_noise at 1."
+        )
+    return training.batches.per_epoch(training.records)
+
+
+def _spectrum(loss: Loss, spectrum: ArrayLike | None) -> Floats:
+    return log_uniform(loss) if spectrum is None else checked_spectrum(spectrum, loss)
+
+
+def _weights(training: Training, spectrum: Floats) -> Floats:
+    """w_k of the run's release: how much the noise of step k adds to the risk."""
+    window = training.release.window if isinstance(training.release, TailAverage) else 1
+    return responses(training.step_sizes, spectrum, np.full(window, 1 / window))[1]

@@ -1,0 +1,255 @@
+"""More data than one machine holds: the same step, data-parallel.
+
+Every rank holds some of the records. In each update the ranks add up the gradients of their part
+of the batch, the sums are all-reduced, and one rank draws the batch and the noise for all: the
+law is that of the single-process run. Start it with `torchrun`; gloo on CPUs, NCCL on GPUs.
+A rank that is lost ends the run on every other rank, and no model is written.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+from numpy.typing import ArrayLike, NDArray
+
+import torch
+from lastiterate.description import Training
+from lastiterate.description.validation import number
+from lastiterate.errors import AssumptionError, LastIterateError
+from lastiterate.losses import LinearLoss
+from lastiterate.noise import Source
+from lastiterate.noise.seeded import Seed
+from lastiterate.torch.descent import descend, linear
+from lastiterate.torch.draws import Draw, Draws
+from lastiterate.torch.gradients import DeviceGradients, features
+from lastiterate.torch.kernels import Products
+from lastiterate.train.batches import BatchStream, Rows
+from lastiterate.train.descent import Descent, _generator, _radius, _start
+from torch import Tensor
+
+
+class LostRankError(LastIterateError, RuntimeError):
+    """A rank of a distributed run failed or is gone; nothing was released."""
+
+
+def distributed_descent(
+    objective: LinearLoss,
+    data: Any,
+    training: Training,
+    *,
+    labels: ArrayLike | Tensor | None = None,
+    regularization: float = 0.0,
+    start: ArrayLike | None = None,
+    feature_bound: float | None = None,
+    noise: Source | None = None,
+    random_state: Seed = None,
+    radius: float | None = None,
+    progress: bool | None = None,
+    device: str | torch.device | None = None,
+    products: Products = "split",
+    shorten: bool = False,
+    save: str | os.PathLike[str] | None = None,
+    patience: float = 600.0,
+) -> Descent:
+    """Run a description on the records of all ranks; every rank returns the same result.
+
+    The process group must exist (`torch.distributed.init_process_group`). Arguments are those of
+    `noisy_descent`, except:
+
+    Args:
+        data: the features of this rank's records. The records of the run are those of rank 0,
+            then those of rank 1, and so on; `training.records` counts all of them.
+        labels: of this rank's records.
+        noise, random_state: only those of rank 0 are used.
+        device: by default a GPU of this rank (LOCAL_RANK) with NCCL, the CPU with gloo.
+        save: rank 0 writes the released parameters there (.npy), all or nothing, once every rank
+            has finished.
+        patience: seconds after which a silent rank counts as lost.
+    """
+    waiting = timedelta(seconds=number("patience", patience, "ranks wait for it", above=0.0))
+    where = _device(device)
+    group = dist.new_group(timeout=waiting)
+    rank = dist.get_rank(group)
+    l2 = number("regularization", regularization, "it shrinks every update", at_least=0.0)
+    # A rank whose data is refused tells the others, so that none waits for it.
+    mine: tuple[Any, ...]
+    gradients, refusal = None, None
+    try:
+        rows = features(data, where)
+        gradients = DeviceGradients(
+            linear(objective), rows, labels, training, l2, feature_bound, where,
+            products=products, shorten=shorten, records=rows.shape[0],
+        )  # fmt: skip
+        mine = (gradients.records, gradients.shape, training.to_dict(), repr(objective), l2)
+    except Exception as error:
+        refusal, mine = error, (f"{type(error).__name__}: {error}",)
+    with _lost(rank, "before the first update"):
+        everyone: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(everyone, mine, group=group)
+    if refusal is not None:
+        raise refusal
+    assert gradients is not None
+    _agreed(everyone, training)
+    first = sum(other[0] for other in everyone[:rank])
+
+    generator = _generator(noise, random_state)
+    batches = BatchStream(training.batches, training.records, generator)
+    own = Draws(training, gradients.shape, generator, batches, where)
+    shared = _SharedDraws(own if rank == 0 else None, training, gradients.shape, where, group)
+    reduced = _Reduced(gradients, first, group)
+    centre = _start(start, gradients.shape)
+    with _lost(rank, "during the updates"):
+        _same_everywhere(centre, where, group)
+        ball = _radius(radius, training)
+        released = descend(reduced, shared, training, l2, centre, ball, where, progress)
+        facts: list[Any] = [not generator.secure, batches.nonce]
+        dist.broadcast_object_list(facts, group_src=0, group=group, device=where)
+        # Reached by every rank, or by none: only then is there a model.
+        dist.all_reduce(torch.zeros(1, device=where), group=group)
+        torch.cuda.synchronize(where) if where.type == "cuda" else None
+    if save is not None and rank == 0:
+        _write(Path(save), released)
+    return Descent(released, training, gradients.loss, facts[0], facts[1])
+
+
+class _Reduced:
+    """The sum of a batch's gradients over all ranks."""
+
+    def __init__(self, gradients: DeviceGradients, first: int, group: Any) -> None:
+        self._gradients, self._first, self._group = gradients, first, group
+
+    def total(self, theta: Tensor, rows: Rows) -> Tensor:
+        first, last = self._first, self._first + self._gradients.records
+        mine: Rows
+        if isinstance(rows, slice):
+            low = min(max(rows.start, first), last) - first
+            mine = slice(low, max(low, min(rows.stop, last) - first))
+        else:
+            mine = rows[(rows >= first) & (rows < last)] - first
+        total = self._gradients.total(theta, mine).contiguous()
+        dist.all_reduce(total, group=self._group)
+        return total
+
+
+class _SharedDraws:
+    """What rank 0 draws, on every rank."""
+
+    def __init__(
+        self,
+        own: Draws | None,
+        training: Training,
+        shape: tuple[int, ...],
+        device: torch.device,
+        group: Any,
+    ) -> None:
+        self._own, self._training, self._shape = own, training, shape
+        self._device, self._group = device, group
+
+    def __iter__(self) -> Iterator[Draw]:
+        draws = iter(self._own) if self._own is not None else None
+        for nu in self._training.noises:
+            draw = next(draws) if draws is not None else None
+            rows = self._rows(None if draw is None else draw.rows)
+            noise = None
+            if nu > 0:
+                noise = draw.noise if draw is not None else None
+                if noise is None:
+                    noise = torch.empty(self._shape, dtype=torch.float64, device=self._device)
+                dist.broadcast(noise, group_src=0, group=self._group)
+            yield Draw(rows, noise)
+
+    def _rows(self, rows: Rows | None) -> Rows:
+        """A range as (-1, first, last); indices as their count, then themselves."""
+        head = torch.zeros(3, dtype=torch.int64, device=self._device)
+        if isinstance(rows, slice):
+            head = torch.tensor([-1, rows.start, rows.stop], device=self._device)
+        elif rows is not None:
+            head[0] = len(rows)
+        dist.broadcast(head, group_src=0, group=self._group)
+        count, first, last = head.tolist()
+        if count < 0:
+            return slice(first, last)
+        index = torch.empty(count, dtype=torch.int64, device=self._device)
+        if rows is not None:
+            index = torch.as_tensor(np.asarray(rows), device=self._device)
+        if count:
+            dist.broadcast(index, group_src=0, group=self._group)
+        return index.cpu().numpy()
+
+
+class _lost:  # noqa: N801 - reads as a phrase
+    """Turns a failed exchange into an error that says what happened."""
+
+    def __init__(self, rank: int, when: str) -> None:
+        self._rank, self._when = rank, when
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, RuntimeError) and not isinstance(error, LastIterateError):
+            raise LostRankError(
+                f"Rank {self._rank} lost another rank {self._when} ({error}). The run is over: "
+                "nothing is released and no model was written. Start it again with all ranks."
+            ) from error
+
+
+def _device(device: str | torch.device | None) -> torch.device:
+    if not dist.is_initialized():
+        raise AssumptionError(
+            "There is no process group: call torch.distributed.init_process_group() in a script "
+            "started with torchrun, or use noisy_descent on one machine."
+        )
+    if device is not None:
+        return torch.device(device)
+    if dist.get_backend() == "nccl":
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("cpu")
+
+
+def _agreed(everyone: list[Any], training: Training) -> None:
+    refused = [f"rank {r}: {other[0]}" for r, other in enumerate(everyone) if len(other) == 1]
+    if refused:
+        raise LostRankError(f"The run was not started, as a rank refused it. {'; '.join(refused)}")
+    if any(other[1:] != everyone[0][1:] for other in everyone):
+        raise AssumptionError(
+            "The ranks disagree on the description, the loss, the regularization or the number of "
+            "columns: what is certified must be what every rank runs."
+        )
+    held = [other[0] for other in everyone]
+    if sum(held) != training.records:
+        raise AssumptionError(
+            f"The ranks hold {held} records, {sum(held)} together, but training.records is "
+            f"{training.records}: every record must lie on exactly one rank."
+        )
+
+
+def _same_everywhere(centre: NDArray[np.float64], device: torch.device, group: Any) -> None:
+    mine = torch.from_numpy(centre.copy()).to(device)
+    theirs = mine.clone()
+    dist.broadcast(theirs, group_src=0, group=group)
+    same = torch.tensor([float(torch.equal(mine, theirs))], device=device)
+    dist.all_reduce(same, op=dist.ReduceOp.MIN, group=group)
+    if not same.item():
+        raise AssumptionError("The ranks start from different parameters; give all the same start.")
+
+
+def _write(path: Path, parameters: NDArray[np.float64]) -> None:
+    """All or nothing: a file of another name that is renamed when it is complete."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.save(file, parameters)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,169 @@
+"""Sums of per-record gradients of a linear head on a device, each as short as described.
+
+The same two methods as the NumPy backend's gradients. Rows are checked against the bound that the
+constants rest on, with room for what 16- or 32-bit products round; they are never written: a row
+that is too long can be shortened on the fly, by a factor beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+import torch
+from lastiterate.description import Loss, Training
+from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.losses import LinearLoss
+from lastiterate.torch.heads import head_of
+from lastiterate.torch.kernels import ROUNDING, Products, gradient_sum
+from lastiterate.torch.shards import Shards
+from lastiterate.train.batches import Rows
+from lastiterate.train.gradients import _feature_bound, _targets
+from torch import Tensor
+
+Features = Tensor | Shards
+
+
+def features(data: Any, device: torch.device) -> Features:
+    """The data on the device if it fits there, otherwise rows that stay where they are."""
+    if isinstance(data, Shards):
+        return data
+    if isinstance(data, (str, list, tuple)) or hasattr(data, "__fspath__"):
+        return Shards(data)
+    if not isinstance(data, Tensor):
+        values = np.asarray(data)
+        values = values if values.dtype.kind == "f" else values.astype(np.float64)
+        data = torch.from_numpy(values if values.flags.writeable else values.copy())
+    if data.ndim != 2 or data.dtype not in {dtype for dtype, _ in ROUNDING}:
+        raise DescriptionError(
+            "data",
+            f"a tensor of shape {tuple(data.shape)} and type {data.dtype}",
+            "a table of floating-point numbers, one row per record",
+            "a gradient bound rests on the norm of every row",
+        )
+    if data.device != device and device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        if data.numel() * data.element_size() > 0.8 * free:
+            return Shards(data)
+    moved: Tensor = data.to(device)
+    return moved
+
+
+class DeviceGradients:
+    """Gradients of a loss on a linear model, features in a tensor or in shards."""
+
+    def __init__(
+        self,
+        objective: LinearLoss,
+        data: Features,
+        labels: ArrayLike | Tensor | None,
+        training: Training,
+        regularization: float,
+        feature_bound: float | None,
+        device: torch.device,
+        *,
+        products: Products = "split",
+        shorten: bool = False,
+        records: int | None = None,
+    ) -> None:
+        self._X, self._device, self._products = data, device, products
+        self.records = training.records if records is None else records
+        if data.shape[0] != self.records:
+            why = "what is certified must be what runs"
+            allowed = f"training.records = {self.records} rows"
+            raise DescriptionError("data", f"{data.shape[0]} rows", allowed, why)
+        if (data.dtype, products) not in ROUNDING and data.dtype.itemsize <= 2:
+            why = "rounding of products must leave gradients within their bound"
+            raise DescriptionError("products", products, "'split' or 'fast'", why)
+        self._room = ROUNDING[data.dtype, products if data.dtype.itemsize <= 2 else "split"]
+        exact = torch.float64 if data.dtype == torch.float64 else torch.float32
+        y = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else labels
+        targets = _targets(objective, y, self.records, np.float64)
+        self._y = torch.as_tensor(targets).to(device, exact)
+
+        R = _feature_bound(objective, training, feature_bound)
+        norms = self._row_norms()
+        self._scale = None if R is None else self._shortening(norms, R, shorten, exact)
+        clip = training.clipping
+        if clip == "gradient" and self._scale is not None:
+            norms = norms * self._scale.double()
+        self._norms = norms.to(exact) if clip == "gradient" else None
+        limits = {}
+        if clip == "gradient":
+            limits["longest"] = training.gradient_norm / (1 + self._room)
+        elif clip == "margin":
+            assert R is not None
+            limits["margin"] = objective.margin_limit(training.gradient_norm, R)
+        self._head = head_of(objective, **limits)
+        columns, outputs = int(data.shape[1]), objective.outputs()
+        self.shape = (columns,) if outputs == 1 else (columns, outputs)
+        unknown = Loss.unknown(regularization=regularization, provenance="proved")
+        self.loss = unknown if R is None else objective.regularity(R, regularization)
+
+    def total(self, parameters: Tensor, rows: Rows) -> Tensor:
+        """The sum of the (clipped) gradients of the records in ``rows``; float64, on the device."""
+        theta = parameters.reshape(parameters.shape[0], -1)
+        total = torch.zeros_like(theta)
+        if isinstance(self._X, Tensor):
+            index = rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self._device)
+            total += self._sum(self._X[index], theta, index)
+        elif isinstance(rows, slice):
+            for cut, block in self._X.blocks(rows.start, rows.stop, self._device):
+                total += self._sum(block, theta, cut)
+        elif len(rows):
+            length = self._X.block_length()
+            ordered = np.sort(rows)
+            for first in range(0, len(ordered), length):
+                some = ordered[first : first + length]
+                block = self._X.gather(some).to(self._device)
+                total += self._sum(block, theta, torch.from_numpy(some).to(self._device))
+        return total.reshape(parameters.shape)
+
+    def _sum(self, X: Tensor, theta: Tensor, index: slice | Tensor) -> Tensor:
+        scale = None if self._scale is None else self._scale[index]
+        norms = None if self._norms is None else self._norms[index]
+        y = self._y[index]
+        return gradient_sum(
+            X, y, theta, self._head, scale=scale, norms=norms, products=self._products
+        )
+
+    def _row_norms(self) -> Tensor:
+        """In double precision, on the device; raises if a value is not finite."""
+        norms = torch.empty(self.records, dtype=torch.float64, device=self._device)
+        if isinstance(self._X, Tensor):
+            length = max(1, (32 << 20) // (8 * max(1, self._X.shape[1])))
+            for first in range(0, self.records, length):
+                block = self._X[first : first + length].double()
+                norms[first : first + length] = torch.linalg.vector_norm(block, dim=1)
+        else:
+            for cut, block in self._X.blocks(0, self.records, self._device):
+                norms[cut] = torch.linalg.vector_norm(block, dim=1, dtype=torch.float64)
+        wrong = int((~norms.isfinite()).sum())
+        if wrong:
+            raise AssumptionError(
+                f"{wrong} of {self.records} rows of the data hold NaN, infinity or values too "
+                "large to square: their gradients have no bound. Fill or drop such rows."
+            )
+        return norms
+
+    def _shortening(
+        self, norms: Tensor, R: float, shorten: bool, exact: torch.dtype
+    ) -> Tensor | None:
+        """A factor per row that makes it short enough; None where none is needed."""
+        most = R / (1 + self._room)
+        long = norms > most * (1 + 8 * np.finfo(np.float64).eps)
+        if not long.any():
+            return None
+        if not shorten:
+            room = f" (with {self._room:.1g} of it kept for rounding)" if self._room else ""
+            raise AssumptionError(
+                f"{int(long.sum())} of {self.records} rows have a norm above {R:g}{room}, the "
+                "bound that gradient_norm and smoothness rest on: their gradients would be longer "
+                "than the noise is made for. Pass shorten=True, which shortens such rows on the "
+                "fly, or declare a larger bound."
+            )
+        # A hair below, so that rounding the factor to float32 cannot cross the bound.
+        factor = torch.where(long, most * (1 - 2.0**-22) / norms, 1.0)
+        return factor.to(exact)

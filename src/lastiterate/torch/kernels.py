@@ -1,0 +1,181 @@
+"""One step of a linear head: the sum of its per-record gradients, nothing materialised per record.
+
+The gradient of a record is x ⊗ slope, so a sum of clipped gradients is Xᵀ(factors·slope): two
+products, and one pass over the features when few outputs let a tile stay on the chip between
+them (`fused`, where there is Triton). Only torch is imported here, so that a machine with nothing
+else can measure it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from lastiterate.torch import fused
+from torch import Tensor
+
+Products = Literal["split", "fast"]
+# How much a product rounds each slope, relative to its size: twice the unit roundoff and a little.
+ROUNDING = {
+    (torch.bfloat16, "fast"): 2.0**-8,
+    (torch.bfloat16, "split"): 2.0**-16,
+    (torch.float16, "fast"): 2.0**-10,
+    (torch.float16, "split"): 2.0**-20,
+    (torch.float32, "split"): 2.0**-21,
+    (torch.float64, "split"): 0.0,
+}
+_FUSED_OUTPUTS, _FUSED_COLUMNS = 32, 1024  # what a program of the fused kernel can hold
+
+
+@dataclass(frozen=True)
+class Head:
+    """The derivative of a loss in its scores.
+
+    Args:
+        kind: "softmax", "logistic", "error" (clipped at ``width``), "smoothed hinge" of ``width``,
+            or "squared hinge" (clipped at ``width``).
+        outputs: scores per record.
+        width: see kind.
+        one_vs_rest: one binary loss per output; labels are classes.
+        margin: every derivative is clipped here.
+        longest: every record's gradient is shortened to this norm (needs the norms of the rows).
+    """
+
+    kind: str
+    outputs: int
+    width: float = 1.0
+    one_vs_rest: bool = False
+    margin: float = math.inf
+    longest: float = math.inf
+
+    def slope(self, scores: Tensor, y: Tensor) -> Tensor:
+        """The derivative of every record's loss in its scores, before any clipping; in place.
+
+        ``scores`` has shape (records, outputs), ``y`` is one float per record.
+        """
+        if self.kind == "softmax":
+            scores -= scores.amax(1, keepdim=True)
+            scores.exp_()
+            scores /= scores.sum(1, keepdim=True)
+            minus = torch.full((len(y), 1), -1.0, dtype=scores.dtype, device=scores.device)
+            return scores.scatter_add_(1, y.long()[:, None], minus)
+        target = y[:, None].to(scores.dtype)
+        if self.one_vs_rest:
+            classes = torch.arange(self.outputs, device=y.device, dtype=scores.dtype)
+            target = torch.where(target == classes, 1.0, -1.0).to(scores.dtype)
+        if self.kind == "error":
+            return scores.sub_(target).clamp_(-self.width, self.width)
+        scores *= target
+        if self.kind == "logistic":
+            return scores.neg_().sigmoid_().mul_(target).neg_()
+        short = scores.neg_().add_(1)
+        if self.kind == "smoothed hinge":
+            short = short.div_(self.width).clamp_(0, 1)
+        else:
+            short = short.clamp_(0, self.width)
+        return short.mul_(target).neg_()
+
+    def limited(self, slope: Tensor, norms: Tensor | None) -> Tensor:
+        """Clipped as the run says; ``norms`` are those of the rows; in place."""
+        if self.margin < math.inf:
+            slope.clamp_(-self.margin, self.margin)
+        if norms is not None and self.longest < math.inf:
+            sizes = torch.linalg.vector_norm(slope, dim=1) * norms.to(slope.dtype)
+            slope *= (self.longest / sizes.clamp_(min=self.longest))[:, None]
+        return slope
+
+
+def gradient_sum(
+    X: Tensor,
+    y: Tensor,
+    theta: Tensor,
+    head: Head,
+    *,
+    scale: Tensor | None = None,
+    norms: Tensor | None = None,
+    products: Products = "split",
+    chunk: int | None = None,
+) -> Tensor:
+    """Σ of the (clipped) gradients of these records, in double precision.
+
+    Args:
+        X: (records, columns); float64, float32, bfloat16 or float16.
+        y: (records,) float32 or float64.
+        theta: (columns, outputs), float64.
+        head: the loss.
+        scale: a factor for every row, as if the row had been multiplied by it.
+        norms: of the rows after scaling, needed where gradients are clipped.
+        products: with 16-bit features, "split" writes parameters and slopes as sums of two 16-bit
+            numbers (16 bits of precision or more), "fast" rounds them to one.
+        chunk: rows at a time; by default as many as keep temporaries small.
+    """
+    parts = _parts(theta, X.dtype, products)
+    if fusable(X, head):
+        return fused.gradient_sum(X, y, parts, head, scale, norms)
+    total = torch.zeros(theta.shape, dtype=torch.float64, device=X.device)
+    length = chunk or _chunk(X, head)
+    for first in range(0, len(X), length):
+        rows = slice(first, first + length)
+        block, few = X[rows], [None if v is None else v[rows] for v in (scale, norms)]
+        scores = _product(block, parts[0])
+        for part in parts[1:]:
+            scores += _product(block, part)
+        for slope in _slope_parts(scores, y[rows], head, few[0], few[1], X.dtype, products):
+            total += _product(block.T, slope)
+    return total
+
+
+def _parts(values: Tensor, dtype: torch.dtype, products: Products) -> list[Tensor]:
+    """Numbers of the features' type that add up to the values, the largest first."""
+    high = values.to(dtype)
+    if dtype.itemsize > 2 or products == "fast":
+        return [high]
+    return [high, (values - high.to(values.dtype)).to(dtype)]
+
+
+def _slope_parts(
+    scores: Tensor,
+    y: Tensor,
+    head: Head,
+    scale: Tensor | None,
+    norms: Tensor | None,
+    dtype: torch.dtype,
+    products: Products,
+) -> list[Tensor]:
+    if scores.is_cuda and fused.triton is not None and dtype.itemsize == 2:
+        parts = [
+            torch.empty_like(scores, dtype=dtype) for _ in range(2 if products == "split" else 1)
+        ]
+        fused.slopes(scores, y, head, scale, norms, parts)
+        return parts
+    if scale is not None:
+        scores *= scale[:, None].to(scores.dtype)
+    slope = head.limited(head.slope(scores, y), norms)
+    if scale is not None:
+        slope *= scale[:, None].to(scores.dtype)
+    return _parts(slope, dtype, products)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """a·b accumulated and returned in float32 (float64 for float64)."""
+    if a.dtype.itemsize > 2:
+        return a @ b
+    if a.is_cuda:
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return a.float() @ b.float()
+
+
+def _chunk(X: Tensor, head: Head) -> int:
+    if X.is_cuda:  # the scores of a chunk stay in the L2 cache
+        return max(1024, (32 << 20) // (4 * head.outputs) // 128 * 128)
+    row = X.shape[1] * max(4, X.element_size()) + 8 * head.outputs
+    return max(64, (1 << 20) // row)
+
+
+def fusable(X: Tensor, head: Head) -> bool:
+    """Whether the kernel that reads the features once can be used."""
+    small = head.outputs <= _FUSED_OUTPUTS and X.shape[1] <= _FUSED_COLUMNS
+    sixteen = X.dtype in (torch.bfloat16, torch.float16)
+    return X.is_cuda and fused.triton is not None and small and sixteen and X.stride(1) == 1

@@ -1,0 +1,92 @@
+"""The private scaler: what it releases, what it costs, and how the cost joins the model's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.pipeline import make_pipeline
+
+from lastiterate.certificate import verify
+from lastiterate.curves import gaussian
+from lastiterate.errors import CertificateError, DescriptionError
+from lastiterate.models import (
+    PrivateLogisticRegression,
+    PrivateStandardScaler,
+    certificate_of,
+)
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal([10.0, -3.0], [2.0, 0.5], (20_000, 2))
+    return X, (X[:, 0] > 10).astype(int)
+
+
+RANGES: dict[str, Any] = {"low": [0.0, -6.0], "high": [20.0, 0.0]}
+
+
+def test_statistics_are_near_the_truth(data: Any) -> None:
+    X, _ = data
+    scaler = PrivateStandardScaler(1.0, 1e-6, **RANGES, random_state=0).fit(X)
+    assert scaler.mean_ == pytest.approx([10.0, -3.0], abs=0.05)
+    assert scaler.scale_ == pytest.approx([2.0, 0.5], rel=0.05)
+    out = scaler.transform(X)
+    assert out.mean(axis=0) == pytest.approx([0, 0], abs=0.05)
+    assert out.std(axis=0) == pytest.approx([1, 1], abs=0.05)
+
+
+def test_no_record_contributes_more_than_the_bound() -> None:
+    """(v, v² − 1/2) for v in [−1, 1] is longest at the ends: √(5/4)."""
+    v = np.linspace(-1, 1, 100_001)
+    assert np.hypot(v, v**2 - 0.5).max() == pytest.approx(math.sqrt(1.25))
+    X = np.full((10, 3), 1e9)
+    scaler = PrivateStandardScaler(1.0, 1e-3, random_state=0).fit(X)
+    assert scaler.training_.gradient_norm == pytest.approx(math.sqrt(3 * 1.25))
+
+
+@pytest.mark.parametrize(("adjacency", "times"), [("zero-out", 1), ("replace", 2)])
+def test_the_noise_is_that_of_the_gaussian_mechanism(adjacency: str, times: int) -> None:
+    X = np.zeros((50, 2))
+    scaler = PrivateStandardScaler(0.5, 1e-4, adjacency=adjacency, random_state=0).fit(X)
+    nu = float(scaler.training_.noises[0])
+    sensitivity = times * math.sqrt(2 * 1.25) / 50
+    assert nu == pytest.approx(sensitivity / gaussian.mu(0.5, 1e-4), rel=2e-3)
+    assert nu >= sensitivity / gaussian.mu(0.5, 1e-4) * (1 - 1e-12)
+
+
+def test_the_cost_joins_the_certificate(data: Any, tmp_path: Any) -> None:
+    X, y = data[0][:2000], data[1][:2000]
+    scaler = PrivateStandardScaler(0.5, 1e-6, **RANGES)
+    model = PrivateLogisticRegression(1.0, 1e-6, prepare=scaler).fit(X, y)
+    alone = PrivateLogisticRegression(1.0, 1e-6).fit(X, y).certificate_
+    joint = model.certificate_
+    assert max(alone.epsilon, 0.5) < joint.epsilon <= 1.5
+    assert len(joint.parts) == 2
+    joint.save(tmp_path / "c.json")
+    assert verify(tmp_path / "c.json")
+    pipeline = make_pipeline(
+        PrivateStandardScaler(0.5, 1e-6, **RANGES), PrivateLogisticRegression(1.0, 1e-6)
+    ).fit(X, y)
+    assert certificate_of(pipeline).epsilon == pytest.approx(joint.epsilon, rel=0.01)
+    assert model.score(X, y) > 0.8
+
+
+def test_experiments_have_no_certificate(data: Any) -> None:
+    X, y = data
+    scaler = PrivateStandardScaler(0.5, 1e-6, **RANGES, random_state=0)
+    model = PrivateLogisticRegression(1.0, 1e-6, prepare=scaler).fit(X[:500], y[:500])
+    assert model.certificate_ is None
+    with pytest.raises(CertificateError, match="random_state"):
+        certificate_of(model)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(1.0, 1.0), (0.0, math.inf), (0.0, [1.0, 2.0, 3.0]), (2.0, 1.0)]
+)
+def test_ranges_are_checked(low: Any, high: Any) -> None:
+    with pytest.raises(DescriptionError, match="low, high"):
+        PrivateStandardScaler(1.0, 1e-3, low=low, high=high).fit(np.zeros((5, 2)))

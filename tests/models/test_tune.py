@@ -1,0 +1,124 @@
+"""Private selection: its bound against the exact law of the best of a random number of trials."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import norm
+from sklearn.datasets import load_breast_cancer
+
+from lastiterate import Cyclic, account
+from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
+from lastiterate.losses import Logistic
+from lastiterate.models import (
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateStandardScaler,
+    tune,
+)
+from lastiterate.models.choose import choose
+from lastiterate.models.tune import (
+    _expected,
+    _gamma,
+    _number_of_trials,
+    gaussian_run,
+    selected,
+)
+from lastiterate.noise import source
+
+
+def best_of_random_number(trial: np.ndarray, gamma: float) -> np.ndarray:
+    """The law of the largest of k draws, k logarithmic: differences of its generating function."""
+    below = np.concatenate([[0.0], np.cumsum(trial)])
+    distribution = np.log1p(-(1 - gamma) * np.minimum(below, 1.0)) / math.log(gamma)
+    return np.diff(distribution)
+
+
+@given(st.floats(0.05, 2.0), st.floats(1.2, 50.0), st.integers(0, 10**6))
+@settings(max_examples=150, deadline=None)
+def test_the_bound_is_above_the_exact_law(mu: float, trials: float, seed: int) -> None:
+    """Trials: a Gaussian shifted by mu or not, cut into bins whose ranking is arbitrary."""
+    rng = np.random.default_rng(seed)
+    gamma = _gamma(trials)
+    edges = np.concatenate([[-np.inf], np.sort(rng.normal(mu / 2, 1.5, 8)), [np.inf]])
+    ranking = rng.permutation(9) if seed % 2 else np.arange(9)
+    with np.errstate(all="ignore"):
+        p, q = (np.diff(norm.cdf(edges, loc))[ranking] for loc in (mu, 0.0))
+    p, q = best_of_random_number(p, gamma), best_of_random_number(q, gamma)
+    curve = selected(mu, gamma)
+    kept = (p > 1e-12) & (q > 1e-12)
+    for one, other in ((p[kept], q[kept]), (q[kept], p[kept])):
+        for epsilon in (0.0, 0.5, 1.0, 3.0):
+            delta = np.maximum(one - math.exp(epsilon) * other, 0).sum()
+            assert curve.delta(epsilon) >= delta * (1 - 1e-9) - 1e-10
+        for order in (1.5, 4.0, 16.0):
+            exact = np.log((one**order * other ** (1 - order)).sum()) / (order - 1)
+            assert curve.bound(order) >= exact - 1e-9
+
+
+def test_a_fixed_number_of_trials_breaks_the_bound() -> None:
+    """Random stopping is what makes it cheap: the best of a million trials is far above it."""
+    mu, count, threshold = 0.3, 10**6, 4.83
+    p, q = (math.exp(count * norm.logcdf(threshold - shift)) for shift in (mu, 0.0))
+    assert selected(mu, _gamma(1.5)).delta(1.0) < q - math.e * p
+
+
+def test_the_number_of_trials_has_its_law() -> None:
+    gamma, draws = _gamma(4.0), source(0)
+    assert _expected(gamma) == pytest.approx(4.0)
+    counts = np.array([_number_of_trials(gamma, draws) for _ in range(20_000)])
+    k = np.arange(1, 6)
+    law = (1 - gamma) ** k / (k * math.log(1 / gamma))
+    seen = np.array([(counts == value).mean() for value in k])
+    assert seen == pytest.approx(law, abs=5 * math.sqrt(0.25 / 20_000))
+
+
+@pytest.mark.parametrize("mu", [0.05, 1.0])
+def test_trials_are_gaussian_even_if_the_batches_were_known(mu: float) -> None:
+    chosen = choose(Logistic(), records=3000, row_norm=1.0, epsilon=1.0, delta=1e-6)
+    run = gaussian_run(chosen, mu)
+    known = account(run.replace(batches=Cyclic(run.batches.size)), chosen.loss)
+    assert mu * (1 - 1e-6) <= known.mu <= mu
+
+
+def test_selecting_finds_the_sensible_candidate() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    X = X / np.abs(X).max(axis=0)
+    model = PrivateLogisticRegression(epsilon=20.0, delta=1e-4)
+    found = tune(model, {"regularization": [1e-3, 1e3]}, X, y, trials=12.0, random_state=3)
+    assert found.parameters == {"regularization": 1e-3}
+    assert found.epsilon <= 20.0
+    assert found.model.certificate_ is None
+    assert "random stopping" in str(found)
+
+
+def test_a_regression_can_be_tuned() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (2000, 2))
+    model = PrivateRidge(epsilon=5.0, delta=1e-5, feature_bound=1.5, target_bound=2.0)
+    found = tune(model, [{"regularization": 0.01}], X, X @ [1.0, 0.5], random_state=0)
+    assert found.model.score(X, X @ [1.0, 0.5]) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("grid", "error"),
+    [({"epsilon": [1, 2]}, DescriptionError), ([], DescriptionError),
+     ({"random_state": [1]}, DescriptionError),
+     ({"prepare": [PrivateStandardScaler()]}, UnsupportedError)],
+)  # fmt: skip
+def test_refusals(grid: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        tune(PrivateLogisticRegression(1.0, 1e-4), grid, np.zeros((4, 1)), [0, 1, 0, 1])
+
+
+def test_an_impossible_budget_is_named() -> None:
+    with pytest.raises(TargetError, match="fewer trials"):
+        tune(
+            PrivateLogisticRegression(1e-9, 1e-12), {"regularization": [1.0]},
+            np.zeros((4, 1)), [0, 1, 0, 1], trials=100.0,
+        )  # fmt: skip

@@ -1,0 +1,195 @@
+"""The coupling bound against exact laws on an interval, and against its published table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from lastiterate import FullBatch, Loss, TailAverage, Training, account
+from lastiterate.curves import gaussian
+from lastiterate.theorems import taut_string
+from lastiterate.theorems.coupling import Coupling, CouplingProblem, stopped_delta
+
+# D, s, T, c, epsilon of the stopped coupling at delta = 1e-5 and nu = 1 (rounded as printed)
+TABLE = [
+    (10, 0.1, 1000, 1.0, 5.550),
+    (5, 0.2, 70, 1.0, 6.373),
+    (5, 0.1, 70, 1.0, 3.239),
+    (5, 0.4, 50, 1.0, 12.113),
+    (10, 0.2, 240, 1.0, 10.558),
+    (2, 0.5, 14, 1.0, 8.203),
+    (2.5, 0.1, 20, 1.0, 1.760),
+    (1, 0.1, 20, 1.0, 1.177),
+    (5, 1.0, 24, 1.0, 26.448),
+    (10, 0.5, 300, 1.0, 24.009),
+    (5, 0.1, 300, 0.99, 3.094),
+    (5, 0.1, 300, 0.95, 2.333),
+]
+
+
+def bounded_run(D, s, steps, **changes):
+    """A full-batch run with impulse s and noise 1 on a set of diameter D."""
+    settings = {"records": 1, "steps": steps, "step_size": 1.0, "noise": 1.0, "diameter": D,
+                "gradient_norm": s / 2, "batches": FullBatch()}  # fmt: skip
+    return Training(**(settings | changes))
+
+
+@pytest.mark.parametrize(("D", "s", "steps", "c", "goal"), TABLE)
+def test_table(D, s, steps, c, goal):
+    string = float(taut_string.constant_curve(c, s, 1.0, steps, D))
+    curve = Coupling(CouplingProblem.of(c, s, 1.0, D, steps), string)
+    found = curve.epsilon(1e-5)
+    assert round(found, 3) <= goal
+    assert stopped_delta(curve.problem, [found])[0] <= 1e-5 or found >= gaussian.epsilon(
+        string, 1e-5
+    )
+
+
+@pytest.mark.slow
+def test_long_walk_on_a_wide_interval_in_time():
+    start = time.process_time()  # other programs on the machine do not count
+    run = bounded_run(20, 0.05, 4000)
+    guarantee = account(run, Loss(smoothness=0.0))
+    assert guarantee.epsilon(delta=1e-5) <= 5.240
+    assert guarantee.theorem.name == "Coupling (stop-DP)"
+    assert time.process_time() - start <= 20
+    string = gaussian.epsilon(float(taut_string.constant_curve(1.0, 0.05, 1.0, 4000, 20)), 1e-5)
+    assert round(string, 3) == 9.997
+
+
+# --- exact laws on [0, D] -------------------------------------------------------------------------
+
+
+def maps(rng, kind, c, s, D):
+    """phi and phi' on [0, D]: phi is c-Lipschitz, |phi - phi'| <= s."""
+    if kind == "linear":
+        slope = c * rng.choice([1.0, 1.0, rng.uniform()])
+        sign = rng.choice([-1.0, 1.0])
+        base = rng.uniform(-0.2, 0.2) * D
+        return tuple(lambda x, d=d: slope * x + base + d * sign * s / 2 for d in (1, -1))
+    if kind == "folded":
+        fold = rng.uniform(0.2, 0.8) * D
+        return (lambda x: c * np.abs(x - fold) + s), (lambda x: c * np.abs(x - fold))
+    if kind == "clipped":
+        low, high = np.sort(rng.uniform(0, D, 2))
+        return (lambda x: c * np.clip(x, low, high) + s), (lambda x: c * np.clip(x, low, high))
+    wave = rng.uniform(1, 20)  # phi' need not be Lipschitz at all
+    return (lambda x: c * x + 0 * x), (lambda x: c * x + s * np.sin(wave * x))
+
+
+def law(step, D, nus, start, cells):
+    """Masses of X_T in the atoms 0 and D and in cells; a cell's mass sits in its midpoint."""
+    edges = np.linspace(0, D, cells + 1)
+    points = np.concatenate([[0.0], (edges[1:] + edges[:-1]) / 2, [D]])
+
+    def kernel(x, nu):
+        below = ndtr((edges - step(x)[:, None]) / nu)
+        return np.diff(below, axis=1, prepend=0.0, append=1.0)
+
+    kernels = {nu: kernel(points, nu) for nu in set(nus[1:])}
+    mass = kernel(np.array([start]), nus[0])[0]
+    for nu in nus[1:]:
+        mass = mass @ kernels[nu]
+    return mass
+
+
+def exact_delta(pair, D, nus, start, epsilon, cells):
+    """Both orders, from the masses of cells: merging outcomes only lowers a hockey stick."""
+    p, q = (law(step, D, nus, start, cells) for step in pair)
+    gamma = math.exp(epsilon)
+    return np.maximum(p - gamma * q, 0).sum(), np.maximum(q - gamma * p, 0).sum()
+
+
+@pytest.mark.parametrize("kind", ["linear", "folded", "clipped", "sinusoidal"])
+def test_never_below_the_exact_law(kind):
+    rng = np.random.default_rng(len(kind))
+    ratios = []
+    while len(ratios) < 55:
+        c, D = rng.choice([1.0, 1.0, 0.95, 0.7]), rng.uniform(0.8, 5)
+        steps, s = int(rng.integers(1, 30)), rng.uniform(0.2, 1.5)
+        nus = rng.choice([1.0, 1.0, rng.uniform(0.7, 1.5)], steps).tolist()
+        epsilon = rng.uniform(0, 3)
+        pair, start = maps(rng, kind, c, s, D), rng.uniform(0, D)
+        # A midpoint rule for the state is off by O(h^2): the difference of two grids, taken off
+        # twice, is more than that.
+        coarse, fine = (
+            np.array(exact_delta(pair, D, nus, start, epsilon, n)) for n in (150, 300)
+        )
+        truth = (fine - 2 * np.abs(fine - coarse)).max()
+        if truth < 1e-7:
+            continue
+        bound = stopped_delta(CouplingProblem.of(c, s, nus, D), [epsilon])[0]
+        assert bound >= truth, (c, D, steps, s, epsilon)
+        ratios.append(bound / truth)
+    assert min(ratios) < 2  # the references are near enough to catch a factor of two
+
+
+def test_attained_by_one_step_and_by_linear_walks_far_from_the_walls():
+    for s in (0.3, 1.0, 2.0):
+        one = stopped_delta(CouplingProblem.of(1.0, s, 1.0, 50.0, 1), [0.5, 2.0])
+        assert one == pytest.approx(gaussian.delta(np.array(s), np.array([0.5, 2.0])), rel=1e-9)
+    string = gaussian.delta(0.2 * math.sqrt(30), 1.0)
+    assert stopped_delta(CouplingProblem.of(1.0, 0.2, 1.0, 40.0, 30), [1.0])[0] == pytest.approx(
+        string, rel=1e-6
+    )
+
+
+def test_grid_is_an_upper_bound_that_converges(monkeypatch):
+    from lastiterate.theorems import coupling
+
+    problem = CouplingProblem.of(0.99, 0.2, 1.0, 4.0, 60)
+    values = []
+    for cells in (8, 16, 32, 64, 128):
+        monkeypatch.setattr(coupling, "_CELLS_PER_NOISE", cells)
+        monkeypatch.setattr(coupling, "_FEWEST_CELLS", 8)
+        values.append(stopped_delta(problem, [1.0])[0])
+    assert all(a >= b for a, b in itertools.pairwise(values))
+    assert values[-2] / values[-1] < 1.003
+
+
+def test_constant_steps_and_the_same_as_a_schedule_agree():
+    D, s, steps = 3.0, 0.3, 40
+    nus = np.ones(steps)
+    nus[0] = 1 + 1e-9  # not all alike: the general path, with its table of strings
+    one = stopped_delta(CouplingProblem.of(0.98, s, 1.0, D, steps), [0.5, 2.0])
+    other = stopped_delta(CouplingProblem.of(0.98, s, nus, D), [0.5, 2.0])
+    assert other == pytest.approx(one, rel=1e-3)
+
+
+def test_a_run_without_end_stays_finite():
+    """The distance forgets: V settles, and its value at D covers every longer run."""
+    short, long = (
+        stopped_delta(CouplingProblem.of(1.0, 0.2, 1.0, 3.0, steps), [3.0])[0]
+        for steps in (2_000, 10**12)
+    )
+    assert long == pytest.approx(short, rel=2e-3)
+
+
+def test_the_accountant_uses_it_only_where_it_can_win():
+    loss = Loss(smoothness=0.0)
+    guarantee = account(bounded_run(5, 0.2, 200), loss)
+    assert guarantee.theorem.name == "Coupling (stop-DP)"
+    assert guarantee.epsilon(1e-5) < 6.9
+    assert guarantee.lower(1e-5) <= guarantee.epsilon(1e-5)
+    for other in (
+        bounded_run(20, 0.05, 300),  # no time to cross
+        bounded_run(math.inf, 0.2, 200),
+        bounded_run(500, 0.2, 10**6),  # too wide
+        bounded_run(5, 0.2, 200, release=TailAverage(3)),
+    ):
+        names = [bound.theorem.name for bound in account(other, loss).bounds]
+        assert "Coupling (stop-DP)" not in names
+
+
+def test_any_schedule_is_accounted():
+    steps = 60
+    run = bounded_run(2, 0.4, steps, step_size=np.linspace(1, 0.5, steps))
+    guarantee = account(run, Loss(smoothness=0.0))
+    assert guarantee.theorem.name == "Coupling (stop-DP)"
+    string = account(run.replace(diameter=math.inf), Loss(smoothness=0.0)).epsilon(1e-5)
+    assert guarantee.lower(1e-5) <= guarantee.epsilon(1e-5) < string

@@ -1,0 +1,78 @@
+"""Several real processes: the law of one, and no model when one of them is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+WORKER = Path(__file__).with_name("distributed_worker.py")
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def ranks(world: int, what: str, folder: Path) -> list[subprocess.CompletedProcess[str]]:
+    """Processes that nobody supervises: what one rank sees when another one dies."""
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    started = []
+    for rank in range(world):
+        env = {**os.environ, **address, "RANK": str(rank), "WORLD_SIZE": str(world)}
+        command = [sys.executable, str(WORKER), what, str(folder)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        started.append(subprocess.Popen(command, env=env, text=True, **pipes))
+    done = []
+    for process in started:
+        out, _ = process.communicate(timeout=120)
+        done.append(subprocess.CompletedProcess(process.args, process.returncode, out))
+    return done
+
+
+def agreeing(folder: Path, world: int) -> None:
+    for rank in range(world):
+        for scheme, error in json.loads((folder / f"rank{rank}.json").read_text()).items():
+            assert error <= 1e-6, (rank, scheme, error)
+
+
+def test_two_processes_are_one_run(tmp_path):
+    done = ranks(2, "agree", tmp_path)
+    assert [p.returncode for p in done] == [0, 0], done[0].stdout + done[1].stdout
+    agreeing(tmp_path, 2)
+
+
+@pytest.mark.slow
+def test_three_processes_under_torchrun(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3",
+               str(WORKER), "agree", str(tmp_path)]  # fmt: skip
+    subprocess.run(command, check=True, timeout=300, capture_output=True)
+    agreeing(tmp_path, 3)
+
+
+def test_a_lost_rank_ends_the_run_without_a_model(tmp_path):
+    survivor, lost = ranks(2, "vanish", tmp_path)
+    assert lost.returncode == 7
+    assert survivor.returncode == 1
+    assert "LostRankError: Rank 0 lost another rank during the updates" in survivor.stdout
+    assert "no model was written" in survivor.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_rank_whose_data_is_refused_tells_the_others(tmp_path):
+    first, second, third = ranks(3, "refuse", tmp_path)
+    assert "AssumptionError" in third.stdout
+    assert "rows have a norm above" in third.stdout
+    for other in (first, second):
+        assert other.returncode == 1
+        assert "a rank refused it. rank 2: AssumptionError" in other.stdout
+    assert list(tmp_path.iterdir()) == []
