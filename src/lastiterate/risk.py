@@ -63,7 +63,7 @@ def predicted_risk(
     >>> run = Training(records=100, steps=20, step_size=0.5, noise=0.1, gradient_norm=1.0,
     ...                batches=FullBatch())
     >>> print(predicted_risk(run, Loss(smoothness=1.0), spectrum=[0.2, 1.0]))
-    0.01327 (0.00148 bias + 0.0118 noise)
+    0.01333 (0.00148 bias + 0.0119 noise)
     """
     values = checked_spectrum(spectrum, loss)
     distances = np.broadcast_to(np.asarray(start, dtype=np.float64), values.shape)

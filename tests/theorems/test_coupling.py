@@ -170,6 +170,22 @@ def test_a_run_without_end_stays_finite():
     assert long == pytest.approx(short, rel=2e-3)
 
 
+def test_expanding_steps():
+    """c > 1: never below the exact law of x -> c x on an interval, and closed form = schedule."""
+    c, s, D, steps = 1.05, 0.3, 2.0, 30
+    problem = CouplingProblem.of(c, s, 1.0, D, steps)
+    pair = tuple(lambda x, d=d: c * (x - D / 2) + D / 2 + d * s / 2 for d in (1, -1))
+    bound = stopped_delta(problem, [0.5, 2.0])
+    for value, epsilon in zip(bound, (0.5, 2.0), strict=True):
+        assert value >= max(exact_delta(pair, D, [1.0] * steps, D / 2, epsilon, 400))
+    nus = np.ones(steps)
+    nus[0] = 1 + 1e-9
+    other = stopped_delta(CouplingProblem.of(c, s, nus, D), [0.5, 2.0])
+    assert other == pytest.approx(bound, rel=1e-3)
+    endless = stopped_delta(CouplingProblem.of(c, s, 1.0, D, 10**12), [2.0])[0]
+    assert bound[1] * 0.99 <= endless < 1
+
+
 def test_the_accountant_uses_it_only_where_it_can_win():
     loss = Loss(smoothness=0.0)
     guarantee = account(bounded_run(5, 0.2, 200), loss)

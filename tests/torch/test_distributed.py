@@ -62,7 +62,9 @@ def test_a_lost_rank_ends_the_run_without_a_model(tmp_path):
     survivor, lost = ranks(2, "vanish", tmp_path)
     assert lost.returncode == 7
     assert survivor.returncode == 1
-    assert "LostRankError: Rank 0 lost another rank during the updates" in survivor.stdout
+    assert (
+        "LostRankError: The run ended on rank 0 during the updates: another rank" in survivor.stdout
+    )
     assert "no model was written" in survivor.stdout
     assert list(tmp_path.iterdir()) == []
 

@@ -59,4 +59,5 @@ def _candidates(scores: Array) -> Array:
     if len(distinct) <= _MOST_CANDIDATES:
         return distinct
     ends = 1 / (1 + np.exp(-np.linspace(-1, 1, _MOST_CANDIDATES) * np.log(len(distinct))))
-    return distinct[np.unique(np.round(ends * (len(distinct) - 1)).astype(np.int64))]
+    chosen: Array = distinct[np.unique(np.round(ends * (len(distinct) - 1)).astype(np.int64))]
+    return chosen

@@ -122,22 +122,24 @@ def _start_ray(stack: ExitStack, workers: int | None) -> None:
     if not ray.is_initialized():
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
         stack.callback(ray.shutdown)
-    register_ray()
+    start: Any = register_ray
+    start()
 
 
 def _start_dask(stack: ExitStack, workers: int | None) -> None:
     try:
-        from distributed import Client, LocalCluster, get_client
+        import distributed
     except ImportError as missing:
         raise _missing("distributed", "cluster") from missing
+    dask: Any = distributed
     try:
-        get_client()
+        dask.get_client()
     except ValueError:  # nobody connected to a cluster: a small one of our own
-        cluster = LocalCluster(
+        cluster = dask.LocalCluster(
             n_workers=workers, threads_per_worker=1, dashboard_address=None, processes=True
         )
         stack.callback(cluster.close)
-        stack.enter_context(Client(cluster))
+        stack.enter_context(dask.Client(cluster))
 
 
 def _missing(package: str, extra: str) -> DescriptionError:

@@ -22,7 +22,8 @@ from lastiterate.errors import TargetError
 Array = NDArray[np.float64]
 
 _MOST = 1 << 40  # models; beyond it nobody trains
-_COUNTS = 400  # values of one count that are looked at; the others lie between them
+_NEAR = np.linspace(-0.6, 0.6, 9)
+_COUNTS = 120  # values of one count that are looked at; the others lie between them
 
 
 def highest_epsilon(models: int, delta: float = 1e-5, level: float = 0.025) -> float:
@@ -39,8 +40,8 @@ def highest_epsilon(models: int, delta: float = 1e-5, level: float = 0.025) -> f
 def fewest_models(epsilon: float, delta: float = 0.0, level: float = 0.025) -> int:
     """Below this number per world even a perfect attack cannot certify ``epsilon``.
 
-    >>> fewest_models(4.0, level=0.05)
-    165
+    >>> fewest_models(4.0, level=0.05)      # the real number is 165.05
+    166
     """
     rate = (1 - delta) / (1 + math.exp(epsilon))
     return math.ceil(math.log(level) / math.log1p(-rate))
@@ -80,17 +81,17 @@ def required_models(
         chance = _one_run_chance(mu, epsilon, delta, 1 - confidence)
     else:
         chance = _two_world_chance(mu, epsilon, delta, 1 - confidence, method)
-    return _smallest(lambda n: chance(n) >= power)
+    floor = 2 if method in ("gdp", "credible") else fewest_models(epsilon, delta, 1 - confidence)
+    return _smallest(lambda n: chance(n) >= power, floor)
 
 
-def _smallest(enough: Callable[[int], bool]) -> int:
+def _smallest(enough: Callable[[int], bool], floor: int) -> int:
     """The smallest number, to 1 %; the power is nearly but not exactly monotone in it."""
-    high = 4
+    low = high = floor
     while not enough(high):
-        high *= 2
+        low, high = high, 2 * high
         if high > _MOST:
             raise TargetError(f"More than {_MOST:,} models would be needed.")
-    low = high // 2
     while high - low > max(1, high // 100):
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -125,17 +126,23 @@ def _two_world_chance(
 
     def at(n: int, threshold: float) -> float:
         p, q = float(ndtr(-threshold)), float(ndtr(threshold - mu))
-        ends = binom.ppf([1e-9, 1 - 1e-9], n, p)
-        x = np.unique(np.round(np.linspace(ends[0], ends[1], _COUNTS)))
+        few, many = (float(binom.ppf(level, n, p)) for level in (1e-9, 1 - 1e-9))
+        x: Array = np.unique(np.round(np.linspace(few, many, _COUNTS)))
         mass = np.diff(binom.cdf(x, n, p), prepend=0.0)
-        return float(mass @ binom.cdf(misses(n, x), n, q))
+        return float(np.dot(mass, binom.cdf(misses(n, x), n, q)))
+
+    best = math.nan  # threshold: it moves little from one n to the next
 
     def chance(n: int) -> float:
-        lows = np.linspace(-1.0, mu + 5.0, 61)
-        values = [at(n, t) for t in lows]
-        k = int(np.argmax(values))
-        finer = np.linspace(lows[max(k - 1, 0)], lows[min(k + 1, 60)], 41)
-        return max(*values, *(at(n, t) for t in finer))
+        nonlocal best
+        coarse = np.linspace(-1.0, mu + 5.0, 41) if math.isnan(best) else best + _NEAR
+        values = [at(n, t) for t in coarse]
+        middle = float(coarse[int(np.argmax(values))])
+        finer = middle + np.linspace(-0.12, 0.12, 9)
+        values = [at(n, t) for t in finer]
+        if max(values) > 0:
+            best = float(finer[int(np.argmax(values))])
+        return max(values)
 
     return chance
 
@@ -147,7 +154,7 @@ def _credible_misses(
     from scipy.special import betainc
 
     nodes, weights = np.polynomial.legendre.leggauss(64)
-    p = betaincinv(x[:, None] + 0.5, n - x[:, None] + 0.5, (nodes + 1) / 2)
+    p = np.asarray(betaincinv(x[:, None] + 0.5, n - x[:, None] + 0.5, (nodes + 1) / 2), float)
     rate = allowed_rate(p)
     low, high = np.full(len(x), -1.0), np.full(len(x), float(n))
     while (high - low > 1).any():

@@ -147,7 +147,7 @@ class AuditResult:
             epsilon, delta = claim.epsilon(self.delta), self.delta
         else:
             epsilon, delta = claim.epsilon, claim.delta
-        return self.epsilon_at(delta) > epsilon
+        return bool(self.epsilon_at(delta) > epsilon)
 
     def __str__(self) -> str:
         best = self.best

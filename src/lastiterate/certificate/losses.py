@@ -26,7 +26,8 @@ except ImportError:  # pragma: no cover - balls.need_balls says what to install
     arb = fmpz_poly = None
 
 Floats = NDArray[np.float64]
-GRID_SHARE = 2e-5  # how much of the variance of the total loss the cells may add
+GRID_SHARE = 1e-4  # how much of the variance of the total loss the narrowest cells may add
+_WIDENING = 64  # a cell may be as wide as its distance from the mean loss, divided by this
 MOST_CELLS = 1 << 19
 MOST_STEPS = 10**7
 _TAIL_SHARE = 2.0**-14  # part of delta that all the cut tails together may take
@@ -120,29 +121,30 @@ def _tail(x: Ball) -> Ball:
 
 
 def _spread(
-    first: int, scale: Scale, upper: Sequence[Ball], lower: Sequence[Ball]
-) -> list[Ball]:
+    ends: Sequence[int], scale: Scale, upper: Sequence[Ball], lower: Sequence[Ball]
+) -> dict[int, Ball]:
     """Masses at the ends of consecutive cells that keep the masses of both laws in each cell.
 
     A cell between the losses l and l + w with mass p under the first law and r under the second
     becomes two atoms p1 at l, p2 at l + w with p1 + p2 = p and p1 e^-l + p2 e^-(l+w) = r. Its
     hockey-stick curve is the chord of the cell's convex curve, hence above it.
     """
-    width = arb(scale.width)
-    shrink = 1 - (-width).exp()
-    masses = [arb(0)] * (len(upper) + 1)
-    for i, (p, r) in enumerate(zip(upper, lower, strict=True)):
-        right = ((p - r * ((first + i) * width).exp()) / shrink).max(arb(0)).min(p)
-        masses[i + 1] += right
-        masses[i] += (p - right).max(arb(0))
+    width, zero = arb(scale.width), arb(0)
+    masses = dict.fromkeys(ends, zero)
+    for low, high, p, r in zip(ends, ends[1:], upper, lower, strict=False):
+        shrink = 1 - (-(high - low) * width).exp()
+        right = ((p - r * (low * width).exp()) / shrink).max(zero).min(p)
+        masses[high] += right
+        masses[low] += (p - right).max(zero)
     return masses
 
 
-def _law(
-    first: int, masses: Sequence[Ball], infinite: Ball, lift: Ball, scale: Scale
-) -> LossLaw:
-    units = fmpz_poly([scale.units(mass) for mass in masses])
-    return LossLaw(first, units, scale.units(infinite), lift)
+def _law(masses: dict[int, Ball], infinite: Ball, lift: Ball, scale: Scale) -> LossLaw:
+    first = min(masses)
+    units = [0] * (max(masses) - first + 1)
+    for index, mass in masses.items():
+        units[index - first] = scale.units(mass)
+    return LossLaw(first, fmpz_poly(units), scale.units(infinite), lift)
 
 
 @dataclass(frozen=True)
@@ -178,17 +180,35 @@ class Shift:
         near = low * x - low * low / 2
         return near + ((1 - rate) + rate * (far - near).exp()).log()
 
-    def edges(self, scale: Scale, start: float) -> tuple[int, list[Ball], Ball]:
-        """First cell, exact points x with loss(x) just below each multiple of the width, slack.
+    def _ends(self, scale: Scale, first: int, last: int) -> list[int]:
+        """Where cells end: narrow around the mean losses of both laws, wider far away.
 
-        The slack bounds how much below. (The first point need not be below its multiple.)
+        A width proportional to the distance adds the same small share to the variance everywhere.
         """
-        ends = self._loss(np.array([start, self.high + scale.reach]))
-        first = math.floor(ends[0] / scale.width) if start < 0 else 0
-        last = max(math.ceil(ends[1] / scale.width), first + 1)
+        x = np.linspace(-9.0, 9.0, 181)
+        weight = np.exp(-x * x / 2)
+        weight /= weight.sum()
+        near, far = (float(weight @ self._loss(x + shift)) for shift in (self.low, self.high))
+        means = ((1.0 - self.rate) * near + self.rate * far, float(weight @ self._loss(x)))
+        ends = [first]
+        while ends[-1] < last:
+            away = min(abs(ends[-1] * scale.width - mean) for mean in means)
+            away = min(away, *(abs((ends[-1] + 1) * scale.width - mean) for mean in means))
+            ends.append(min(ends[-1] + max(int(away / _WIDENING / scale.width), 1), last))
+        return ends
+
+    def edges(self, scale: Scale, start: float) -> tuple[list[int], list[Ball], Ball]:
+        """Ends of cells, exact points x with loss(x) just below each of them, slack.
+
+        The slack bounds how much below. (The first point need not be below its end.)
+        """
+        reached = self._loss(np.array([start, self.high + scale.reach]))
+        first = math.floor(reached[0] / scale.width) if start < 0 else 0
+        last = max(math.ceil(reached[1] / scale.width), first + 1)
         if last - first > MOST_CELLS:
             raise CertificateError("the privacy loss of one step is too wide for the verifier")
-        goals = np.arange(first, last + 1) * scale.width
+        ends = self._ends(scale, first, last)
+        goals = np.array(ends) * scale.width
         points = self._invert(goals, start, self.high + scale.reach)
         exact = [arb(start)]
         slack = (goals[0] - self._exact_loss(exact[0])).max(arb(0))
@@ -202,7 +222,7 @@ class Shift:
                 x = exact[-1]  # an empty cell
             exact.append(x)
             slack = slack.max(goal - self._exact_loss(x))
-        return first, exact, above(slack)
+        return ends, exact, above(slack)
 
     def _invert(self, goals: Floats, start: float, stop: float) -> Floats:
         low, high = np.full(len(goals), start - 1.0), np.full(len(goals), stop + 1.0)
@@ -238,20 +258,19 @@ class Shift:
     @lru_cache(maxsize=64)  # noqa: B019 - frozen values, and the verifier asks for both orders
     def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
         with precision(scale.bits + 64):
-            first, edges, slack = self.edges(scale, -scale.reach)
+            ends, edges, slack = self.edges(scale, -scale.reach)
             mixed, plain, (mixed_below, plain_below, mixed_above, plain_above) = self.cells(edges)
             # Losses up to the slack below a cell are raised into it: the second mass shrinks.
             lowered = (-slack).exp()
-            ahead = _spread(first, scale, mixed, [r * lowered for r in plain])
-            ahead[1] += mixed_below
+            ahead = _spread(ends, scale, mixed, [r * lowered for r in plain])
+            ahead[ends[1]] += mixed_below
             # The other order has losses up to the slack *above* a cell, so all cells are lifted;
             # raising losses to a lifted lower end cancels in the formula of the chord.
-            last = first + len(mixed)
-            back = _spread(-last, scale, plain[::-1], mixed[::-1])
-            back[0] += plain_above
+            back = _spread([-end for end in reversed(ends)], scale, plain[::-1], mixed[::-1])
+            back[-ends[-1]] += plain_above
             return (
-                _law(first, ahead, mixed_above, arb(0), scale),
-                _law(-last, back, plain_below, slack, scale),
+                _law(ahead, mixed_above, arb(0), scale),
+                _law(back, plain_below, slack, scale),
             )
 
 
@@ -311,18 +330,17 @@ class Replaced:
     @lru_cache(maxsize=64)  # noqa: B019 - frozen values
     def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
         with precision(scale.bits + 64):
-            _, edges, slack = self._half.edges(scale, self.mu / 2)
+            ends, edges, slack = self._half.edges(scale, self.mu / 2)
             edges[0] = arb(self.mu) / 2
             upper, lower, (_, _, beyond, plain_beyond) = self._half.cells(edges)
             lowered = (-slack).exp()
-            last = len(upper)
-            masses = [arb(0)] * last + _spread(0, scale, upper, [r * lowered for r in lower])
-            mirror = _spread(-last, scale, lower[::-1], upper[::-1])
-            for i, mass in enumerate(mirror):
-                masses[i] += mass
-            masses[0] += plain_beyond
-            masses[last] += (1 - arb(self.rate)) * (1 - 2 * _tail(arb(self.mu) / 2))
-            law = _law(-last, masses, beyond, slack, scale)
+            masses = _spread(ends, scale, upper, [r * lowered for r in lower])
+            mirror = _spread([-end for end in reversed(ends)], scale, lower[::-1], upper[::-1])
+            mirror[-ends[-1]] += plain_beyond
+            for index, mass in mirror.items():
+                masses[index] = masses.get(index, arb(0)) + mass
+            masses[0] += (1 - arb(self.rate)) * (1 - 2 * _tail(arb(self.mu) / 2))
+            law = _law(masses, beyond, slack, scale)
             return law, law
 
 

@@ -13,14 +13,17 @@ import typer
 
 from lastiterate.cli.account import account
 from lastiterate.cli.compare import compare
+from lastiterate.cli.compose import compose
 from lastiterate.cli.demo import demo
+from lastiterate.cli.generalize import generalize
 from lastiterate.cli.plateau import plateau
 from lastiterate.cli.sgld_privacy import sgld_privacy
 from lastiterate.cli.theorems import theorems
+from lastiterate.cli.train import train
 
 CHECK_FAILED = 3
 
-COMMANDS = (account, compare, plateau, theorems, sgld_privacy, demo)
+COMMANDS = (account, compare, plateau, theorems, compose, generalize, sgld_privacy, train, demo)
 
 
 def application() -> typer.Typer:

@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
         if (error.name or "").split(".")[0] != "flwr":
             raise
         raise LastIterateError(
-            "PrivateFedAvg needs Flower 1.22 or later, which is not installed. "
+            "PrivateFedAvg needs Flower (flwr 1.41), which is not installed. "
             'Run: pip install "lastiterate[federated]"'
         ) from None
     return PrivateFedAvg

@@ -272,11 +272,11 @@ class FederatedGuarantee:
 
     def _numbers(self, audience: Audience) -> str:
         return ", ".join(
-            f"epsilon = {_rounded_up(self.epsilon(delta, audience))} at delta = {delta:g}"
+            f"epsilon = {rounded_up(self.epsilon(delta, audience))} at delta = {delta:g}"
             for delta in (1e-5, 1e-6)
         )
 
 
-def _rounded_up(value: float) -> str:
+def rounded_up(value: float) -> str:
     """Four digits, never below the value."""
     return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value))):.4g}"

@@ -16,7 +16,7 @@ from typing import Any, Self
 from lastiterate import __version__
 from lastiterate.description.portable import Portable, known_fields
 from lastiterate.errors import AssumptionError, CertificateError, LastIterateError
-from lastiterate.federated.accounting import NOT_COVERED, FederatedGuarantee
+from lastiterate.federated.accounting import NOT_COVERED, FederatedGuarantee, rounded_up
 from lastiterate.federated.federation import Federation
 
 _FIELDS = {
@@ -130,4 +130,8 @@ class FederatedCertificate(Portable):
             raise CertificateError(f"{path} is not a federated certificate: {error}") from None
 
     def __str__(self) -> str:
-        return str(self.guarantee)
+        both = (
+            f"At delta = {self.delta:g}: epsilon = {rounded_up(self.epsilon_against_clients)} "
+            f"against clients, {rounded_up(self.epsilon_against_outsiders)} against outsiders."
+        )
+        return f"{both}\n{self.guarantee}"

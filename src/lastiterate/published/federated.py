@@ -27,7 +27,7 @@ def theorem_8_gaussian(
 
     >>> from lastiterate.curves import gaussian
     >>> claim = theorem_8_gaussian(1, 1.0, 1e-5)
-    >>> float(f"{gaussian.delta(2.0, claim.epsilon):.2g}")            # the truth, where 1e-5 is said
+    >>> float(f"{gaussian.delta(2.0, claim.epsilon):.2g}")  # the truth, where 1e-5 is said
     0.0022
     """
     _check(sampled, sampled, sigma, 1, step_delta)

@@ -15,7 +15,15 @@ from scipy.optimize import brentq, minimize_scalar
 
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture
-from lastiterate.description import Cyclic, Loss, Reshuffled, Schedule, Shuffled, TailAverage, Training
+from lastiterate.description import (
+    Cyclic,
+    Loss,
+    Reshuffled,
+    Schedule,
+    Shuffled,
+    TailAverage,
+    Training,
+)
 from lastiterate.description.validation import number
 from lastiterate.errors import UnsupportedError
 from lastiterate.risk import Floats, checked_spectrum, responses
@@ -38,7 +46,7 @@ def burst_rule(training: Training, loss: Loss, spectrum: ArrayLike | None = None
     ...                batches=Shuffled(10))
     >>> loss = Loss(smoothness=1.0, strong_convexity=0.1)
     >>> round(burst_rule(run, loss), 1)
-    14.1
+    15.4
     """
     batches = _batches(training)
     epochs = training.steps / batches

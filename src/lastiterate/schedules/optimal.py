@@ -67,10 +67,10 @@ def optimal_schedule(
 ) -> Training:
     """The full-batch run with the least predicted risk at (epsilon, delta): step sizes and noises.
 
-    Minimises ½ Σ λ_i start_i² p_i² + (S²/2mu²)(Σ η_k √w_k)² over the step sizes (L-BFGS), then takes
-    `optimal_noises`. ``spectrum`` (default `log_uniform`) and ``start``, a scale of the distance to
-    the minimum, must be public: the privacy does not depend on them, but choosing them from the
-    data would. The run's own step_size and noise are ignored. Accounted like any other run: by the
+    Minimises ½ Σ λ_i start_i² p_i² + (S²/2mu²)(Σ η_k √w_k)² over the step sizes (L-BFGS), then
+    takes `optimal_noises`. ``spectrum`` (default `log_uniform`) and ``start``, a scale of the
+    distance to the minimum, must be public: privacy does not depend on them, but choosing them from
+    the data would cost some. The run's own step_size and noise are ignored. Accounted like any other run: by the
     better of composition and taut string, which are equal here.
 
     >>> run = Training(records=1000, steps=16, step_size=1.0, noise=1.0, gradient_norm=1.0,

@@ -23,6 +23,7 @@ from lastiterate.curves.gaussian import check_nonnegative, check_order, check_pr
 from lastiterate.description import FullBatch
 from lastiterate.errors import DescriptionError
 from lastiterate.theorems import taut_string
+from lastiterate.theorems.constant_steps import constant
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 from lastiterate.theorems.replay import schedule
 from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
@@ -32,6 +33,7 @@ Floats = NDArray[np.float64]
 _CELLS_PER_NOISE = 30  # cells of the grid in one standard deviation of the noise
 _FEWEST_CELLS, _MOST_CELLS = 256, 1600
 _SETTLED = 3e-4  # V(D)/V(0) - 1 below this: more steps change nothing that is printed
+_CROSSINGS = 60  # T nu^2/D^2 of the last steps that are looked at; those before are covered by D
 _STRING_NODES = 65  # distances from which taut strings are computed; mu is convex between them
 _BATCH = 12  # epsilons that are tried together
 _RESOLUTION = 1e-4  # of an epsilon: far below what the grid adds
@@ -102,7 +104,7 @@ def stopped_delta(problem: CouplingProblem, epsilons: ArrayLike) -> Floats:
     stop, V is rounded up to the cell's right end.
 
     >>> problem = CouplingProblem.of(1.0, 0.1, 1.0, diameter=1.0, steps=20)
-    >>> bool(stopped_delta(problem, [1.177])[0] < 1.0e-5)
+    >>> bool(stopped_delta(problem, [1.1775])[0] < 1.0e-5)
     True
     """
     targets = np.atleast_1d(np.asarray(epsilons, dtype=np.float64))
@@ -110,8 +112,7 @@ def stopped_delta(problem: CouplingProblem, epsilons: ArrayLike) -> Floats:
     if problem.steps == 0:
         return np.zeros(len(targets))
     nodes = _nodes(problem)
-    strings = _constant_strings if _single_block(problem) else _any_strings
-    mus = strings(problem, nodes)
+    mus = _strings(problem)(problem, nodes)
     last: tuple[float, float, float] | None = None
     V = np.ones((len(nodes), len(targets)))
     V[0] = 0.0
@@ -127,10 +128,12 @@ def stopped_delta(problem: CouplingProblem, epsilons: ArrayLike) -> Floats:
             stop = gaussian.delta(*np.broadcast_arrays(mus(left)[:, None], targets))
             goes_on = expected < stop
             V = np.minimum(expected, stop)
-            # Later strings only cost more once each pays for more steps than it has gained from.
-            stopping = not (_single_block(problem) and _late(problem, left) and goes_on.all())
+            # Later strings only cost more once they pay for more steps than their start is worth.
+            late = problem.constant and left * float(problem.s[0]) > problem.diameter
+            stopping = not (late and goes_on.all())
         chord = goes_on[:-1] & goes_on[1:]
-        if not stopping and np.all(V[-1] <= V[0] * (1 + _SETTLED)):
+        settled = not stopping and np.all(V[-1] <= V[0] * (1 + _SETTLED))
+        if settled or left * float(problem.nu.min()) ** 2 > _CROSSINGS * problem.diameter**2:
             return np.array(V[-1])  # any earlier distance is at most D
     return np.array(V[0])
 
@@ -172,17 +175,14 @@ def _expectation(
 Strings = Callable[[int], Floats]
 
 
-def _single_block(problem: CouplingProblem) -> bool:
-    """Equal steps that do not expand: the string from any distance is one block."""
-    return problem.constant and problem.c[0] <= 1
-
-
-def _late(problem: CouplingProblem, left: int) -> bool:
-    return left * float(problem.s[0]) > problem.diameter
+def _strings(problem: CouplingProblem) -> Callable[[CouplingProblem, Floats], Strings]:
+    if not problem.constant:
+        return _any_strings
+    return _constant_strings if problem.c[0] <= 1 else _expanding_strings
 
 
 def _constant_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
-    """mu(r) = (c^j r + s sum c^i) / (nu sqrt(sum c^(2i))), i < j."""
+    """mu(r) = (c^j r + s sum c^i) / (nu sqrt(sum c^(2i))), i < j: one block, since c <= 1."""
     c, s, nu = problem.step(1)
 
     def mus(left: int) -> Floats:
@@ -198,14 +198,25 @@ def _constant_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
     return mus
 
 
+def _expanding_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
+    """Equal steps with c > 1, from the closed form; mu(r) is convex, see `_any_strings`."""
+    c, s, nu = problem.step(1)
+    starts = np.linspace(0.0, nodes[-1], _STRING_NODES)
+
+    def mus(left: int) -> Floats:
+        table = [constant(c, s, nu, left, float(z)) for z in starts]
+        return np.asarray(np.interp(nodes, starts, table) * (1 + 1e-12))
+
+    return mus
+
+
 def _any_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
     """mu(r) is the least norm over shifts that depend linearly on r: convex, so chords are above.
 
     mu of every restart is off by rounding only (below 1e-10, see `taut_string.restarts`).
     """
     starts = np.linspace(0.0, nodes[-1], _STRING_NODES)
-    ones = np.ones(problem.steps)
-    steps = problem.c * ones, problem.s * ones, problem.nu * ones
+    steps = problem.c, problem.s, problem.nu
     squares = np.array([taut_string.restarts(*steps, float(z)) for z in starts])
     table = np.sqrt(squares) * (1 + 1e-9)
 

@@ -161,7 +161,7 @@ def deferral_path(
     True
     """
     c, s, nu = per_step(c, steps), per_step(s, steps), per_step(nu, steps)
-    s = nu * _few_ratios(s / nu)
+    own, s = s, nu * _few_ratios(s / nu)
     with np.errstate(divide="ignore"):
         behind = np.concatenate([np.cumsum(np.log(c[::-1]))[::-1], [0.0]])
     scale = float(behind.max())
@@ -180,7 +180,7 @@ def deferral_path(
     u = _levelled(slopes.shift(price), price, weight, s, nu)
     left = [start]
     z = start
-    for factor, impulse, pay in zip(c.tolist(), s.tolist(), u.tolist(), strict=True):
+    for factor, impulse, pay in zip(c.tolist(), own.tolist(), u.tolist(), strict=True):
         z = min(max(factor * z - pay, 0.0), (factor * z + impulse) * (1 - 4 * ROUNDING), diameter)
         left.append(z)
     left[-1] = 0.0
@@ -444,10 +444,14 @@ def best(
 
 def _starts(c: PerStep, s: PerStep, steps: int, diameter: float) -> Iterator[tuple[int, float]]:
     """(first step, distance there) from which a path may begin."""
-    if steps <= LONG:
-        yield 0, 0.0
-    elif np.ndim(c) == 0 and np.ndim(s) == 0 and float(cast(float, c)) < 1.0:
-        yield steps - LONG, float(cast(float, s)) / (1.0 - float(cast(float, c))) * (1 + 1e-12)
+    constant = np.ndim(c) == 0 and np.ndim(s) == 0
+    factor = float(np.max(np.asarray(c)))
+    # Steps that contraction forgets to e^-18 defer everything, which costs nothing: the path then
+    # begins at the distance that builds up without payments.
+    alive = math.ceil(18.0 / (1.0 - factor)) if constant and factor < 1.0 else steps
+    if min(alive, steps) <= LONG:
+        far = min(float(np.max(np.asarray(s))) / (1.0 - factor), diameter) if alive < steps else 0.0
+        yield max(steps - alive, 0), far * (1 + 1e-12)
     if math.isfinite(diameter):
         kept = 1
         while kept < min(steps, LONG):

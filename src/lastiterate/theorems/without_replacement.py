@@ -20,7 +20,7 @@ from lastiterate.theorems.per_step import Array, PerStep, part, per_step
 
 SCREEN_ORDERS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995)
-LONG = 10**6  # a horizon is not sought farther back, nor are constant runs replayed beyond
+LONG = 10**5  # a horizon is not sought farther back, nor are constant runs replayed beyond
 LEVELS = 24  # different shifts that a schedule is rounded up to
 
 
@@ -148,7 +148,11 @@ def best(
     cs, ss, ns = (per_step(part(x, steps - window), window) for x in (c, s, nu))
     orders = np.array(SCREEN_ORDERS)
     tails = sorted({min(math.ceil(1.2**k), window - 1) for k in range(100)})
-    lefts = [_distance(c, s, steps - tail, reach, diameter) for tail in tails]
+    if steps <= LONG:
+        apart = distances(c, s, steps, reach, diameter)
+        lefts = [float(apart[steps - tail]) for tail in tails]
+    else:
+        lefts = [_distance(c, s, steps - tail, reach, diameter) for tail in tails]
     found: list[tuple[float, int, float]] = []
     for share in SHARES:
         shifts = ss / (math.sqrt(share) * ns)

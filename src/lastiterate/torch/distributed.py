@@ -113,7 +113,8 @@ def distributed_descent(
         dist.broadcast_object_list(facts, group_src=0, group=group, device=where)
         # Reached by every rank, or by none: only then is there a model.
         dist.all_reduce(torch.zeros(1, device=where), group=group)
-        torch.cuda.synchronize(where) if where.type == "cuda" else None
+        if where.type == "cuda":
+            torch.cuda.synchronize(where)
     if save is not None and rank == 0:
         _write(Path(save), released)
     return Descent(released, training, gradients.loss, facts[0], facts[1])
@@ -196,8 +197,9 @@ class _lost:  # noqa: N801 - reads as a phrase
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if isinstance(error, RuntimeError) and not isinstance(error, LastIterateError):
             raise LostRankError(
-                f"Rank {self._rank} lost another rank {self._when} ({error}). The run is over: "
-                "nothing is released and no model was written. Start it again with all ranks."
+                f"The run ended on rank {self._rank} {self._when}: another rank was lost, or this "
+                f"one failed ({error}). Nothing is released and no model was written. Start it "
+                "again with all ranks."
             ) from error
 
 

@@ -21,6 +21,8 @@ try:
 except ImportError:  # builds of PyTorch without a GPU have none: the plain path is used
     triton = None
 
+AVAILABLE: bool = triton is not None
+
 _SLOPES = {"softmax": 0, "logistic": 1, "error": 2, "smoothed hinge": 3, "squared hinge": 4}
 
 

@@ -144,7 +144,7 @@ def _slope_parts(
     dtype: torch.dtype,
     products: Products,
 ) -> list[Tensor]:
-    if scores.is_cuda and fused.triton is not None and dtype.itemsize == 2:
+    if scores.is_cuda and fused.AVAILABLE and dtype.itemsize == 2:
         parts = [
             torch.empty_like(scores, dtype=dtype) for _ in range(2 if products == "split" else 1)
         ]
@@ -178,4 +178,4 @@ def fusable(X: Tensor, head: Head) -> bool:
     """Whether the kernel that reads the features once can be used."""
     small = head.outputs <= _FUSED_OUTPUTS and X.shape[1] <= _FUSED_COLUMNS
     sixteen = X.dtype in (torch.bfloat16, torch.float16)
-    return X.is_cuda and fused.triton is not None and small and sixteen and X.stride(1) == 1
+    return X.is_cuda and fused.AVAILABLE and small and sixteen and X.stride(1) == 1

@@ -35,7 +35,7 @@ def epsilon_credible(
     """The ``error`` quantile of epsilon's posterior.
 
     >>> round(epsilon_credible(0, 250, 0, 250, 1e-5, 0.05), 2)
-    5.38
+    5.82
     """
 
     def excess(epsilon: float) -> float:

@@ -31,7 +31,7 @@ def mu_below(fpr: float, fnr: float) -> float:
     """The mu that upper bounds on the rates refute, rounded down.
 
     >>> round(mu_below(0.1587, 0.1587), 3)
-    1.999
+    2.0
     """
     return max(0.0, float(separation(fpr, fnr)) * (1 - _SLACK) - _SLACK)
 

@@ -4,7 +4,9 @@ r"""One training run with m canaries (Steinke, Nasr, Jagielski 2023, Theorem 5.2
 released model and v guesses are right. If training is (ε, δ)-DP when one coin changes, the
 probability of v or more right guesses is at most
 
-    F + 2mδ·a,  F = P[B ≥ v],  a = max over 1 ≤ i ≤ v of P[v − i ≤ B < v]/i,  B ~ Bin(r, e^ε/(1+e^ε)).
+    F + 2mδ·a,  F = P[B ≥ v],  a = max over 1 ≤ i ≤ v of P[v − i ≤ B < v]/i,
+
+where B ~ Bin(r, e^ε/(1+e^ε)).
 
 **Status**: sound for guesses fixed before the coins are looked at (r and the rule, not the model).
 """
@@ -16,7 +18,7 @@ import math
 import numpy as np
 from scipy.stats import binom
 
-_GRID = 1e-3  # epsilons are rounded down to this
+_PER_UNIT = 1000  # epsilons are rounded down to a thousandth
 
 
 def p_value(right: int, guesses: int, canaries: int, epsilon: float, delta: float) -> float:
@@ -41,19 +43,19 @@ def epsilon_below(right: int, guesses: int, canaries: int, delta: float, level: 
     the first epsilon that survives is found by bisection.
 
     >>> epsilon_below(95, 100, 100, 1e-5, 0.05)
-    2.162
+    2.171
     """
     if p_value(right, guesses, canaries, 0.0, delta) > level:
         return 0.0
     low, high = 0, 1
-    while p_value(right, guesses, canaries, high * _GRID, delta) <= level:
+    while p_value(right, guesses, canaries, high / _PER_UNIT, delta) <= level:
         low, high = high, 2 * high
-        if high * _GRID > 700:  # delta = 0 and no bound: exp would overflow
-            return low * _GRID
+        if high / _PER_UNIT > 700:  # delta = 0 and no bound: exp would overflow
+            return low / _PER_UNIT
     while high - low > 1:
         middle = (low + high) // 2
-        if p_value(right, guesses, canaries, middle * _GRID, delta) <= level:
+        if p_value(right, guesses, canaries, middle / _PER_UNIT, delta) <= level:
             low = middle
         else:
             high = middle
-    return low * _GRID
+    return low / _PER_UNIT

@@ -1,0 +1,106 @@
+r"""Neighbours that attain the bound: quadratic losses in one dimension.
+
+Record i has the loss (λ/2)θ² + a_i·θ, so an update is the linear map
+
+    θ ← (1 − η(λ + regularization))·θ − η·(Σ_{i in batch} a_i)/divisor + ν·N(0, 1),
+
+and two datasets that differ in one a_i, by the whole sensitivity, have Gaussian last iterates
+(mixtures of Gaussians for hidden batches). For full batches and constant parameters their
+distance is the certified mu: an audit must meet the upper bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.audit.shadow.streams import Streams
+from lastiterate.description import (
+    Cyclic,
+    FullBatch,
+    Loss,
+    Poisson,
+    Reshuffled,
+    Shuffled,
+    Training,
+)
+from lastiterate.errors import UnsupportedError
+
+Array = NDArray[np.float64]
+
+
+class QuadraticDescent:
+    """Trains cohorts of one-dimensional quadratic models; a dataset is the vector of a_i.
+
+    The model is its last iterate, and its score too: record 0 pushes it up inside.
+
+    >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
+    ...                batches=FullBatch())
+    >>> train = QuadraticDescent(run, Loss(smoothness=1.0, strong_convexity=1.0))
+    >>> inside, outside = train.worlds()
+    >>> float(inside[0]), float(outside[0]), train.cohort(inside, [1, 2]).shape
+    (-2.0, 2.0, (2,))
+    """
+
+    def __init__(self, training: Training, loss: Loss) -> None:
+        if not isinstance(training.batches, (FullBatch, Cyclic, Shuffled, Reshuffled, Poisson)):
+            raise UnsupportedError(
+                f"Worst-case neighbours for {training.batches} are not built; use FullBatch, "
+                "Cyclic, Shuffled, Reshuffled or Poisson."
+            )
+        if training.diameter < np.inf or training.release != "last":
+            raise UnsupportedError(
+                "Worst-case neighbours are built for unbounded runs that release the last iterate."
+            )
+        self.training, self.loss = training, loss
+        self.curvature = loss.strong_convexity or 0.0
+
+    def worlds(self) -> tuple[Array, Array]:
+        """The two datasets: record 0 pushes with all that the sensitivity allows."""
+        inside, outside = np.zeros((2, self.training.records))
+        if self.training.adjacency == "replace":
+            inside[0] = -self.training.sensitivity / 2
+            outside[0] = self.training.sensitivity / 2
+        else:
+            inside[0] = -self.training.sensitivity
+        return inside, outside
+
+    def __call__(self, dataset: Array, seed: int) -> float:
+        """One model."""
+        return float(self.cohort(dataset, [seed])[0])
+
+    def cohort(self, dataset: Array, seeds: Sequence[int]) -> Array:
+        """The last iterates of these seeds."""
+        training, a = self.training, np.asarray(dataset, float)
+        streams, n = Streams(seeds), training.records
+        batches, divisor = training.batches, training.batches.divisor(training.records)
+        etas, nus = training.step_sizes, training.noises
+        theta = np.zeros(len(seeds))
+        normals = streams.normals(training.steps, (), np.float64)
+        ridge = self.loss.regularization
+        for k in range(training.steps):
+            push, share = self._batch(a, streams, k, n)
+            theta = (1 - etas[k] * (self.curvature * share + ridge)) * theta
+            theta += -etas[k] * push / divisor + nus[k] * next(normals)
+        del batches
+        return theta
+
+    def _batch(
+        self, a: Array, streams: Streams, step: int, n: int
+    ) -> tuple[Array | float, Array | float]:
+        """The summed a_i of every model's batch, and the batch's realised size over the divisor."""
+        batches = self.training.batches
+        if isinstance(batches, FullBatch):
+            return float(a.sum()), 1.0
+        if isinstance(batches, Poisson):
+            flips = np.stack([g.random(n) < batches.rate for g in streams.batches])
+            return flips @ a, flips.sum(axis=1) / batches.divisor(n)
+        assert isinstance(batches, (Cyclic, Shuffled, Reshuffled))
+        k = step % batches.per_epoch(n)
+        if isinstance(batches, Cyclic):
+            return float(a[k * batches.size : (k + 1) * batches.size].sum()), 1.0
+        if step == 0 or (k == 0 and isinstance(batches, Reshuffled)):
+            self._orders = np.stack([g.permutation(n) for g in streams.batches])
+        return a[self._orders[:, k * batches.size : (k + 1) * batches.size]].sum(axis=1), 1.0

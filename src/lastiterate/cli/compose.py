@@ -1,0 +1,75 @@
+"""`lastiterate compose`: what several rounds of an (epsilon, delta) guarantee add up to."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.output import number, print_json, print_table, print_text
+from lastiterate.errors import LastIterateError
+
+
+def compose(
+    epsilon: Annotated[float, typer.Option(help="Epsilon of one round.")],
+    rounds: Annotated[int, typer.Option(help="How many rounds on the same data.")],
+    delta: Annotated[float, typer.Option(help="Delta of one round.")] = 0.0,
+    total_delta: Annotated[
+        float | None, typer.Option(help="Ask for the epsilon of all rounds at this delta.")
+    ] = None,
+    total_epsilon: Annotated[
+        float | None, typer.Option(help="Ask for the delta of all rounds at this epsilon.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What several rounds of one (epsilon, delta) guarantee add up to, exactly."""
+    from lastiterate.composition import optimal
+    from lastiterate.composition.validation import check_target
+
+    if (total_delta is None) == (total_epsilon is None):
+        raise LastIterateError(
+            "Give either --total-delta (and get the epsilon of all rounds) or --total-epsilon (and "
+            "get their delta): composition trades one for the other."
+        )
+    exact = optimal(epsilon, delta, rounds)
+    if total_epsilon is not None:
+        check_target(total_epsilon)
+        rows = [(total_epsilon, exact.delta(total_epsilon), "optimal (Kairouz, Oh, Viswanath)")]
+    else:
+        assert total_delta is not None
+        rows = [(exact.epsilon(total_delta), total_delta, "optimal (Kairouz, Oh, Viswanath)")]
+        rows += _closed_forms(epsilon, delta, rounds, total_delta)
+    if as_json:
+        answer = [{"epsilon": e, "delta": d, "theorem": name} for e, d, name in rows]
+        step = {"epsilon": epsilon, "delta": delta, "rounds": rounds}
+        print_json("compose", {**answer[0], "round": step, "compared": answer[1:]})
+        return
+    print_table(
+        f"{rounds:,} rounds, each ({epsilon:g}, {delta:g})-private",
+        ("epsilon", "delta", "theorem"),
+        [(number(e), number(d), name) for e, d, name in rows],
+    )
+    print_text("The optimal value is exact: some mechanism with such rounds really has it.")
+
+
+def _closed_forms(
+    epsilon: float, delta: float, rounds: int, total: float
+) -> list[tuple[float, float, str]]:
+    """The one-line bounds at the same total delta, where they can reach it."""
+    from lastiterate.composition import advanced, basic, kairouz
+
+    rows = []
+    plain = basic(epsilon, delta, rounds)
+    if plain.delta <= total:
+        rows.append((plain.epsilon, total, "basic (Dwork et al. 2006)"))
+    for name, bound in (
+        ("three forms (Kairouz, Oh, Viswanath)", kairouz),
+        ("advanced (Dwork, Rothblum, Vadhan)", advanced),
+    ):
+        slack = (total - plain.delta) * (1 - 1e-9)
+        if 0.0 < slack < 1.0:
+            pair = bound(epsilon, delta, rounds, slack)
+            if pair.delta <= total:
+                rows.append((pair.epsilon, total, name))
+    return sorted(rows)

@@ -1,0 +1,137 @@
+"""`lastiterate train`: from a CSV and a declared schema to a model with its certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.output import print_json, print_text
+
+MODELS = ("logistic", "softmax", "svc", "ridge", "huber")
+_SCHEMA, _RUN = "What the columns mean", "The run"
+
+
+def _flag(help: str, panel: str) -> Any:
+    return typer.Option(help=help, rich_help_panel=panel, show_default=False)
+
+
+def train(
+    table: Annotated[Path, typer.Argument(help="A CSV file with a header.", show_default=False)],
+    target: Annotated[str, typer.Option(help="The column to predict.", show_default=False)],
+    epsilon: Annotated[float, typer.Option(help="The privacy to spend.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="A new folder for the results.", show_default=False)],
+    delta: Annotated[float | None, _flag("Probability that epsilon fails.", _RUN)] = None,
+    schema: Annotated[
+        Path | None, _flag("A TOML file: [columns.NAME] with low, high or categories.", _SCHEMA)
+    ] = None,
+    public_schema_from: Annotated[
+        Path | None, _flag("A public CSV to read ranges and categories off.", _SCHEMA)
+    ] = None,
+    numeric: Annotated[list[str] | None, _flag("NAME=LOW:HIGH", _SCHEMA)] = None,
+    category: Annotated[list[str] | None, _flag("NAME=A,B,C", _SCHEMA)] = None,
+    drop: Annotated[list[str] | None, _flag("A column to leave out.", _SCHEMA)] = None,
+    classes: Annotated[str | None, _flag("The target's classes: A,B,...", _SCHEMA)] = None,
+    target_range: Annotated[str | None, _flag("The target's LOW:HIGH.", _SCHEMA)] = None,
+    model: Annotated[str | None, _flag(" | ".join(MODELS), _RUN)] = None,
+    regularization: Annotated[float | None, _flag("L2 term.", _RUN)] = None,
+    steps: Annotated[int | None, _flag("Number of updates.", _RUN)] = None,
+    batch_size: Annotated[int | None, _flag("Records per update.", _RUN)] = None,
+    adjacency: Annotated[str, _flag("zero-out | replace", _RUN)] = "zero-out",
+    seed: Annotated[
+        int | None, _flag("A reproducible experiment, without a certificate.", _RUN)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a private model on a table; write model.joblib, certificate.json and report.md."""
+    import warnings
+
+    from lastiterate.models.privacy_warning import PrivacyWarning
+    from lastiterate.models.saved import TableModel, free, report, save
+    from lastiterate.models.table import read_table
+
+    free(out)
+    meaning = _schema(schema, public_schema_from, target, numeric, category, drop, classes,
+                      target_range)  # fmt: skip
+    X, y = meaning.encode(read_table(table))
+    estimator = _estimator(model, meaning).set_params(
+        epsilon=epsilon,
+        delta=delta,
+        regularization=regularization,
+        steps=steps,
+        batch_size=batch_size,
+        adjacency=adjacency,
+        random_state=seed,
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PrivacyWarning)
+        trained = TableModel(meaning, estimator.fit(X, y))
+    notes = [str(w.message) for w in caught if issubclass(w.category, PrivacyWarning)]
+    save(out, trained, report(trained, len(y), notes))
+    certificate = trained.model.certificate_
+    if as_json:
+        print_json(
+            "train",
+            {
+                "out": str(out),
+                "epsilon": None if certificate is None else certificate.epsilon,
+                "delta": trained.model.delta_,
+                "records": len(y),
+                "features": X.shape[1],
+                "training": trained.model.training_.to_dict(),
+                "choice": [list(reason) for reason in trained.model.choice_.reasons],
+                "warnings": notes,
+            },
+        )
+        return
+    for note in notes:
+        print_text(f"Warning: {note}")
+    print_text((out / "report.md").read_text(encoding="utf-8"))
+
+
+def _schema(
+    schema: Path | None,
+    public: Path | None,
+    target: str,
+    numeric: list[str] | None,
+    category: list[str] | None,
+    drop: list[str] | None,
+    classes: str | None,
+    target_range: str | None,
+) -> Any:
+    from lastiterate.errors import DescriptionError
+    from lastiterate.models.schema import Schema
+
+    flags = any((numeric, category, classes, target_range))
+    if (schema is not None) + (public is not None) + flags > 1:
+        why = "two declarations could disagree"
+        allowed = "declared once: by --schema, by --public-schema-from or by flags"
+        raise DescriptionError("columns", "declared twice", allowed, why)
+    if schema is not None:
+        return Schema.read(schema, target)
+    if public is not None:
+        return Schema.public(public, target, drop or ())
+    return Schema.of_flags(target, numeric or (), category or (), drop or (), classes, target_range)
+
+
+def _estimator(name: str | None, schema: Any) -> Any:
+    from lastiterate import models
+    from lastiterate.description.validation import one_of
+
+    if name is None:
+        several = schema.classifies and len(schema.target.categories) > 2
+        name = ("softmax" if several else "logistic") if schema.classifies else "ridge"
+    able = MODELS[:3] if schema.classifies else MODELS[3:]
+    one_of("model", name, able, "the target is a class or a number, as its declaration says")
+    kinds: dict[str, Any] = {
+        "logistic": models.PrivateLogisticRegression,
+        "softmax": models.PrivateSoftmaxRegression,
+        "svc": models.PrivateLinearSVC,
+        "ridge": models.PrivateRidge,
+        "huber": models.PrivateHuberRegressor,
+    }
+    if schema.classifies:
+        return kinds[name]()
+    return kinds[name](target_bound=max(abs(schema.target.low), abs(schema.target.high)))

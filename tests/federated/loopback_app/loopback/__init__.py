@@ -1,0 +1,1 @@
+"""A Flower app: one private run."""

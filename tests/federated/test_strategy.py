@@ -1,0 +1,245 @@
+"""`PrivateFedAvg`: what it refuses; whole runs in the simulation engine and on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ArrayRecord
+
+from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.federated import (
+    FederatedCertificate,
+    Federation,
+    PrivateFedAvg,
+    account_federated,
+)
+from lastiterate.federated.budget import Budget
+
+HERE = Path(__file__).parent
+RUN = Federation(clients=6, sampled=2, rounds=3, clip=1.0, noise_multiplier=2.0)
+START = ArrayRecord([np.zeros(2)])
+
+
+def after(path: Path, rounds: int, run: Federation = RUN) -> Path:
+    """A budget file in which so many rounds are over."""
+    budget = Budget(path, run)
+    for number in range(rounds):
+        budget.spend()
+        budget.keep({"0": np.full(2, float(number))})
+    budget.close()
+    return path
+
+
+def test_nothing_is_handed_out_before_the_end(tmp_path: Path) -> None:
+    fresh = PrivateFedAvg(RUN, budget=tmp_path / "fresh")
+    with pytest.raises(AssumptionError, match="no model yet"):
+        fresh.release()
+    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 2))
+    with pytest.raises(AssumptionError, match="intermediate=True"):
+        strategy.release()
+    with pytest.raises(AssumptionError, match="1 of 3 rounds"):
+        _ = strategy.guarantee
+    with pytest.raises(AssumptionError, match="1 of 3 rounds"):
+        strategy.certificate(1e-5)
+
+
+def test_an_intermediate_model_is_accounted_once_it_is_out(tmp_path: Path) -> None:
+    from lastiterate import Loss
+
+    smooth = Loss(smoothness=0.25, regularization=0.5)
+    run = RUN.replace(sampled=6, rounds=40, loss=smooth, clipping="none", noise_multiplier=20.0)
+    strategy = PrivateFedAvg(run, budget=after(tmp_path / "b", 20, run))
+    assert strategy.release(intermediate=True)["0"].numpy().tolist() == [19.0, 19.0]
+    strategy.close()
+    found = PrivateFedAvg(run, budget=after(tmp_path / "b", 20, run)).guarantee
+    assert found.releases == (20,)
+    hidden = account_federated(6, 6, 40, 1.0, 20.0, loss=smooth, clipping="none")
+    assert found.epsilon(1e-5) == hidden.epsilon(1e-5)
+    assert found.epsilon(1e-5, "outsiders") > 1.2 * hidden.epsilon(1e-5, "outsiders")
+
+
+def test_after_the_end(tmp_path: Path) -> None:
+    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 3))
+    assert strategy.release()["0"].numpy().tolist() == [2.0, 2.0]
+    certificate = strategy.certificate(1e-5)
+    certificate.check()
+    assert certificate.epsilon_against_clients == account_federated(6, 2, 3, 1.0, 2.0).epsilon(1e-5)
+    with pytest.raises(AssumptionError, match="spent"):
+        strategy.start(None, START)
+
+
+def test_only_the_whole_run_can_be_started(tmp_path: Path) -> None:
+    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 1))
+    with pytest.raises(DescriptionError, match="num_rounds"):
+        strategy.start(None, START, num_rounds=3)
+
+
+def test_seeded_noise_is_not_certified(tmp_path: Path) -> None:
+    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 3), random_state=1)
+    with pytest.raises(AssumptionError, match="seeded"):
+        strategy.certificate(1e-5)
+
+
+def test_draws_follow_the_description(tmp_path: Path) -> None:
+    """Fixed-size draws are uniform; coins have the described rate. (Counts beyond six sigma.)"""
+    fixed = PrivateFedAvg(RUN, budget=tmp_path / "a")
+    coins = PrivateFedAvg(RUN.replace(sampling="poisson", adjacency=None), budget=tmp_path / "b")
+    draws = 3000
+    for strategy in (fixed, coins):
+        counts, sizes = np.zeros(6), set()
+        for _ in range(draws):
+            chosen = strategy._draw()
+            sizes.add(len(chosen))
+            counts[chosen] += 1
+        assert np.all(np.abs(counts - draws / 3) < 6 * np.sqrt(draws * 2 / 9))
+        assert (sizes == {2}) == (strategy is fixed)
+
+
+def program(mode: str, budget: Path, output: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(HERE / "simulated_run.py"), mode, str(budget), str(output)]
+    return subprocess.run(
+        command,
+        env=os.environ | {"FLWR_HOME": str(budget.parent)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_broken_clients_neither_cost_privacy_nor_stop_a_round(tmp_path: Path) -> None:
+    """On Ray: NaN, a huge update, an exception, a wrong shape, nothing, two who never connect.
+
+    Each of three rounds gets one clipped update (1/2, 1/2, 1/2, 1/2) and three honest (0.1, 0, 0,
+    0), divided by the ten described clients.
+    """
+    done = program("faults", tmp_path / "b", tmp_path / "out.json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    answer = json.loads((tmp_path / "out.json").read_text())
+    np.testing.assert_allclose(answer["model"], [0.24, 0.15, 0.15, 0.15], atol=1e-8)
+    assert answer["result"] == answer["model"]
+    assert answer["metrics"] == 0
+    assert answer["refused_before_the_end"]
+    assert "seeded" in answer["no_certificate"]
+    for reason in ("not finite", "another shape", "it failed", "not those of the model"):
+        assert done.stderr.count(reason) >= 3, reason
+
+
+@pytest.mark.slow
+def test_a_killed_server_goes_on_without_spending_twice(tmp_path: Path) -> None:
+    killed = program("kill", tmp_path / "b", tmp_path / "out.json")
+    assert killed.returncode == -signal.SIGKILL
+    resumed = program("go-on", tmp_path / "b", tmp_path / "out.json")
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
+    answer = json.loads((tmp_path / "out.json").read_text())
+    assert (answer["left_before"], answer["left_after"]) == (1, 0)
+    certificate = FederatedCertificate.from_dict(answer["certificate"])
+    certificate.check()
+    assert certificate.guarantee.kept == 2
+    whole = account_federated(8, 4, 3, 1.0, 2.0, sampling="poisson")
+    assert certificate.epsilon_against_clients == whole.epsilon(1e-5)
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in held]
+    for server in held:
+        server.close()
+    return ports
+
+
+@pytest.mark.slow
+def test_real_clients_on_loopback(tmp_path: Path) -> None:
+    """A Flower SuperLink, three SuperNodes (one sends NaN) and `flwr run`, all on 127.0.0.1."""
+    link, *nodes = free_ports(4)
+    (tmp_path / "config.toml").write_text(
+        f'[superlink]\ndefault = "loop"\n[superlink.loop]\naddress = "127.0.0.1:{link}"\n'
+        "insecure = true\n"
+    )
+    scripts = Path(sysconfig.get_path("scripts"))
+    environment = os.environ | {
+        "FLWR_HOME": str(tmp_path),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+    }
+    processes: list[subprocess.Popen[Any]] = []
+    logs = (tmp_path / "log").open("w")
+
+    def begin(*command: str) -> None:
+        processes.append(
+            subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=logs, stderr=logs)
+        )
+
+    try:
+        begin("flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(link),
+              "--disable-runtime-dependency-installation")  # fmt: skip
+        wait_for(lambda: listening(link), processes, 60)
+        for index, port in enumerate(nodes):
+            kind = "broken" if index == 0 else "honest"
+            begin("flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{link}",
+                  "--host", "127.0.0.1", "--port", str(port), "--node-config",
+                  f'kind="{kind}"')  # fmt: skip
+        begin("flwr", "run", str(HERE / "loopback_app"), "loop", "--run-config",
+              f'folder="{tmp_path}"')  # fmt: skip
+        wait_for((tmp_path / "certificate.json").exists, processes[:-1], 240)
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        logs.close()
+    # two rounds of two honest answers of 0.3 each, divided by three, and a little noise
+    np.testing.assert_allclose(np.load(tmp_path / "model.npy"), 0.4, atol=0.01)
+    FederatedCertificate.load(tmp_path / "certificate.json").check()
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_for(event: Any, alive: list[subprocess.Popen[Any]], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not event():
+        assert all(process.poll() is None for process in alive), "a Flower process has stopped"
+        assert time.monotonic() < end, "nothing happened in time"
+        time.sleep(0.3)
+
+
+@pytest.mark.slow
+def test_adult_over_two_hundred_clients(tmp_path: Path) -> None:
+    """The example: 50 rounds with 200 simulated clients end with a certificate that holds."""
+    example = HERE.parents[1] / "examples" / "federated_adult.py"
+    done = subprocess.run(
+        [sys.executable, str(example), "--out", str(tmp_path / "c.json")],
+        env=os.environ | {"FLWR_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "dropped" not in done.stderr
+    certificate = FederatedCertificate.load(tmp_path / "c.json")
+    certificate.check()
+    federation = certificate.guarantee.federation
+    assert (federation.clients, federation.rounds, certificate.guarantee.kept) == (200, 50, None)
+    assert certificate.epsilon_against_outsiders <= certificate.epsilon_against_clients < 5

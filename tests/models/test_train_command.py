@@ -1,0 +1,203 @@
+"""`lastiterate train`: results that appear together, and faults named by row and column."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+
+from lastiterate.certificate import Certificate, verify
+from lastiterate.cli.main import run
+from lastiterate.models import saved
+
+SCHEMA = """
+drop = ["id"]
+
+[columns.age]
+low = 0
+high = 100
+
+[columns.job]
+categories = ["clerk", "nurse", "none"]
+
+[target]
+name = "income"
+classes = ["low", "high"]
+"""
+HEADER = "id,age,job,income\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    lines = []
+    for k in range(400):
+        age, job = rng.integers(18, 90), rng.choice(["clerk", "nurse", "none"])
+        lines.append(f"{k},{age},{job},{'high' if age > 50 and job != 'none' else 'low'}")
+    (tmp_path / "data.csv").write_text(HEADER + "\n".join(lines) + "\n")
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    return tmp_path
+
+
+@pytest.fixture
+def train(folder: Path, capsys: Any) -> Callable[..., tuple[int, str, str]]:
+    def call(*flags: str, table: str = "data.csv", schema: bool = True) -> tuple[int, str, str]:
+        declared = ["--schema", str(folder / "schema.toml")] if schema else []
+        with pytest.raises(SystemExit) as left:
+            run(["train", str(folder / table), "--target", "income", "--epsilon", "2", "--delta",
+                 "1e-4", "--out", str(folder / "run"), *declared, *flags])  # fmt: skip
+        captured = capsys.readouterr()
+        return int(left.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+def test_a_run_writes_model_certificate_and_report(train: Any, folder: Path) -> None:
+    code, out, err = train()
+    assert (code, err) == (0, "")
+    assert {p.name for p in (folder / "run").iterdir()} == {
+        "model.joblib", "certificate.json", "report.md",
+    }  # fmt: skip
+    certificate = Certificate.load(folder / "run" / "certificate.json")
+    assert verify(folder / "run" / "certificate.json")
+    assert certificate.epsilon <= 2.01
+    trained = joblib.load(folder / "run" / "model.joblib")
+    predicted = trained.predict(folder / "data.csv")
+    assert set(predicted) <= {"low", "high"}
+    assert "epsilon = " in out
+    assert "Not covered" in (folder / "run" / "report.md").read_text()
+    assert not [p for p in folder.iterdir() if p.name.startswith(".")]
+
+
+def test_json(train: Any) -> None:
+    code, out, _ = train("--json", "--seed", "1")
+    answer = json.loads(out)
+    assert (code, answer["command"], answer["records"], answer["features"]) == (0, "train", 400, 4)
+    assert answer["epsilon"] is None  # seeded
+
+
+def test_flags_declare_the_same_schema(train: Any, folder: Path) -> None:
+    code, _, err = train(
+        "--numeric", "age=0:100", "--category", "job=clerk,nurse,none", "--drop", "id",
+        "--classes", "low,high", "--seed", "1", schema=False,
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    by_flags = joblib.load(folder / "run" / "model.joblib")
+    (folder / "run").rename(folder / "first")
+    assert train("--seed", "1")[0] == 0
+    by_file = joblib.load(folder / "run" / "model.joblib")
+    assert by_flags.schema == by_file.schema
+    assert np.array_equal(by_flags.model.coef_, by_file.model.coef_)
+
+
+def test_a_public_table_may_declare(train: Any, folder: Path) -> None:
+    (folder / "public.csv").write_text(HEADER + "1,0,clerk,low\n2,99,nurse,high\n3,5,none,low\n")
+    flags = ("--public-schema-from", str(folder / "public.csv"), "--drop", "id")
+    assert train(*flags, schema=False)[0] == 0
+
+
+def test_a_number_is_predicted_by_ridge(train: Any, folder: Path) -> None:
+    (folder / "n.csv").write_text("a,income\n" + "".join(f"{k},{2 * k}\n" for k in range(100)))
+    flags = ("--numeric", "a=0:100", "--target-range", "0:200")
+    assert train(*flags, table="n.csv", schema=False)[0] == 0
+    assert type(joblib.load(folder / "run" / "model.joblib").model).__name__ == "PrivateRidge"
+
+
+BAD_TABLES = {
+    "": ("empty",),
+    HEADER: ("0 records",),
+    "id,age,job\n1,2,clerk\n": ("income",),
+    HEADER + "1,20,clerk,low\n2,30,nurse\n": ("row 3", "3 cells"),
+    HEADER + "1,20,clerk,low\n\n2,30,nurse,high\n": ("row 3", "0 cells"),
+    HEADER + "1,20,clerk,low\n2,30,nurse,high,9\n": ("row 3", "5 cells"),
+    HEADER + "1,20,clerk,low\n2,,nurse,high\n": ("row 3", "'age'", "empty"),
+    HEADER + "1,20,clerk,low\n2,NaN,nurse,high\n": ("row 3", "'age'"),
+    HEADER + "1,20,clerk,low\n2,inf,nurse,high\n": ("row 3", "'age'"),
+    HEADER + "1,old,clerk,low\n2,30,nurse,high\n": ("row 2", "'age'", "old"),
+    HEADER + "1,20,pilot,low\n2,30,nurse,high\n": ("row 2", "'job'", "pilot"),
+    HEADER + "1,20,clerk,low\n2,30,nurse,low\n": ("'income'", "two classes"),
+    HEADER + "1,20,clerk,low\n2,30,nurse,medium\n": ("row 3", "'income'", "medium"),
+    "id,age,job,income,zip\n1,20,clerk,low,9\n": ("'zip'", "not declared"),
+    "id,age,age,income\n1,20,3,low\n": ("age", "repeated"),
+    HEADER + '1,20,"clerk,low\n': ("CSV",),
+}
+
+
+@pytest.mark.parametrize("text", BAD_TABLES)
+def test_a_bad_table_is_named_by_row_and_column(text: str, train: Any, folder: Path) -> None:
+    (folder / "bad.csv").write_text(text)
+    code, out, err = train(table="bad.csv")
+    assert (code, out) == (2, "")
+    for word in BAD_TABLES[text]:
+        assert word in err
+    assert "Traceback" not in err
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [("low = 0", 'low = "zero"', "zero"), ("low = 0", "low = 100", "below"),
+     ("high = 100", "high = inf", "inf"), ("low = 0", "", "low and high"),
+     ('["clerk", "nurse", "none"]', '["clerk", "clerk"]', "repeats"),
+     ("[columns.age]", "[columns.age", "TOML"), ('name = "income"', 'name = "wage"', "wage")],
+)  # fmt: skip
+def test_a_bad_schema_is_named(old: str, new: str, word: str, train: Any, folder: Path) -> None:
+    (folder / "schema.toml").write_text(SCHEMA.replace(old, new))
+    code, _, err = train()
+    assert code == 2
+    assert word in err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--epsilon", "0"), ("--epsilon", "-1"), ("--delta", "0"), ("--steps", "0"),
+     ("--adjacency", "both"), ("--model", "ridge"), ("--model", "forest"), ("--batch-size", "0"),
+     ("--classes", "low,high"), ("--regularization", "-1")],
+)  # fmt: skip
+def test_bad_flags(flags: tuple[str, ...], train: Any, folder: Path) -> None:
+    code, _, err = train(*flags)
+    assert code == 2
+    assert err.startswith("lastiterate: ")
+    assert not (folder / "run").exists()
+
+
+def test_an_undeclared_schema_is_refused(train: Any) -> None:
+    code, _, err = train(schema=False)
+    assert code == 2
+    assert "declared" in err
+
+
+def test_missing_files_and_existing_results_are_refused(train: Any, folder: Path) -> None:
+    code, _, err = train(table="nothing.csv")
+    assert code == 2
+    assert "nothing.csv" in err
+    (folder / "run").mkdir()
+    code, _, err = train()
+    assert code == 2
+    assert "does not exist yet" in err
+
+
+def test_nothing_is_left_half_written(train: Any, folder: Path) -> None:
+    """A report that no file can hold breaks the writing after the model is on disk."""
+    assert train()[0] == 0
+    trained = joblib.load(folder / "run" / "model.joblib")
+    before = sorted(folder.iterdir())
+    with pytest.raises(UnicodeEncodeError):
+        saved.save(folder / "second", trained, "\ud800")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_the_help_is_quick_about_heavy_libraries() -> None:
+    import subprocess
+
+    program = (
+        "import sys\nfrom lastiterate.cli.application import application\napplication()\n"
+        "assert not {'sklearn', 'joblib', 'pandas'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
