@@ -43,7 +43,7 @@ FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 HOMES = {
     "typer": {"cli"},
     "rich": {"cli", "train"},  # train: a progress bar
-    "torch": {"torch", "train", "models", "federated", "sampling"},
+    "torch": {"torch", "train", "models", "federated", "sampling", "audit"},
     "opacus": {"torch"},
     "sklearn": {"models", "audit", "train"},
     "pandas": {"models"},

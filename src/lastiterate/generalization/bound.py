@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lastiterate.guarantee import printed
+
 ABSOLUTE_EXPECTATION = "|E[gap]|"
 EXPECTED_SIZE = "E|gap|"
 ONE_SIDED = "gap of this run, either direction alone"
@@ -42,7 +44,7 @@ class GeneralizationBound:
         elif self.vacuous:
             verdict = "vacuous"
         else:
-            verdict = f"{self.value:.4g}"
+            verdict = printed(self.value)
             if self.failure > 0.0:
                 verdict += f" except with probability {self.failure:.2g}"
         return f"{self.name} ({self.reference}; {self.status}), {self.bounds}: {verdict}"

@@ -24,6 +24,7 @@ from lastiterate.generalization.bound import (
 from lastiterate.generalization.expectation import on_average, pure_expectation, second_moment
 from lastiterate.generalization.high_probability import gaussian, j_star, monitor
 from lastiterate.generalization.privacy import Privacy, PrivacyCurve, read_privacy
+from lastiterate.guarantee import printed
 
 _UP = 1 + 1e-12
 _PairBound = Callable[[Pair], GeneralizationBound]
@@ -98,10 +99,10 @@ class Generalization:
             lines.append(
                 f"With probability at least {self.confidence:g} over {self.records:,} independent "
                 f"records and the noise, the population risk is at most the training risk plus "
-                f"{self.high_probability:.4g} (loss in [0, 1]; {best.name})."
+                f"{printed(self.high_probability)} (loss in [0, 1]; {best.name})."
             )
         lines.append(
-            f"On average the two differ by at most {self.expected:.4g} ({expected.name})."
+            f"On average the two differ by at most {printed(self.expected)} ({expected.name})."
             if not expected.vacuous
             else "No bound says anything about the average gap: all are vacuous."
         )

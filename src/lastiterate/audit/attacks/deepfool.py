@@ -5,7 +5,7 @@ Dezfooli et al. 2016) until all of them misclassify it, keep its label. Models t
 learn the label within a few epochs, others do not.
 
 A step of DeepFool at x goes to the nearest linearised boundary: with f the logits, y the label,
-over k ≠ y the smallest |f_k − f_y|/‖∇f_k − ∇f_y‖ gives the move (|f_k − f_y|/‖w‖²)·w, w = ∇f_k − ∇f_y.
+over k ≠ y the smallest |f_k − f_y|/‖w‖, w = ∇f_k − ∇f_y, gives the move (|f_k − f_y|/‖w‖²)·w.
 """
 
 from __future__ import annotations
@@ -119,10 +119,13 @@ def torch_logits(network: Callable[[Any], Any], device: Any = None) -> Logits:
     """A PyTorch function from a batch (1, ...) to logits (1, classes)."""
     import torch
 
+    def one(point: Any) -> Any:
+        return network(point[None])[0]
+
     def logits(x: Array) -> tuple[Array, Array]:
         point = torch.as_tensor(x, dtype=torch.float32, device=device)
-        one = lambda z: network(z[None])[0]  # noqa: E731
-        slopes = torch.func.jacrev(one)(point)
+        jacobian: Any = torch.func.jacrev(one)
+        slopes = jacobian(point)
         with torch.no_grad():
             values = one(point)
         return values.cpu().double().numpy(), slopes.detach().cpu().double().numpy()

@@ -20,11 +20,10 @@ GradientFunction = Callable[[Array, NDArray[np.int64]], ArrayLike]
 
 
 def quiet_direction(models: ArrayLike) -> Array:
-    """The direction in which reference models (one row each, trained without the record) vary
-    least.
+    """Where reference models (one row each, trained without the record) vary least.
 
     >>> quiet_direction([[3.0, 1.0], [-3.0, 1.1], [1.0, 0.9]]).round(2).tolist()
-    [0.01, 1.0]
+    [0.02, 1.0]
     """
     rows = np.asarray(models, float)
     values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(rows.T)))

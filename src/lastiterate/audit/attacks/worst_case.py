@@ -11,7 +11,7 @@ distance is the certified mu: an audit must meet the upper bound.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,12 @@ class QuadraticDescent:
             raise UnsupportedError(
                 "Worst-case neighbours are built for unbounded runs that release the last iterate."
             )
+        if training.adjacency == "zero-out" and loss.strong_convexity:
+            raise UnsupportedError(
+                "Under zero-out adjacency the record's curvature disappears with it, and the two "
+                "updates are no longer the same linear map. Use a loss without strong convexity "
+                "(an L2 term is fine), or adjacency='replace'."
+            )
         self.training, self.loss = training, loss
         self.curvature = loss.strong_convexity or 0.0
 
@@ -73,34 +79,36 @@ class QuadraticDescent:
 
     def cohort(self, dataset: Array, seeds: Sequence[int]) -> Array:
         """The last iterates of these seeds."""
-        training, a = self.training, np.asarray(dataset, float)
-        streams, n = Streams(seeds), training.records
-        batches, divisor = training.batches, training.batches.divisor(training.records)
+        training, streams = self.training, Streams(seeds)
         etas, nus = training.step_sizes, training.noises
+        divisor, ridge = training.batches.divisor(training.records), self.loss.regularization
         theta = np.zeros(len(seeds))
         normals = streams.normals(training.steps, (), np.float64)
-        ridge = self.loss.regularization
+        pushes = self._pushes(np.asarray(dataset, float), streams)
         for k in range(training.steps):
-            push, share = self._batch(a, streams, k, n)
+            push, share = next(pushes)
             theta = (1 - etas[k] * (self.curvature * share + ridge)) * theta
-            theta += -etas[k] * push / divisor + nus[k] * next(normals)
-        del batches
+            theta += nus[k] * next(normals) - etas[k] * push / divisor
         return theta
 
-    def _batch(
-        self, a: Array, streams: Streams, step: int, n: int
-    ) -> tuple[Array | float, Array | float]:
-        """The summed a_i of every model's batch, and the batch's realised size over the divisor."""
-        batches = self.training.batches
+    def _pushes(
+        self, a: Array, streams: Streams
+    ) -> Iterator[tuple[Array | float, Array | float]]:
+        """Every step: the summed a_i of each model's batch, its realised size over the divisor."""
+        batches, n = self.training.batches, self.training.records
         if isinstance(batches, FullBatch):
-            return float(a.sum()), 1.0
+            while True:
+                yield float(a.sum()), 1.0
         if isinstance(batches, Poisson):
-            flips = np.stack([g.random(n) < batches.rate for g in streams.batches])
-            return flips @ a, flips.sum(axis=1) / batches.divisor(n)
+            while True:
+                flips = np.stack([g.random(n) < batches.rate for g in streams.batches])
+                yield flips @ a, flips.sum(axis=1) / batches.divisor(n)
         assert isinstance(batches, (Cyclic, Shuffled, Reshuffled))
-        k = step % batches.per_epoch(n)
-        if isinstance(batches, Cyclic):
-            return float(a[k * batches.size : (k + 1) * batches.size].sum()), 1.0
-        if step == 0 or (k == 0 and isinstance(batches, Reshuffled)):
-            self._orders = np.stack([g.permutation(n) for g in streams.batches])
-        return a[self._orders[:, k * batches.size : (k + 1) * batches.size]].sum(axis=1), 1.0
+        orders = np.arange(n)[None]
+        epoch = 0
+        while True:
+            if isinstance(batches, Reshuffled) or (isinstance(batches, Shuffled) and epoch == 0):
+                orders = np.stack([g.permutation(n) for g in streams.batches])
+            for k in range(batches.per_epoch(n)):
+                yield a[orders[:, k * batches.size : (k + 1) * batches.size]].sum(axis=1), 1.0
+            epoch += 1

@@ -1,0 +1,280 @@
+r"""Many LeNet-5 networks at once, trained by SGLD: the experiment of HF section V and appendix E.
+
+    θ ← θ + (η/2)(−precision·θ − (n/b) Σ_{i in batch} ∇loss_i) + √η·N(0, I),   η = 2b·step/n,
+
+so a batch's summed gradient moves the parameters by ``step`` (HF's "effective" rate). All models
+lie in one buffer, every layer is one batched matrix product over all of them, and the gradient is
+added to the weights inside the product that computes it. On a GPU one step is one CUDA graph.
+Needs NumPy and PyTorch alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from lastiterate.errors import AssumptionError, DescriptionError
+
+Tensor = Any
+
+SHAPES = {
+    "w1": (6, 25), "b1": (6,), "w2": (16, 150), "b2": (16,), "w3": (120, 400), "b3": (120,),
+    "w4": (84, 120), "b4": (84,), "w5": (10, 84), "b5": (10,),
+}  # fmt: skip
+FAN_IN = {"1": 25, "2": 150, "3": 400, "4": 120, "5": 84}
+PARAMETERS = sum(math.prod(shape) for shape in SHAPES.values())  # 61,706, as published
+_ALIGN = 32  # numbers: every weight of every model starts on a boundary that kernels like
+
+
+class LeNets:
+    """The parameters of ``models`` networks, in one buffer; ``p[name]`` is (models, *shape)."""
+
+    def __init__(self, models: int, device: Any, dtype: Any) -> None:
+        offsets, end = {}, 0
+        for name, shape in SHAPES.items():
+            offsets[name] = end
+            end += -(-math.prod(shape) // _ALIGN) * _ALIGN
+        self.models = models
+        self.flat: Tensor = torch.zeros((models, end), device=device, dtype=dtype)
+        self.p = {
+            name: self.flat[:, offsets[name] : offsets[name] + math.prod(shape)].view(
+                models, *shape
+            )
+            for name, shape in SHAPES.items()
+        }
+
+    def initialise(self, seeds: Sequence[int]) -> None:
+        """Uniform on ±1/√(fan-in), from each model's own seed: the data has no say."""
+        for m, seed in enumerate(seeds):
+            generator = np.random.Generator(np.random.SFC64(seed))
+            for name, shape in SHAPES.items():
+                bound = 1 / math.sqrt(FAN_IN[name[1]])
+                start = generator.uniform(-bound, bound, shape)
+                self.p[name][m] = torch.as_tensor(start, dtype=self.flat.dtype)
+
+
+def forward(p: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
+    """All activations for x of shape (models, batch, 28, 28): conv, tanh, average pool, twice;
+    then three full layers.
+    """
+    M, B = x.shape[:2]
+    cols1 = _patches(functional.pad(x, (2, 2, 2, 2))[:, None]).reshape(M, 25, B * 784)
+    h1 = torch.baddbmm(p["b1"][:, :, None], p["w1"], cols1).tanh_()
+    pool1 = functional.avg_pool2d(h1.view(M, 6 * B, 28, 28), 2).view(M, 6, B, 14, 14)
+    cols2 = _patches(pool1).reshape(M, 150, B * 100)
+    h2 = torch.baddbmm(p["b2"][:, :, None], p["w2"], cols2).tanh_()
+    pool2 = functional.avg_pool2d(h2.view(M, 16 * B, 10, 10), 2).view(M, 16, B, 25)
+    a2 = pool2.transpose(1, 2).reshape(M, B, 400)
+    a3 = torch.baddbmm(p["b3"][:, None], a2, p["w3"].mT).tanh_()
+    a4 = torch.baddbmm(p["b4"][:, None], a3, p["w4"].mT).tanh_()
+    logits = torch.baddbmm(p["b5"][:, None], a4, p["w5"].mT)
+    return {"cols1": cols1, "h1": h1, "cols2": cols2, "h2": h2, "a2": a2, "a3": a3, "a4": a4,
+            "logits": logits}  # fmt: skip
+
+
+def descend(
+    p: dict[str, Tensor], x: Tensor, labels: Tensor, step: float, clip: float | None = None
+) -> None:
+    """p ← p − step·Σ_{i in batch} ∇ cross-entropy, in place; with ``clip`` each record's gradient
+    is first divided by max(1, norm/clip) (HF eq. (66)).
+    """
+    M, B = x.shape[:2]
+    a = forward(p, x)
+    d5 = torch.softmax(a["logits"], -1)
+    d5 = d5 - functional.one_hot(labels, 10).to(d5.dtype)
+    d4 = torch.bmm(d5, p["w5"]) * (1 - a["a4"] ** 2)
+    d3 = torch.bmm(d4, p["w4"]) * (1 - a["a3"] ** 2)
+    d2 = torch.bmm(d3, p["w3"]).view(M, B, 16, 25).transpose(1, 2)
+    d2 = _unpooled(d2.reshape(M, 16, B, 5, 5), a["h2"].view(M, 16, B, 10, 10))
+    d1 = torch.bmm(p["w2"].mT, d2.view(M, 16, B * 100)).view(M, 6, 5, 5, B, 10, 10)
+    d1 = _unpooled(_folded(d1, (M, 6, B, 14, 14)), a["h1"].view(M, 6, B, 28, 28))
+    if clip is not None:
+        scale = _shortening(a, (d1, d2, d3, d4, d5), clip)
+        d5, d4, d3 = (d * scale[:, :, None] for d in (d5, d4, d3))
+        d2, d1 = (d * scale[:, None, :, None, None] for d in (d2, d1))
+    for name, d, entry in (("3", d3, "a2"), ("4", d4, "a3"), ("5", d5, "a4")):
+        p["w" + name].baddbmm_(d.mT, a[entry], alpha=-step)
+        p["b" + name].sub_(d.sum(1), alpha=step)
+    for name, d, entry in (("1", d1, "cols1"), ("2", d2, "cols2")):
+        flat = d.view(M, d.shape[1], -1)
+        p["w" + name].baddbmm_(flat, a[entry].mT, alpha=-step)
+        p["b" + name].sub_(flat.sum(2), alpha=step)
+
+
+def _patches(x: Tensor) -> Tensor:
+    """(M, C, B, H, W) -> windows of 5 x 5: (M, C, 5, 5, B, H-4, W-4); a view."""
+    return x.unfold(3, 5, 1).unfold(4, 5, 1).permute(0, 1, 5, 6, 2, 3, 4)
+
+
+def _folded(d: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The transpose of `_patches`: windows are added up where they overlap."""
+    rows = _fold_axis(d.permute(0, 1, 4, 5, 6, 3, 2), 3, shape[3])
+    return _fold_axis(rows, 4, shape[4])
+
+
+def _fold_axis(d: Tensor, axis: int, length: int) -> Tensor:
+    """Adds windows of one axis (the last one) back in place."""
+    sizes = list(d.shape[:-1])
+    sizes[axis] = length
+    return torch.ops.aten.unfold_backward(d, sizes, axis, 5, 1)
+
+
+def _unpooled(d: Tensor, h: Tensor) -> Tensor:
+    """Back through average pooling and tanh: d is (..., H, W), h is (..., 2H, 2W)."""
+    H, W = d.shape[-2:]
+    fine = (1 - h * h).view(*h.shape[:-2], H, 2, W, 2)
+    return (fine * (d / 4)[..., :, None, :, None]).view(h.shape)
+
+
+def _shortening(a: dict[str, Tensor], deltas: tuple[Tensor, ...], clip: float) -> Tensor:
+    """min(1, clip/‖gradient‖) of every record, (M, B).
+
+    A full layer's gradient is an outer product: its norm is the product of two norms.
+    """
+    d1, d2, d3, d4, d5 = deltas
+    M, _, B = d1.shape[:3]
+    square = torch.zeros((M, B), dtype=d5.dtype, device=d5.device)
+    for d, entry in ((d3, "a2"), (d4, "a3"), (d5, "a4")):
+        square += (d * d).sum(-1) * ((a[entry] ** 2).sum(-1) + 1)
+    for d, entry in ((d1, "cols1"), (d2, "cols2")):
+        each = d.reshape(M, d.shape[1], B, -1).transpose(1, 2)
+        cols = a[entry].view(M, -1, B, each.shape[-1]).transpose(1, 2)
+        square += torch.matmul(each, cols.mT).pow(2).sum((2, 3)) + each.sum(3).pow(2).sum(2)
+    return clip / square.sqrt().clamp(min=clip)
+
+
+class LeNetSGLD:
+    """Trains cohorts of LeNet-5 networks; a dataset is (images, labels), 28 x 28 pixels in [0, 1].
+
+    What it returns per model are class probabilities at the probes, observed several times:
+    (looks, probes, 10). Give `audit` a ``score`` that picks features from them.
+
+    Args:
+        probes: images at which the models are observed.
+        steps: updates.
+        every: updates between two observations (an epoch); the last one is always observed.
+        step: HF's effective rate, on the summed gradient of a batch.
+        batch: records drawn uniformly with replacement in each update, per model.
+        clip: bound on each record's gradient (appendix E), or None.
+        prior_precision: of the Gaussian prior.
+        noise: standard deviation per update; None: √η, which makes it SGLD.
+        device: None: the GPU if there is one.
+        dtype: of the parameters.
+    """
+
+    def __init__(
+        self,
+        probes: Any,
+        *,
+        steps: int,
+        every: int | None = None,
+        step: float = 0.001,
+        batch: int = 4,
+        clip: float | None = None,
+        prior_precision: float = 1.0,
+        noise: float | None = None,
+        device: Any = None,
+        dtype: Any = torch.float32,
+    ) -> None:
+        for name, value in (("steps", steps), ("batch", batch)):
+            if value < 1:
+                raise DescriptionError(name, value, "at least 1", "the networks must be trained")
+        self.probes = np.asarray(probes, np.float32).reshape(-1, 28, 28)
+        self.steps, self.every = steps, every or steps
+        self.step, self.batch, self.clip = step, batch, clip
+        self.prior_precision, self.noise = prior_precision, noise
+        self.device, self.dtype = device, dtype
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "dtype": str(self.dtype).removeprefix("torch.")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, dtype=getattr(torch, state["dtype"]))
+
+    def __call__(self, dataset: Any, seed: int) -> Any:
+        """One model's probabilities."""
+        return self.cohort(dataset, [seed])[0]
+
+    def cohort(self, dataset: Any, seeds: Sequence[int]) -> Any:
+        """(models, looks, probes, 10): what the probes showed."""
+        looks: list[Any] = []
+        self.train(dataset, seeds, lambda nets: looks.append(self.observe(nets)))
+        return np.stack(looks, axis=1)
+
+    def train(
+        self, dataset: Any, seeds: Sequence[int], watch: Callable[[LeNets], None] | None = None
+    ) -> LeNets:
+        """Train and return the networks; ``watch`` sees them after every ``every`` updates."""
+        device = torch.device(
+            self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        )
+        images = torch.as_tensor(np.asarray(dataset[0]), device=device).to(self.dtype)
+        images = images.reshape(-1, 28, 28)
+        labels = torch.as_tensor(np.asarray(dataset[1]), device=device).long()
+        nets = LeNets(len(seeds), device, self.dtype)
+        nets.initialise(seeds)
+        update = self.update(nets, images, labels, seeds[0])
+        for k in range(1, self.steps + 1):
+            update()
+            if watch is not None and (k % self.every == 0 or k == self.steps):
+                watch(nets)
+        if not bool(torch.isfinite(nets.flat).all()):
+            raise AssumptionError("Networks diverged: use a smaller step.")
+        return nets
+
+    def update(
+        self, nets: LeNets, images: Tensor, labels: Tensor, seed: int
+    ) -> Callable[[], None]:
+        """One simultaneous update of all networks, as a function; a CUDA graph on a GPU."""
+        n = len(images)
+        eta = 2 * self.batch * self.step / n
+        noise = math.sqrt(eta) if self.noise is None else self.noise
+        shrink = 1 - eta / 2 * self.prior_precision
+        draws = torch.empty_like(nets.flat)
+        cuda = nets.flat.is_cuda
+        # The graph-safe default generator on a GPU; a private one elsewhere.
+        generator = None if cuda else torch.Generator(device=nets.flat.device).manual_seed(seed)
+
+        def update() -> None:
+            rows = torch.randint(
+                n, (nets.models, self.batch), device=images.device, generator=generator
+            )
+            descend(nets.p, images[rows], labels[rows], self.step, self.clip)
+            draws.normal_(0.0, noise, generator=generator)
+            torch.add(draws, nets.flat, alpha=shrink, out=nets.flat)
+
+        return _graph(update, nets, seed) if cuda else update
+
+    def observe(self, nets: LeNets) -> Any:
+        """Class probabilities of all models at the probes: (models, probes, 10)."""
+        x = torch.as_tensor(self.probes, device=nets.flat.device).to(nets.flat.dtype)
+        return probabilities(nets, x).double().cpu().numpy()
+
+
+def probabilities(nets: LeNets, x: Tensor) -> Tensor:
+    """Class probabilities of all models at the same images."""
+    logits = forward(nets.p, x[None].expand(nets.models, *x.shape))["logits"]
+    return torch.softmax(logits, -1)
+
+
+def _graph(update: Callable[[], None], nets: LeNets, seed: int) -> Callable[[], None]:
+    """Record one update and replay it; the networks are as before the recording."""
+    start = nets.flat.clone()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):  # libraries choose their kernels before they are recorded
+            update()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        update()
+    nets.flat.copy_(start)
+    torch.cuda.manual_seed(seed)
+    return graph.replay  # type: ignore[no-any-return]
