@@ -77,12 +77,14 @@ def _many(data: Any, train: Callable[[int], np.ndarray]) -> tuple[float, float]:
     return statistics.mean(values), statistics.stdev(values)
 
 
-def _row(name: str, measured: tuple[float, float], mark: float | None, slack: float) -> Any:
+def _row(
+    name: str, measured: tuple[float, float], mark: float | None = None, slack: float = 0.0
+) -> dict[str, Any]:
     mean, spread = measured
     text = f"{mean:.2f} ± {spread:.2f}"
     if mark is None:
         return {"name": name, "goal": "", "measured": text, "ok": None}
-    goal = f">= {mark - slack:.2f} (best peer {mark:g} - {slack:g})"
+    goal = f">= {mark:.2f} - {slack:g}" if slack else f">= {mark:.2f}"
     return {"name": name, "goal": goal, "measured": text, "ok": mean >= mark - slack}
 
 
@@ -91,7 +93,7 @@ def _without_privacy(data: Any) -> list[dict[str, Any]]:
     if data.name == "MNIST":
         model.set_params(C=1, max_iter=100)
     quality = _quality(data, _of(model.fit(data.train, data.labels)))
-    return [_row(f"{data.name}, scikit-learn without privacy", (quality, 0.0), None, 0)]
+    return [_row(f"{data.name}, scikit-learn without privacy", (quality, 0.0))]
 
 
 def _defaults(data: Any) -> list[dict[str, Any]]:
@@ -109,8 +111,6 @@ def _full_batch(data: Any) -> list[dict[str, Any]]:
         _row(
             f"{data.name}, eps {epsilon:g}, ours, full batches, tail average",
             _many(data, lambda seed, e=epsilon: _of(_ours(data, e, seed, batch_size=n))),  # type: ignore[misc]
-            None,
-            0,
         )
         for epsilon in EPSILONS
     ]
@@ -126,7 +126,7 @@ def _others(data: Any, epsilons: tuple[float, ...]) -> list[dict[str, Any]]:
             ("DP-SGD, 10 passes, Opacus PRV", lambda d, e, s, _: peers.dp_sgd(d, e, s)),
         ):
             measured = _many(data, lambda s, t=train, e=epsilon, o=ours: t(data, e, s, o))  # type: ignore[misc]
-            found.append(_row(f"{name} {label}", measured, None, 0))
+            found.append(_row(f"{name} {label}", measured))
     return found
 
 
@@ -138,7 +138,7 @@ def _perturbations(data: Any) -> list[dict[str, Any]]:
             ("output perturbation", peers.output_perturbation),
         ):
             measured = _many(data, lambda s, t=train, e=epsilon: t(data, e, s))  # type: ignore[misc]
-            found.append(_row(f"{data.name}, eps {epsilon:g}, {label}", measured, None, 0))
+            found.append(_row(f"{data.name}, eps {epsilon:g}, {label}", measured))
     return found
 
 
@@ -153,9 +153,9 @@ def _few_passes(data: Any, epsilons: tuple[float, ...], passes: int) -> list[dic
         ours = _ours(data, epsilon, 0, **run)
         mine = _many(data, lambda s, e=epsilon, r=run: _of(_ours(data, e, s, **r)))  # type: ignore[misc]
         twin = _many(data, lambda s, e=epsilon, o=ours: peers.poisson_twin(data, e, s, o))  # type: ignore[misc]
-        found.append(_row(f"{name} Poisson twin", twin, None, 0))
+        found.append(_row(f"{name} Poisson twin", twin))
         goal = twin[0] if epsilon >= 0.5 else None
-        found.append(_row(f"{name} ours, equalised", mine, goal, 0.0))
+        found.append(_row(f"{name} ours, equalised", mine, goal))
     return found
 
 
@@ -214,8 +214,9 @@ def _opacus_records(X: np.ndarray, y: np.ndarray, batch: int) -> float:
     """One epoch of DP-SGD on the same linear model, through Opacus' engine."""
     import warnings
 
-    import torch
     from opacus import PrivacyEngine
+
+    import torch
 
     warnings.simplefilter("ignore")
     inputs = torch.tensor(X, dtype=torch.float32)

@@ -121,3 +121,12 @@ def test_what_it_refuses():
         predicted_risk(run(), Loss.nonconvex(smoothness=1.0), [0.5])
     with pytest.raises(DescriptionError, match="average"):  # reaches farther back than released
         predicted_risk(run(release=TailAverage(3)), LOSS, SPECTRUM, average=np.ones(4))
+
+
+def test_counts_are_repeated_directions():
+    repeats = [1, 3, 2, 1, 5, 4]
+    whole = np.repeat(SPECTRUM, repeats), np.repeat(START, repeats)
+    for training in (run(), run(release=TailAverage(7))):
+        short = predicted_risk(training, LOSS, SPECTRUM, START, counts=repeats)
+        long = predicted_risk(training, LOSS, *whole)
+        assert (short.bias, short.noise) == pytest.approx((long.bias, long.noise), rel=1e-12)

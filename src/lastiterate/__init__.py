@@ -27,6 +27,8 @@ _ROOMS = {
     "lastiterate.accounting": ("account", "compare"),
     "lastiterate.guarantee": ("Guarantee",),
     "lastiterate.growth": ("plateau",),
+    "lastiterate.calibration": ("calibrate",),
+    "lastiterate.certificate": ("Certificate", "certify", "compose", "verify"),
     "lastiterate.utility": ("excess_risk",),
     "lastiterate.risk": ("predicted_risk",),
     "lastiterate.recommendation": ("recommend",),
@@ -43,6 +45,8 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 if TYPE_CHECKING:
     from lastiterate.accounting import account, compare, theorems
+    from lastiterate.calibration import calibrate
+    from lastiterate.certificate import Certificate, certify, compose, verify
     from lastiterate.description import (
         Cyclic,
         FullBatch,
@@ -70,6 +74,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AssumptionError",
+    "Certificate",
     "CertificateError",
     "Cyclic",
     "DescriptionError",
@@ -86,12 +91,16 @@ __all__ = [
     "UnsupportedError",
     "WithoutReplacement",
     "account",
+    "calibrate",
+    "certify",
     "compare",
+    "compose",
     "excess_risk",
     "plateau",
     "predicted_risk",
     "recommend",
     "theorems",
+    "verify",
 ]
 
 

@@ -14,7 +14,15 @@ from typing import Literal, overload
 import numpy as np
 
 from lastiterate.accounting import account
-from lastiterate.description import Cyclic, FullBatch, Loss, Reshuffled, Schedule, Shuffled, Training
+from lastiterate.description import (
+    Cyclic,
+    FullBatch,
+    Loss,
+    Reshuffled,
+    Schedule,
+    Shuffled,
+    Training,
+)
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import TargetError, UnsupportedError
 
@@ -122,9 +130,7 @@ def _some_noise(training: Training) -> Training:
     return training.replace(noise=largest)
 
 
-def _tune(
-    at: Callable[[float], float], target: float, start: float, slope: float
-) -> float | None:
+def _tune(at: Callable[[float], float], target: float, start: float, slope: float) -> float | None:
     """A place where at(place) is in [(1 - TOLERANCE) target, target], or as near as jumps allow.
 
     ``slope``: the usual derivative of log at; safe places lie on the side where it falls. None if
@@ -184,9 +190,7 @@ def _tune(
     return safe
 
 
-def _last_good(
-    meets: Callable[[int], bool], good: int, bad: int
-) -> int:
+def _last_good(meets: Callable[[int], bool], good: int, bad: int) -> int:
     """A whole number that meets the target while its neighbour towards ``bad`` does not."""
     while abs(bad - good) > 1:
         middle = (good + bad) // 2
@@ -292,9 +296,7 @@ def _regularization(training: Training, loss: Loss, target: float, delta: float)
     )
 
 
-def _between(
-    epsilon: Callable[[float], float], target: float, safe: float, unsafe: float
-) -> float:
+def _between(epsilon: Callable[[float], float], target: float, safe: float, unsafe: float) -> float:
     """The logarithm of a strength that just meets the target, between one that does and one not."""
     while abs(unsafe - safe) > 1e-12:
         middle = (safe + unsafe) / 2

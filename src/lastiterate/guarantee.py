@@ -11,7 +11,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
+from typing import Any
 
+from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.validation import number
 from lastiterate.theorems.ledger import Bound, Run, Theorem
@@ -124,6 +126,13 @@ class Guarantee:
         Never a guarantee: it shows how much of the bound is needed.
         """
         return max(0.0, self.lower_reference(_probability("delta", delta)))
+
+    def to_dp_accounting(self) -> Any:
+        """This guarantee as a privacy-loss distribution of dp-accounting, to compose with others.
+
+        Valid for one adjacency only: compose it with mechanisms counted the same way.
+        """
+        return to_dp_accounting(self.best.curve)
 
     def __str__(self) -> str:
         return _paragraph(self)

@@ -42,6 +42,7 @@ def predicted_risk(
     start: ArrayLike = 1.0,
     *,
     average: ArrayLike | None = None,
+    counts: ArrayLike = 1.0,
 ) -> Risk:
     """E[f(released) − min f] for f(x) = ½ Σ λ_i x_i², started at ``start``.
 
@@ -58,6 +59,7 @@ def predicted_risk(
         start: the distance from the minimum at the start, along each direction.
         average: weights of the last iterates, the last one at the end, instead of those of
             ``training.release`` (an exponential average, say); they are scaled to sum to 1.
+        counts: how many directions share each eigenvalue.
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=100, steps=20, step_size=0.5, noise=0.1, gradient_norm=1.0,
@@ -67,18 +69,21 @@ def predicted_risk(
     """
     values = checked_spectrum(spectrum, loss)
     distances = np.broadcast_to(np.asarray(start, dtype=np.float64), values.shape)
+    curved = values * np.asarray(counts, dtype=np.float64)
     weights = _average(training, average)
     if training.steps == 0:
-        return Risk(float(values @ distances**2) / 2, 0.0)
+        return Risk(float(curved @ distances**2) / 2, 0.0)
     if training.constant and len(weights) == 1:
-        return _constant(training, values, distances)
-    left, per_step = responses(training.step_sizes, values, weights)
+        return _constant(training, values, curved, distances)
+    left, per_step = responses(training.step_sizes, values, weights, counts)
     noise = float(per_step @ training.noises**2) / 2
-    return Risk(float(values @ (distances * left) ** 2) / 2, noise)
+    return Risk(float(curved @ (distances * left) ** 2) / 2, noise)
 
 
-def responses(etas: Floats, spectrum: Floats, average: Floats) -> tuple[Floats, Floats]:
-    """p_i, the factor left of the start in each direction, and w_k = Σ_i λ_i R_k(λ_i)².
+def responses(
+    etas: Floats, spectrum: Floats, average: Floats, counts: ArrayLike = 1.0
+) -> tuple[Floats, Floats]:
+    """p_i, the factor left of the start in each direction, and w_k = Σ_i count_i λ_i R_k(λ_i)².
 
     ``average`` weighs the last iterates. Backwards: R_{k-1} = a_k + (1 − η_k λ) R_k.
 
@@ -87,12 +92,13 @@ def responses(etas: Floats, spectrum: Floats, average: Floats) -> tuple[Floats, 
     (array([0.25]), array([0.25, 1.  ]))
     """
     steps, window = len(etas), len(average)
+    curved = spectrum * np.asarray(counts, dtype=np.float64)
     response = np.zeros(len(spectrum))
     weights = np.empty(steps)
     for k in range(steps - 1, -1, -1):
         if k >= steps - window:
             response = response + average[k - steps + window]
-        weights[k] = spectrum @ (response * response)
+        weights[k] = curved @ (response * response)
         response = (1.0 - etas[k] * spectrum) * response
     return response, weights
 
@@ -134,7 +140,7 @@ def _average(training: Training, average: ArrayLike | None) -> Floats:
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
-def _constant(training: Training, values: Floats, distances: Floats) -> Risk:
+def _constant(training: Training, values: Floats, curved: Floats, distances: Floats) -> Risk:
     """Equal steps, last iterate: geometric sums, whatever the number of steps."""
     steps, eta, nu = training.steps, float(training.step_sizes[0]), float(training.noises[0])
     factor = 1.0 - eta * values
@@ -145,5 +151,5 @@ def _constant(training: Training, values: Floats, distances: Floats) -> Risk:
         series = np.where(square == 1, float(steps), (1 - left * left) / (1 - below))
     if not np.all(np.isfinite(left)):
         return Risk(math.inf, math.inf)
-    noise = float(values @ series) * nu * nu / 2
-    return Risk(float(values @ (distances * left) ** 2) / 2, noise)
+    noise = float(curved @ series) * nu * nu / 2
+    return Risk(float(curved @ (distances * left) ** 2) / 2, noise)

@@ -135,16 +135,19 @@ def test_gradient_is_the_derivative():
     rng = np.random.default_rng(2)
     spectrum, start = np.array([0.1, 0.4, 1.0]), np.array([1.0, 2.0, 0.5])
     shares = rng.uniform(0.2, 0.9, 7)
-    _, slope = _risk(shares, spectrum, start, 0.01, 1.5)
+    curved = spectrum * [1, 4, 2]
+    _, slope = _risk(shares, spectrum, curved, start, 0.01, 1.5)
     for k in range(7):
         step = 1e-6 * np.eye(7)[k]
-        high, low = (_risk(shares + d * step, spectrum, start, 0.01, 1.5)[0] for d in (1, -1))
+        high, low = (
+            _risk(shares + d * step, spectrum, curved, start, 0.01, 1.5)[0] for d in (1, -1)
+        )
         assert slope[k] == pytest.approx((high - low) / 2e-6, rel=1e-5, abs=1e-10)
 
 
 def test_step_sizes_start_at_the_cap_and_decay():
     spectrum = np.geomspace(0.01, 1, 20)
-    etas = optimal_steps(64, spectrum, np.ones(20), 1e-4)
+    etas = optimal_steps(64, spectrum, np.ones(20), 1e-4, cap=2 / 1.01)
     assert etas[0] == pytest.approx(2 / 1.01, rel=1e-6)
     assert etas[-1] < 0.2 * etas[0]
 

@@ -29,6 +29,7 @@ from lastiterate.losses import (
     SquaredError,
     SquaredHinge,
 )
+from lastiterate.models.capped import CappedLogistic, CappedSoftmax
 from lastiterate.train import bound_rows
 from lastiterate.train import noisy_descent as numpy_descent
 
@@ -45,6 +46,8 @@ LOSSES = [
     Softmax(3),
     OneVsRest(Logistic(), 3),
     OneVsRest(SquaredHinge(0.5), 4),
+    CappedSoftmax(4, 0.5),
+    OneVsRest(CappedLogistic(0.4), 3),
 ]
 SCHEMES = [FullBatch(), Cyclic(6), Shuffled(6), Reshuffled(7), Poisson(0.3), WithoutReplacement(8)]
 N, D = 23, 5
@@ -168,13 +171,17 @@ def test_long_rows_are_refused_or_shortened_on_the_fly():
     X, y = problem(loss)
     long = 3 * X
     run = describe(loss, FullBatch())
-    with pytest.raises(AssumptionError, match="shorten=True"):
+    with pytest.raises(AssumptionError, match="rows='shorten'"):
         noisy_descent(loss, long, run, labels=y)
     kept = long.copy()
-    got = noisy_descent(loss, long, run, labels=y, random_state=1, shorten=True)
+    got = noisy_descent(loss, long, run, labels=y, random_state=1, rows="shorten")
     expected = numpy_descent(loss, bound_rows(long, 1.0), run, labels=y, random_state=1)
     np.testing.assert_allclose(got.parameters, expected.parameters, rtol=1e-6)
     assert np.array_equal(kept, long)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    got = noisy_descent(loss, 0.1 * X, run, labels=y, random_state=1, rows="rescale")
+    expected = numpy_descent(loss, bound_rows(unit, 1.0), run, labels=y, random_state=1)
+    np.testing.assert_allclose(got.parameters, expected.parameters, rtol=1e-6)
 
 
 def test_the_law_of_the_noise():
@@ -235,12 +242,25 @@ def test_refusals():
         noisy_descent(Logistic(), X, run.replace(step_size=1e300, steps=4), labels=y,
                       regularization=1.0)  # fmt: skip
 
-    class Odd(LinearLoss):
-        clipping = "none"
-        gradient_norm = smoothness = staticmethod(lambda bound: bound)
-        outputs = staticmethod(lambda classes=None: 1)
-        targets = staticmethod(np.asarray)
-        value = slope = margin_limit = None
 
-    with pytest.raises(UnsupportedError, match="Odd"):
-        noisy_descent(Odd(), X, run, labels=y)
+class Odd(LinearLoss):
+    clipping = "none"
+    gradient_norm = smoothness = staticmethod(lambda bound: bound)
+    outputs = staticmethod(lambda classes=None: 1)
+    targets = staticmethod(np.asarray)
+    value = slope = margin_limit = None
+
+
+class Steeper(Softmax):
+    """A subclass that changes the slope: running the plain one would be another loss."""
+
+    def slope(self, scores, y):
+        return 0.9 * super().slope(scores, y)
+
+
+def test_losses_that_the_kernels_do_not_compute_are_refused():
+    X, y = problem(Softmax(3))
+    run = describe(Softmax(3), FullBatch())
+    for loss in (Odd(), Steeper(3)):
+        with pytest.raises(UnsupportedError, match=type(loss).__name__):
+            noisy_descent(loss, X, run, labels=y)

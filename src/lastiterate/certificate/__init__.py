@@ -5,14 +5,14 @@ certificate in ball arithmetic, `compose` joins several runs on the same data.
 """
 
 from lastiterate.certificate.certificate import Certificate
-from lastiterate.certificate.certify import certify
-from lastiterate.certificate.compose import compose
+from lastiterate.certificate.joint import compose
 from lastiterate.certificate.refusals import (
     ClaimError,
     TamperedCertificateError,
     UnreadableCertificateError,
 )
-from lastiterate.certificate.verify import Verification, verify
+from lastiterate.certificate.signing import certify
+from lastiterate.certificate.verification import Verification, verify
 
 __all__ = [
     "Certificate",

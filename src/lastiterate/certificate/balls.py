@@ -12,11 +12,13 @@ from typing import Any
 from lastiterate.errors import CertificateError
 
 try:
-    from flint import arb, ctx
-except ImportError:  # pragma: no cover - only where the extra is not installed
-    arb = ctx = None
+    import flint
+except ImportError:  # only where the extra is not installed; `need_balls` says so
+    flint = None
 
-Ball = Any  # flint ships no types
+arb: Any = getattr(flint, "arb", None)
+fmpz_poly: Any = getattr(flint, "fmpz_poly", None)
+Ball = Any
 BITS = 128  # working precision of sums and replays
 _ENOUGH = 40  # bits of relative accuracy that a profile needs
 _PRECISIONS = (128, 256, 512, 1024, 4096, 16384)
@@ -34,7 +36,7 @@ def need_balls() -> None:
 def precision(bits: int = BITS) -> Any:
     """A context in which every ball keeps this many bits."""
     need_balls()
-    return ctx.workprec(bits)
+    return flint.ctx.workprec(bits)
 
 
 def above(ball: Ball) -> Ball:

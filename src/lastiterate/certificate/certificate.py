@@ -150,7 +150,7 @@ class Certificate:
     def __str__(self) -> str:
         label = f" on {self.dataset!r}" if self.dataset else ""
         return (
-            f"Certificate: epsilon <= {self.epsilon:.6g} at delta = {self.delta:g}{label}, "
+            f"Certificate: epsilon <= {self.epsilon!r} at delta = {self.delta:g}{label}, "
             f"{self.adjacency} adjacency, {self.release}. {self.theorem}. "
             f"Not covered: {'; '.join(self.not_covered)}."
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lastiterate.certificate import epochs, sampled, strings
-from lastiterate.certificate.balls import Ball, above, proved
+from lastiterate.certificate.balls import Ball, above, arb, proved
 from lastiterate.certificate.profile import Profile
 from lastiterate.certificate.steps import Case, spreads
 from lastiterate.certificate.strings import ratio, repeated
@@ -24,11 +24,6 @@ from lastiterate.description import (
     WithoutReplacement,
 )
 from lastiterate.errors import CertificateError
-
-try:
-    from flint import arb
-except ImportError:  # pragma: no cover - balls.need_balls says what to install
-    arb = None
 
 Witness = Mapping[str, Any]
 Check = Callable[[Case, Witness], Profile]

@@ -13,15 +13,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from lastiterate.certificate.balls import Ball, above, proved
+from lastiterate.certificate.balls import Ball, above, arb, fmpz_poly, proved
 from lastiterate.certificate.steps import Case
 from lastiterate.certificate.strings import Block, Stack, geometric, infinite, ratio, repeated
 from lastiterate.errors import CertificateError
-
-try:
-    from flint import arb, fmpz_poly
-except ImportError:  # pragma: no cover - balls.need_balls says what to install
-    arb = fmpz_poly = None
 
 RESTARTED_STEPS = 200_000  # of a constant run, restarts are looked for in so many last steps
 _BITS = 160  # masses are whole multiples of 2^-160
@@ -132,9 +127,7 @@ def _constant(case: Case, first: int, last: int, batches: int) -> list[Ball]:
     return answer
 
 
-def _pooled(
-    case: Case, first: int, last: int, batches: int, common: bool = True
-) -> list[Ball]:
+def _pooled(case: Case, first: int, last: int, batches: int, common: bool = True) -> list[Ball]:
     """Any schedule: one block from each impulse to the next, pooled from the right."""
     stacks = [Stack() for _ in range(batches)]
     width = case.training.diameter
@@ -155,9 +148,7 @@ def _pooled(
             if bounded and row.s[j] != 0:
                 rest = row.noise[j + 1] if j + 1 < batches else arb(0)
                 stack.restart(Block(width * carried, rest * square + noise, carried))
-            stack.push(
-                Block(row.s[j] * carried, row.noise[j] * square + noise, row.c[j] * carried)
-            )
+            stack.push(Block(row.s[j] * carried, row.noise[j] * square + noise, row.c[j] * carried))
         later = row
     if common:
         return [stack.cost for stack in stacks]
@@ -171,7 +162,7 @@ class Priced(NamedTuple):
     """The costs of one epoch at each position, and in how many epochs they occur."""
 
     costs: tuple[Ball, ...]
-    count: int
+    epochs: int
 
 
 def epoch_costs(case: Case, levels: Sequence[float], pays: Sequence[bool]) -> list[Priced]:
@@ -197,7 +188,7 @@ def epoch_costs(case: Case, levels: Sequence[float], pays: Sequence[bool]) -> li
         if not pays[e]:
             known = False
         elif not known:
-            raise CertificateError(f"epoch {e} of the witness starts below the distance it may have")
+            raise CertificateError(f"epoch {e} starts below the distance it may have")
         if e + 1 in ends and (not pays[e] or levels[e + 1] > 0) and e * batches < case.end:
             raise CertificateError(f"something is left over at the release after epoch {e}")
         start = e * batches
@@ -219,9 +210,7 @@ def _priced(row: Row, x: float, y: float) -> list[Ball]:
     answer = []
     for j in range(len(row.c)):
         first = Block(row.before[j] * high, row.early[j], row.before[j])
-        second = Block(
-            row.s[j] * row.after[j] - low, row.noise[j], row.c[j] * row.after[j]
-        )
+        second = Block(row.s[j] * row.after[j] - low, row.noise[j], row.c[j] * row.after[j])
         if first.violates(second) or proved(second.A <= 0):
             both = first.then(second)
             answer.append(Block(both.A.max(arb(0)), both.V, both.G).cost)
@@ -242,13 +231,13 @@ def _extra(case: Case, start: int, costs: list[Ball]) -> list[Ball]:
 
 def sum_of_costs(priced: Sequence[Priced]) -> list[tuple[Ball, Ball]]:
     """The law of the sum over epochs, costs and masses rounded up: pairs (mu^2, mass)."""
-    worst = sum((above(_largest(p.costs)) * p.count for p in priced), arb(0))
+    worst = sum((above(_largest(p.costs)) * p.epochs for p in priced), arb(0))
     if not worst.is_finite():
         raise CertificateError("an epoch of the witness has no noise to pay with")
     if worst == 0:
         return [(arb(0), arb(1))]
     worst = above(worst)
-    epochs = sum(p.count for p in priced)
+    epochs = sum(p.epochs for p in priced)
     grid = worst / (1 << min(max(17, 11 + epochs.bit_length()), 20))
     tie = itertools.count()
     laws: list[tuple[int, int, Any]] = []  # shortest first: a balanced tree of products

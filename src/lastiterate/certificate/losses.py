@@ -12,18 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.certificate.balls import Ball, above, precision, proved
+from lastiterate.certificate.balls import Ball, above, arb, fmpz_poly, precision, proved
 from lastiterate.errors import CertificateError
-
-try:
-    from flint import arb, fmpz_poly
-except ImportError:  # pragma: no cover - balls.need_balls says what to install
-    arb = fmpz_poly = None
 
 Floats = NDArray[np.float64]
 GRID_SHARE = 1e-4  # how much of the variance of the total loss the narrowest cells may add
@@ -250,8 +246,8 @@ class Shift:
         rate = arb(self.rate)
         mixed = [(1 - rate) * n + rate * f for n, f in zip(near, far, strict=True)]
         return (
-            [a - b for a, b in zip(mixed, mixed[1:], strict=False)],
-            [a - b for a, b in zip(plain, plain[1:], strict=False)],
+            [a - b for a, b in pairwise(mixed)],
+            [a - b for a, b in pairwise(plain)],
             (1 - mixed[0], 1 - plain[0], mixed[-1], plain[-1]),
         )
 

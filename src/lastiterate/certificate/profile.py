@@ -12,14 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lastiterate.certificate.balls import Ball, above, mixture_delta, precision
+from lastiterate.certificate.balls import Ball, above, arb, mixture_delta, precision
 from lastiterate.certificate.losses import Labelled, Shift, Step, Total
 from lastiterate.curves.bracket import safe_end
-
-try:
-    from flint import arb
-except ImportError:  # pragma: no cover - balls.need_balls says what to install
-    arb = None
 
 STANDARD_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)  # of every certificate's curve
 _MOST_PRODUCTS = 4096  # of two averages that are multiplied out exactly
@@ -74,9 +69,7 @@ class Profile:
                 steps, failure,
             )  # fmt: skip
         few, many = sorted((self, other), key=lambda profile: len(profile.squares))
-        return Profile(
-            many.squares, many.weights, (*steps, (few.labelled(), 1)), failure
-        )
+        return Profile(many.squares, many.weights, (*steps, (few.labelled(), 1)), failure)
 
     def beside(self, other: Profile) -> Profile:
         """Both releases, when they share the hidden position: mu_j^2 adds for each j."""

@@ -13,16 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.certificate.balls import Ball, above, proved
+from lastiterate.certificate.balls import Ball, above, arb, proved
 from lastiterate.certificate.losses import Replaced, Shift, Step
 from lastiterate.certificate.steps import Case, factors
 from lastiterate.certificate.strings import geometric, infinite, ratio, repeated
 from lastiterate.errors import CertificateError
-
-try:
-    from flint import arb
-except ImportError:  # pragma: no cover - balls.need_balls says what to install
-    arb = None
 
 Floats = NDArray[np.float64]
 Counted = list[tuple[Step, int]]
@@ -65,7 +60,8 @@ def deferral(
     must be at least the diameter, or at least what equal contracting steps can ever build up.
     """
     steps = last - first
-    if len(left) != steps + 1 or left[-1] != 0 or not all(math.isfinite(z) and z >= 0 for z in left):
+    lengths = all(math.isfinite(z) and z >= 0 for z in left)
+    if len(left) != steps + 1 or left[-1] != 0 or not lengths:
         raise CertificateError("the witness is no path of distances that ends at 0")
     c = poisson_factors(case, cap, first, last)
     s = case.impulses(first, last)
@@ -83,7 +79,7 @@ def deferral(
         z, before = arb(after), z
         move = factor * before - z
         if proved(move < -impulse):
-            raise CertificateError(f"step {first + k} of the witness leaves over more than there is")
+            raise CertificateError(f"step {first + k} leaves over more than there is")
         out, joined = move.max(arb(0)), (impulse + move).max(arb(0))
         lows[k] = float_above(ratio(out, noise)) if out != 0 else 0.0
         highs[k] = max(float_above(ratio(joined, noise)) if joined != 0 else 0.0, lows[k])

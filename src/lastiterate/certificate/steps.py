@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
-from lastiterate.certificate.balls import Ball, above, proved
+from lastiterate.certificate.balls import Ball, above, arb, proved
 from lastiterate.description import Loss, TailAverage, Training
-
-try:
-    from flint import arb
-except ImportError:  # pragma: no cover - balls.need_balls says what to install
-    arb = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class Case:
     def segments(self) -> list[tuple[int, int]]:
         """Stretches of hidden steps, each between two known points."""
         cuts = sorted({0, self.end, *(t for t in self.releases if 0 < t < self.end)})
-        return list(zip(cuts, cuts[1:], strict=False))
+        return list(pairwise(cuts))
 
     def etas(self, first: int, last: int) -> Iterator[Ball]:
         """Step sizes as balls, the same object again where they are all alike."""
@@ -145,8 +141,6 @@ def spreads(case: Case, first: int, last: int) -> list[Spread]:
     known = loss.kind != "unknown" and loss.smoothness not in (None, float("inf"))
     rough = arb(loss.smoothness) if known else None
     return [
-        Spread(
-            abs(1 - eta * l2), None if rough is None else eta * rough, exponent, 2 * eta * norm
-        )
+        Spread(abs(1 - eta * l2), None if rough is None else eta * rough, exponent, 2 * eta * norm)
         for eta in case.etas(first, last)
     ]

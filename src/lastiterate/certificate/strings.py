@@ -11,12 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from lastiterate.certificate.balls import Ball, above, proved
-
-try:
-    from flint import arb
-except ImportError:  # pragma: no cover - balls.need_balls says what to install
-    arb = None
+from lastiterate.certificate.balls import Ball, above, arb, proved
 
 
 def infinite() -> Ball:

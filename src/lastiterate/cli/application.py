@@ -12,18 +12,36 @@ from typing import Annotated
 import typer
 
 from lastiterate.cli.account import account
+from lastiterate.cli.calibrate import calibrate
+from lastiterate.cli.certify import certify
 from lastiterate.cli.compare import compare
 from lastiterate.cli.compose import compose
 from lastiterate.cli.demo import demo
 from lastiterate.cli.generalize import generalize
 from lastiterate.cli.plateau import plateau
+from lastiterate.cli.recommend import recommend
 from lastiterate.cli.sgld_privacy import sgld_privacy
 from lastiterate.cli.theorems import theorems
 from lastiterate.cli.train import train
+from lastiterate.cli.verify import verify
 
 CHECK_FAILED = 3
 
-COMMANDS = (account, compare, plateau, theorems, compose, generalize, sgld_privacy, train, demo)
+COMMANDS = (
+    account,
+    compare,
+    calibrate,
+    recommend,
+    plateau,
+    theorems,
+    compose,
+    certify,
+    verify,
+    generalize,
+    sgld_privacy,
+    train,
+    demo,
+)
 
 
 def application() -> typer.Typer:

@@ -1,19 +1,25 @@
-"""`lastiterate compose`: what several rounds of an (epsilon, delta) guarantee add up to."""
+"""`lastiterate compose`: several certificates, or several rounds of one (epsilon, delta)."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from lastiterate.cli.compose_certificates import compose_certificates
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import number, print_json, print_table, print_text
 from lastiterate.errors import LastIterateError
 
 
 def compose(
-    epsilon: Annotated[float, typer.Option(help="Epsilon of one round.")],
-    rounds: Annotated[int, typer.Option(help="How many rounds on the same data.")],
+    certificates: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Certificates of runs on the same data.", show_default=False),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Epsilon of one round.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many rounds on the same data.")] = None,
     delta: Annotated[float, typer.Option(help="Delta of one round.")] = 0.0,
     total_delta: Annotated[
         float | None, typer.Option(help="Ask for the epsilon of all rounds at this delta.")
@@ -21,9 +27,21 @@ def compose(
     total_epsilon: Annotated[
         float | None, typer.Option(help="Ask for the delta of all rounds at this epsilon.")
     ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where the joint certificate goes.")
+    ] = Path("certificate.json"),
     as_json: AsJson = False,
 ) -> None:
-    """What several rounds of one (epsilon, delta) guarantee add up to, exactly."""
+    """One certificate for several runs, or what rounds of one (epsilon, delta) add up to."""
+    if certificates:
+        if epsilon is not None or rounds is not None or total_epsilon is not None:
+            raise LastIterateError(
+                "Give certificates, which carry their own numbers, or --epsilon and --rounds."
+            )
+        compose_certificates(certificates, output, total_delta, as_json)
+        return
+    if epsilon is None or rounds is None:
+        raise LastIterateError("Give certificates to compose, or --epsilon and --rounds.")
     from lastiterate.composition import optimal
     from lastiterate.composition.validation import check_target
 

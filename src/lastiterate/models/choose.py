@@ -26,8 +26,9 @@ CAP = 0.5  # how hard one record may push a classifier when there is noise
 LEARNING = 2.5  # learning time = LEARNING · (mu · records)^GROWTH
 GROWTH = 0.85
 LONGEST = 30_000.0  # learning time after which a model has converged for all we have seen
-STEP = 1.25  # step size times smoothness: below 2, where steps stop contracting
-MOST_FULL_STEPS = 1_000  # passes that full batches may take
+STEP = 1.25  # step size times smoothness
+LONGEST_STEP = 1.9  # if there are too few steps for the learning time; from 2 on they expand
+MOST_FULL_STEPS = 2_500  # passes that full batches may take
 CONVERGED = 1e-7  # what is left of the initial error without noise
 MOST_STEPS_WITHOUT_NOISE = 20_000
 
@@ -94,7 +95,7 @@ def choose(
     else:
         run = _balanced(records, epsilon, delta, steps, batch_size, adjacency, passes)
     count, batches, learning, why_so_long = run
-    step = min(learning / count, STEP)
+    step = min(learning / count, LONGEST_STEP)
     if math.isinf(epsilon):
         step = 2 * smoothness / (smoothness + loss.strong_convexity + loss.regularization)
     per_epoch = batches.per_epoch(records)
@@ -113,7 +114,7 @@ def choose(
     )
     reasons.append((f"{count:,} steps", "as asked for" if steps else why_so_long))
     if step < learning / count and not math.isinf(epsilon):
-        why_step = f"{STEP:g} / smoothness: a longer step would not contract, though the budget "
+        why_step = f"{LONGEST_STEP:g} / smoothness: longer steps would expand, though the budget "
         why_step += f"allows a learning time of {learning:,.0f}; more steps would use it"
     else:
         why_step = "learning time / steps / smoothness"

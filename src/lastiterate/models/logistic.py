@@ -97,7 +97,8 @@ class PrivateLogisticRegression(PrivateClassifier):
 
         A capped loss pulls scores of confident records too far; this undoes it.
         """
-        chance = self._binary().probability(self.decision_function(X))
+        scores = self.decision_function(X)
+        chance = self._binary().probability(scores)
         if chance.ndim == 1:
             return np.column_stack([1 - chance, chance])
         return np.asarray(chance / chance.sum(axis=1, keepdims=True))

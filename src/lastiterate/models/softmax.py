@@ -88,7 +88,8 @@ class PrivateSoftmaxRegression(PrivateClassifier):
 
         A capped loss pulls scores of confident records too far; this undoes it.
         """
-        return self._objective().probability(self._scores(X))
+        scores = self._scores(X)
+        return self._objective().probability(scores)
 
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of `predict_proba`."""

@@ -25,7 +25,13 @@ _MOST_TUNED = 256  # step sizes beyond this many are not tuned one by one
 
 
 def optimal_noises(
-    step_sizes: ArrayLike, impulse: float, mu: float, spectrum: ArrayLike, *, window: int = 1
+    step_sizes: ArrayLike,
+    impulse: float,
+    mu: float,
+    spectrum: ArrayLike,
+    *,
+    window: int = 1,
+    counts: ArrayLike = 1.0,
 ) -> Floats:
     """nu_k² = (S²/mu²) η_k (Σ_j η_j √w_j)/√w_k: the least noise risk that is mu-GDP.
 
@@ -42,7 +48,8 @@ def optimal_noises(
     1.0
     """
     etas = np.asarray(step_sizes, dtype=np.float64)
-    weights = responses(etas, np.atleast_1d(np.asarray(spectrum, float)), _even(window))[1]
+    values = np.atleast_1d(np.asarray(spectrum, dtype=np.float64))
+    weights = responses(etas, values, np.full(window, 1.0 / window), counts)[1]
     roots = np.sqrt(weights)
     if np.any((roots == 0) & (etas > 0)):
         raise DescriptionError(
@@ -64,14 +71,15 @@ def optimal_schedule(
     *,
     spectrum: ArrayLike | None = None,
     start: ArrayLike = 1.0,
+    counts: ArrayLike = 1.0,
 ) -> Training:
     """The full-batch run with the least predicted risk at (epsilon, delta): step sizes and noises.
 
     Minimises ½ Σ λ_i start_i² p_i² + (S²/2mu²)(Σ η_k √w_k)² over the step sizes (L-BFGS), then
     takes `optimal_noises`. ``spectrum`` (default `log_uniform`) and ``start``, a scale of the
     distance to the minimum, must be public: privacy does not depend on them, but choosing them from
-    the data would cost some. The run's own step_size and noise are ignored. Accounted like any other run: by the
-    better of composition and taut string, which are equal here.
+    the data would cost some. The run's own step_size and noise are ignored. Accounted like any
+    other run: by the better of composition and taut string, which are equal here.
 
     >>> run = Training(records=1000, steps=16, step_size=1.0, noise=1.0, gradient_norm=1.0,
     ...                batches=FullBatch())
@@ -92,8 +100,11 @@ def optimal_schedule(
     values = log_uniform(loss) if spectrum is None else checked_spectrum(spectrum, loss)
     distances = np.broadcast_to(np.asarray(start, dtype=np.float64), values.shape)
     mu = gaussian.mu(epsilon, delta)
-    etas = optimal_steps(training.steps, values, distances, (training.impulse / mu) ** 2)
-    noises = optimal_noises(etas, training.impulse, mu, values)
+    # Beyond this the update may expand, whatever the spectrum that is assumed.
+    cap = 2.0 / (loss.strong_convexity + (loss.smoothness or 0.0) + 2 * loss.regularization)
+    size = (training.impulse / mu) ** 2
+    etas = optimal_steps(training.steps, values, distances, size, cap, counts)
+    noises = optimal_noises(etas, training.impulse, mu, values, counts=counts)
     for nudge in (1e-12, 1e-10, 1e-8, 1e-6):  # rounding of the accountant is upwards
         found = training.replace(
             step_size=Schedule("step_size", etas),
@@ -106,9 +117,16 @@ def optimal_schedule(
     raise TargetError(f"No noise meets epsilon = {epsilon:g} at delta = {delta:g}.")
 
 
-def optimal_steps(steps: int, spectrum: Floats, start: Floats, noise: float) -> Floats:
-    """Step sizes in (0, 2/(λ+β)] that minimise the risk at optimal noises; noise = (S/mu)²."""
-    cap = 2.0 / float(spectrum.min() + spectrum.max())
+def optimal_steps(
+    steps: int,
+    spectrum: Floats,
+    start: Floats,
+    noise: float,
+    cap: float,
+    counts: ArrayLike = 1.0,
+) -> Floats:
+    """Step sizes in (0, cap] that minimise the risk at optimal noises; noise = (S/mu)²."""
+    curved = spectrum * np.asarray(counts, dtype=np.float64)
     k = np.arange(steps, dtype=np.float64)
     best_value, best = math.inf, np.full(steps, cap)
     # At the cap, then about 1/k; how soon it decays depends on the noise: a few starts.
@@ -118,7 +136,7 @@ def optimal_steps(steps: int, spectrum: Floats, start: Floats, noise: float) -> 
             found = minimize(
                 _risk,
                 np.full(steps, scale) * decay,
-                args=(spectrum, start, noise, cap),
+                args=(spectrum, curved, start, noise, cap),
                 jac=True,
                 method="L-BFGS-B",
                 bounds=[(1e-6, 1.0)] * steps,
@@ -130,7 +148,7 @@ def optimal_steps(steps: int, spectrum: Floats, start: Floats, noise: float) -> 
 
 
 def _risk(
-    shares: Floats, spectrum: Floats, start: Floats, noise: float, cap: float
+    shares: Floats, spectrum: Floats, curved: Floats, start: Floats, noise: float, cap: float
 ) -> tuple[float, Floats]:
     """Bias + noise of step sizes cap·shares, and the gradient by the chain rule, backwards."""
     etas = shares * cap
@@ -139,17 +157,14 @@ def _risk(
     after = np.ones((steps, len(spectrum)))  # R_k = Π_{l>k} (1 − η_l λ)
     np.cumprod(factors[:0:-1], axis=0, out=after[:-1][::-1])
     left = factors[0] * after[0]
-    roots = np.sqrt((after * after) @ spectrum)
+    roots = np.sqrt((after * after) @ curved)
     total = float(etas @ roots)
-    value = float(spectrum @ (start * left) ** 2) / 2 + noise / 2 * total * total
-    direct = noise * total * etas[:, None] * spectrum * after / np.maximum(roots, 1e-300)[:, None]
+    value = float(curved @ (start * left) ** 2) / 2 + noise / 2 * total * total
+    direct = noise * total * etas[:, None] * curved * after / np.maximum(roots, 1e-300)[:, None]
     slope = np.empty(steps)
-    flow = spectrum * start * start * left  # dF/dR_{k−1}
+    flow = curved * start * start * left  # dF/dR_{k−1}
     for k in range(steps):
         slope[k] = noise * total * roots[k] - float(np.sum(flow * spectrum * after[k]))
         flow = direct[k] + flow * factors[k]
     return value, slope * cap
 
-
-def _even(window: int) -> Floats:
-    return np.full(window, 1.0 / window)

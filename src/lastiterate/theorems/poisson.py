@@ -161,7 +161,7 @@ def deferral_path(
     True
     """
     c, s, nu = per_step(c, steps), per_step(s, steps), per_step(nu, steps)
-    own, s = s, nu * _few_ratios(s / nu)
+    own, s = s, np.maximum(s, nu * _few_ratios(s / nu))
     with np.errstate(divide="ignore"):
         behind = np.concatenate([np.cumsum(np.log(c[::-1]))[::-1], [0.0]])
     scale = float(behind.max())

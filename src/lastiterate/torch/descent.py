@@ -25,7 +25,7 @@ from lastiterate.losses import LinearLoss
 from lastiterate.noise import Source
 from lastiterate.noise.seeded import Seed
 from lastiterate.torch.draws import Draw, Draws
-from lastiterate.torch.gradients import DeviceGradients, features
+from lastiterate.torch.gradients import DeviceGradients, RowRule, features
 from lastiterate.torch.kernels import Products
 from lastiterate.train.batches import BatchStream
 from lastiterate.train.descent import Descent, _generator, _radius, _start
@@ -48,7 +48,7 @@ def noisy_descent(
     progress: bool | None = None,
     device: str | torch.device | None = None,
     products: Products = "split",
-    shorten: bool = False,
+    rows: RowRule = "check",
 ) -> Descent:
     """Run a description for a linear head with PyTorch.
 
@@ -69,7 +69,8 @@ def noisy_descent(
         device: by default where the data is, else a GPU if there is one.
         products: how 16-bit features are multiplied: "split" (parameters and slopes as sums of
             two 16-bit numbers) or "fast" (rounded to one).
-        shorten: shorten rows that are longer than the bound instead of refusing them.
+        rows: what happens to rows longer than the bound: "check" refuses them, "shorten" shortens
+            them, "rescale" gives every row the norm of the bound; all without copying the data.
 
     >>> from lastiterate import FullBatch
     >>> from lastiterate.losses import Logistic
@@ -84,7 +85,7 @@ def noisy_descent(
     where = device_of(data, device)
     gradients = DeviceGradients(
         linear(objective), features(data, where), labels, training, l2, feature_bound, where,
-        products=products, shorten=shorten,
+        products=products, rows=rows,
     )  # fmt: skip
     centre = _start(start, gradients.shape)
     batches = BatchStream(training.batches, training.records, generator)

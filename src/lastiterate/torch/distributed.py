@@ -28,7 +28,7 @@ from lastiterate.noise import Source
 from lastiterate.noise.seeded import Seed
 from lastiterate.torch.descent import descend, linear
 from lastiterate.torch.draws import Draw, Draws
-from lastiterate.torch.gradients import DeviceGradients, features
+from lastiterate.torch.gradients import DeviceGradients, RowRule, features
 from lastiterate.torch.kernels import Products
 from lastiterate.train.batches import BatchStream, Rows
 from lastiterate.train.descent import Descent, _generator, _radius, _start
@@ -54,7 +54,7 @@ def distributed_descent(
     progress: bool | None = None,
     device: str | torch.device | None = None,
     products: Products = "split",
-    shorten: bool = False,
+    rows: RowRule = "check",
     save: str | os.PathLike[str] | None = None,
     patience: float = 600.0,
 ) -> Descent:
@@ -82,10 +82,10 @@ def distributed_descent(
     mine: tuple[Any, ...]
     gradients, refusal = None, None
     try:
-        rows = features(data, where)
+        held = features(data, where)
         gradients = DeviceGradients(
-            linear(objective), rows, labels, training, l2, feature_bound, where,
-            products=products, shorten=shorten, records=rows.shape[0],
+            linear(objective), held, labels, training, l2, feature_bound, where,
+            products=products, rows=rows, records=held.shape[0],
         )  # fmt: skip
         mine = (gradients.records, gradients.shape, training.to_dict(), repr(objective), l2)
     except Exception as error:

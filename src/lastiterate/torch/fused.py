@@ -69,7 +69,7 @@ def gradient_sum(
     _fused_kernel[(programs,)](
         X, y, X if scale is None else scale, X if norms is None else norms, padded[0], padded[1],
         partial, len(X), X.stride(0), columns, outputs,
-        head.width, head.margin, head.longest,
+        head.width, head.cap, head.margin, head.longest,
         KIND=_SLOPES[head.kind], ONE_VS_REST=head.one_vs_rest,
         SCALED=scale is not None, CLIPPED=norms is not None and head.longest < math.inf,
         MARGIN=head.margin < math.inf, SPLIT=len(parts) == 2,
@@ -92,7 +92,7 @@ def slopes(
     _slope_kernel[(len(scores),)](
         scores, y, scores if scale is None else scale, scores if norms is None else norms,
         parts[0], parts[-1], scores.stride(0), head.outputs,
-        head.width, head.margin, head.longest,
+        head.width, head.cap, head.margin, head.longest,
         KIND=_SLOPES[head.kind], ONE_VS_REST=head.one_vs_rest,
         SCALED=scale is not None, CLIPPED=norms is not None and head.longest < math.inf,
         MARGIN=head.margin < math.inf, SPLIT=len(parts) == 2,
@@ -110,7 +110,7 @@ def _processors(device: torch.device) -> int:
 
 @_jit
 def _slope_of(
-    scores, y, scale, norms, column, outputs, width, margin, longest,
+    scores, y, scale, norms, column, outputs, width, cap, margin, longest,
     KIND: tl.constexpr, ONE_VS_REST: tl.constexpr, SCALED: tl.constexpr,
     CLIPPED: tl.constexpr, MARGIN: tl.constexpr,
 ):  # fmt: skip
@@ -124,11 +124,13 @@ def _slope_of(
         scores = tl.where(real, scores, float("-inf"))
         scores = tl.exp(scores - tl.max(scores, axis=1)[:, None])
         slope = scores / tl.sum(scores, axis=1)[:, None] - tl.where(hit, 1.0, 0.0)
+        wrong = -tl.sum(tl.where(hit, slope, 0.0), axis=1)
+        slope = slope * (cap / tl.maximum(wrong, cap))[:, None]
     else:
         if ONE_VS_REST:
             target = tl.where(hit, 1.0, -1.0)
         if KIND == 1:
-            slope = -target / (1.0 + tl.exp(scores * target))
+            slope = -target * tl.minimum(1.0 / (1.0 + tl.exp(scores * target)), cap)
         elif KIND == 2:
             slope = tl.minimum(tl.maximum(scores - target, -width), width)
         elif KIND == 3:
@@ -148,7 +150,7 @@ def _slope_of(
 
 @_jit
 def _slope_kernel(
-    scores, y, scale, norms, high, low, stride, outputs, width, margin, longest,
+    scores, y, scale, norms, high, low, stride, outputs, width, cap, margin, longest,
     KIND: tl.constexpr, ONE_VS_REST: tl.constexpr, SCALED: tl.constexpr,
     CLIPPED: tl.constexpr, MARGIN: tl.constexpr, SPLIT: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
@@ -161,7 +163,7 @@ def _slope_kernel(
     factor = tl.load(scale + rows) if SCALED else rows
     norm = tl.load(norms + rows) if CLIPPED else rows
     slope = _slope_of(
-        value, tl.load(y + rows), factor, norm, column, outputs, width, margin, longest,
+        value, tl.load(y + rows), factor, norm, column, outputs, width, cap, margin, longest,
         KIND, ONE_VS_REST, SCALED, CLIPPED, MARGIN,
     )  # fmt: skip
     first = slope.to(high.dtype.element_ty)
@@ -216,7 +218,7 @@ def _stored(partial, total, which: tl.constexpr, COLUMNS: tl.constexpr, CHUNKS: 
 @_jit
 def _fused_kernel(
     X, y, scale, norms, high, low, partial, records, stride, columns, outputs,
-    width, margin, longest,
+    width, cap, margin, longest,
     KIND: tl.constexpr, ONE_VS_REST: tl.constexpr, SCALED: tl.constexpr,
     CLIPPED: tl.constexpr, MARGIN: tl.constexpr, SPLIT: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNKS: tl.constexpr, WIDTH: tl.constexpr,
@@ -255,7 +257,7 @@ def _fused_kernel(
         if CHUNKS > 3:
             scores = _scored(scores, x3, high, low, 3, COLUMNS, WIDTH, SPLIT)
         slope = _slope_of(
-            scores, label, factor, norm, column, outputs, width, margin, longest,
+            scores, label, factor, norm, column, outputs, width, cap, margin, longest,
             KIND, ONE_VS_REST, SCALED, CLIPPED, MARGIN,
         )  # fmt: skip
         slope = tl.where(here[:, None], slope, 0.0)

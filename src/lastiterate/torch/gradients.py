@@ -7,7 +7,7 @@ that is too long can be shortened on the fly, by a factor beside it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,7 @@ from lastiterate.train.gradients import _feature_bound, _targets
 from torch import Tensor
 
 Features = Tensor | Shards
+RowRule = Literal["check", "shorten", "rescale"]
 
 
 def features(data: Any, device: torch.device) -> Features:
@@ -65,7 +66,7 @@ class DeviceGradients:
         device: torch.device,
         *,
         products: Products = "split",
-        shorten: bool = False,
+        rows: RowRule = "check",
         records: int | None = None,
     ) -> None:
         self._X, self._device, self._products = data, device, products
@@ -85,7 +86,7 @@ class DeviceGradients:
 
         R = _feature_bound(objective, training, feature_bound)
         norms = self._row_norms()
-        self._scale = None if R is None else self._shortening(norms, R, shorten, exact)
+        self._scale = None if R is None else self._scaling(norms, R, rows, exact)
         clip = training.clipping
         if clip == "gradient" and self._scale is not None:
             norms = norms * self._scale.double()
@@ -148,22 +149,22 @@ class DeviceGradients:
             )
         return norms
 
-    def _shortening(
-        self, norms: Tensor, R: float, shorten: bool, exact: torch.dtype
-    ) -> Tensor | None:
+    def _scaling(self, norms: Tensor, R: float, rule: RowRule, exact: torch.dtype) -> Tensor | None:
         """A factor per row that makes it short enough; None where none is needed."""
         most = R / (1 + self._room)
+        # A hair below, so that rounding the factor to float32 cannot cross the bound.
+        target = most * (1 - 2.0**-22)
+        if rule == "rescale":
+            return torch.where(norms > 0, target / norms, 1.0).to(exact)
         long = norms > most * (1 + 8 * np.finfo(np.float64).eps)
         if not long.any():
             return None
-        if not shorten:
+        if rule == "check":
             room = f" (with {self._room:.1g} of it kept for rounding)" if self._room else ""
             raise AssumptionError(
                 f"{int(long.sum())} of {self.records} rows have a norm above {R:g}{room}, the "
                 "bound that gradient_norm and smoothness rest on: their gradients would be longer "
-                "than the noise is made for. Pass shorten=True, which shortens such rows on the "
+                "than the noise is made for. Pass rows='shorten', which shortens such rows on the "
                 "fly, or declare a larger bound."
             )
-        # A hair below, so that rounding the factor to float32 cannot cross the bound.
-        factor = torch.where(long, most * (1 - 2.0**-22) / norms, 1.0)
-        return factor.to(exact)
+        return torch.where(long, target / norms, 1.0).to(exact)

@@ -39,6 +39,7 @@ class Head:
         outputs: scores per record.
         width: see kind.
         one_vs_rest: one binary loss per output; labels are classes.
+        cap: of "softmax" and "logistic": what wrong classes pull with, at most.
         margin: every derivative is clipped here.
         longest: every record's gradient is shortened to this norm (needs the norms of the rows).
     """
@@ -47,6 +48,7 @@ class Head:
     outputs: int
     width: float = 1.0
     one_vs_rest: bool = False
+    cap: float = 1.0
     margin: float = math.inf
     longest: float = math.inf
 
@@ -60,7 +62,11 @@ class Head:
             scores.exp_()
             scores /= scores.sum(1, keepdim=True)
             minus = torch.full((len(y), 1), -1.0, dtype=scores.dtype, device=scores.device)
-            return scores.scatter_add_(1, y.long()[:, None], minus)
+            true = y.long()[:, None]
+            slope = scores.scatter_add_(1, true, minus)
+            if self.cap < 1:
+                slope *= self.cap / slope.gather(1, true).neg_().clamp_(min=self.cap)
+            return slope
         target = y[:, None].to(scores.dtype)
         if self.one_vs_rest:
             classes = torch.arange(self.outputs, device=y.device, dtype=scores.dtype)
@@ -69,7 +75,7 @@ class Head:
             return scores.sub_(target).clamp_(-self.width, self.width)
         scores *= target
         if self.kind == "logistic":
-            return scores.neg_().sigmoid_().mul_(target).neg_()
+            return scores.neg_().sigmoid_().clamp_(max=self.cap).mul_(target).neg_()
         short = scores.neg_().add_(1)
         if self.kind == "smoothed hinge":
             short = short.div_(self.width).clamp_(0, 1)

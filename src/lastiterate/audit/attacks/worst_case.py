@@ -91,9 +91,7 @@ class QuadraticDescent:
             theta += nus[k] * next(normals) - etas[k] * push / divisor
         return theta
 
-    def _pushes(
-        self, a: Array, streams: Streams
-    ) -> Iterator[tuple[Array | float, Array | float]]:
+    def _pushes(self, a: Array, streams: Streams) -> Iterator[tuple[Array | float, Array | float]]:
         """Every step: the summed a_i of each model's batch, its realised size over the divisor."""
         batches, n = self.training.batches, self.training.records
         if isinstance(batches, FullBatch):

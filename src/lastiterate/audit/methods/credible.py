@@ -19,9 +19,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
 _LEVELS, _SHARES = (_NODES + 1) / 2, _WEIGHTS / 2
 
 
-def belief(
-    fp: float, outside: int, fn: float, inside: int, epsilon: float, delta: float
-) -> float:
+def belief(fp: float, outside: int, fn: float, inside: int, epsilon: float, delta: float) -> float:
     """The posterior probability that the rates refute ``epsilon``."""
     p = betaincinv(fp + 0.5, outside - fp + 0.5, _LEVELS)  # equally likely values of the FPR
     enough = np.maximum((1 - delta - p) * math.exp(-epsilon), 1 - delta - math.exp(epsilon) * p)

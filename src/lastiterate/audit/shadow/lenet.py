@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch.nn import functional
 
+import torch
 from lastiterate.errors import AssumptionError, DescriptionError
 
 Tensor = Any
@@ -210,9 +210,7 @@ class LeNetSGLD:
         self, dataset: Any, seeds: Sequence[int], watch: Callable[[LeNets], None] | None = None
     ) -> LeNets:
         """Train and return the networks; ``watch`` sees them after every ``every`` updates."""
-        device = torch.device(
-            self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        )
+        device = torch.device(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
         images = torch.as_tensor(np.asarray(dataset[0]), device=device).to(self.dtype)
         images = images.reshape(-1, 28, 28)
         labels = torch.as_tensor(np.asarray(dataset[1]), device=device).long()
@@ -227,9 +225,7 @@ class LeNetSGLD:
             raise AssumptionError("Networks diverged: use a smaller step.")
         return nets
 
-    def update(
-        self, nets: LeNets, images: Tensor, labels: Tensor, seed: int
-    ) -> Callable[[], None]:
+    def update(self, nets: LeNets, images: Tensor, labels: Tensor, seed: int) -> Callable[[], None]:
         """One simultaneous update of all networks, as a function; a CUDA graph on a GPU."""
         n = len(images)
         eta = 2 * self.batch * self.step / n
@@ -266,15 +262,17 @@ def _graph(update: Callable[[], None], nets: LeNets, seed: int) -> Callable[[], 
     """Record one update and replay it; the networks are as before the recording."""
     start = nets.flat.clone()
     torch.backends.cuda.matmul.allow_tf32 = True
-    side = torch.cuda.Stream()
+    cuda: Any = torch.cuda
+    side = cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):  # libraries choose their kernels before they are recorded
             update()
     torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
+    graph: Any = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         update()
     nets.flat.copy_(start)
     torch.cuda.manual_seed(seed)
-    return graph.replay  # type: ignore[no-any-return]
+    replay: Callable[[], None] = graph.replay
+    return replay

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional
 
+import torch
 from lastiterate.errors import AssumptionError
 
 Tensor = Any
@@ -90,7 +90,11 @@ class StackedCohort:
             gradients = vmap(transform(batch_loss))
         else:
             each = vmap(transform(one_loss), in_dims=(None, None, 0, 0))
-            gradients = vmap(lambda p, b, x, labels: self._clipped(each(p, b, x, labels)))
+
+            def clipped(p: Tensor, b: Tensor, x: Tensor, labels: Tensor) -> Tensor:
+                return self._clipped(each(p, b, x, labels))
+
+            gradients = vmap(clipped)
         with torch.no_grad():
             for k in range(1, self.steps + 1):
                 rows = torch.randint(
@@ -118,6 +122,7 @@ class StackedCohort:
     def _clipped(self, each: dict[str, Tensor]) -> dict[str, Tensor]:
         """The sum over records of gradients no longer than ``clip``."""
         square = sum(g.flatten(1).pow(2).sum(1) for g in each.values())
-        assert isinstance(square, torch.Tensor) and self.clip is not None
+        assert isinstance(square, torch.Tensor)
+        assert self.clip is not None
         scale = self.clip / square.sqrt().clamp(min=self.clip)
         return {name: torch.tensordot(scale, g, dims=1) for name, g in each.items()}

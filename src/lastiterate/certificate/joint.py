@@ -46,7 +46,7 @@ def compose(certificates: Iterable[Certificate], delta: float | None = None) -> 
     if not runs:
         why = "an empty composition says nothing"
         raise DescriptionError("certificates", [], "at least one certificate", why)
-    from lastiterate.certificate.verify import check
+    from lastiterate.certificate.verification import check
 
     with precision():
         profile = _joint(runs, [check(run) for run in runs])

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lastiterate.certificate import statements
 from lastiterate.certificate.balls import need_balls, precision
 from lastiterate.certificate.certificate import Certificate, fingerprint
-from lastiterate.certificate.certify import parameters_hash
 from lastiterate.certificate.checks import CHECKS
-from lastiterate.certificate.compose import composed_profile
+from lastiterate.certificate.joint import composed_profile
 from lastiterate.certificate.profile import Profile
 from lastiterate.certificate.refusals import (
     ClaimError,
     TamperedCertificateError,
     UnreadableCertificateError,
 )
+from lastiterate.certificate.signing import parameters_hash
 from lastiterate.certificate.steps import Case
 from lastiterate.certificate.witness import unpack
 from lastiterate.description import Loss, Training
@@ -52,6 +51,7 @@ def verify(
         parameters: a model; it must then be the one that the certificate is bound to.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from lastiterate import FullBatch, certify
     >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
     ...                batches=FullBatch())

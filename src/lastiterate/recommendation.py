@@ -1,0 +1,216 @@
+"""What to run, given a budget of privacy and of compute.
+
+Full batches or many small ones, constant or scheduled, with a burst of noise or an average: each
+alternative is tuned on a public quadratic model of the loss, calibrated to the same (epsilon,
+delta), and listed with its predicted risk. The model only ranks; the privacy of each alternative
+is accounted like that of any run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from lastiterate.calibration import calibrate
+from lastiterate.description import FullBatch, Loss, Shuffled, TailAverage, Training
+from lastiterate.description.validation import number, whole
+from lastiterate.risk import Floats, Risk, predicted_risk
+from lastiterate.schedules.burst import best_burst, burst_rule, noise_factor
+from lastiterate.schedules.optimal import optimal_schedule
+
+_BATCHES = (10, 40, 100, 400, 1000)
+_SMALLEST_BATCH = 10  # records; below that a batch says too little about the loss
+_DIRECTIONS = 30  # eigenvalues that stand for all of them
+_MOST_SCHEDULED = 256
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way to spend the budget, calibrated to it, and the risk it is expected to end with."""
+
+    name: str
+    training: Training
+    risk: Risk
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The alternatives, best first; ``training`` and ``loss`` are what to run."""
+
+    alternatives: tuple[Alternative, ...]
+    loss: Loss
+    epsilon: float
+    delta: float
+    distance: float
+
+    @property
+    def training(self) -> Training:
+        """The run with the least predicted risk."""
+        return self.alternatives[0].training
+
+    @property
+    def risk(self) -> Risk:
+        """Its predicted excess risk."""
+        return self.alternatives[0].risk
+
+    def __str__(self) -> str:
+        lines = [
+            f"epsilon = {self.epsilon:g}, delta = {self.delta:g}, {self.training.adjacency}; "
+            "predicted excess risk, least first",
+            f"  {'total':>9} {'bias':>9} {'noise':>9}   alternative",
+        ]
+        lines += [
+            f"  {a.risk.total:9.3g} {a.risk.bias:9.3g} {a.risk.noise:9.3g}   {a.name}"
+            for a in self.alternatives
+        ]
+        lines.append(
+            "The risks are those of a quadratic model: the i-th eigenvalue is proportional to 1/i, "
+            f"their sum is {self.loss.smoothness:g}, the minimum is at distance "
+            f"{self.distance:g} from the start, batches add no sampling error. They rank the "
+            "alternatives; the guarantee of each holds whatever the data."
+        )
+        return "\n".join(lines)
+
+
+def recommend(
+    records: int,
+    dimension: int,
+    epsilon: float,
+    delta: float,
+    epochs: int,
+    gradient_norm: float = 1.0,
+    smoothness: float = 0.25,
+    adjacency: str = "zero-out",
+    *,
+    distance: float = 5.0,
+) -> Recommendation:
+    """Propose batches, schedule, noise, burst and averaging for a convex loss.
+
+    Args:
+        records: n.
+        dimension: the number of parameters; each receives noise.
+        epsilon: the target.
+        delta: the probability with which epsilon may fail.
+        epochs: passes over the data that can be afforded.
+        gradient_norm: no record's gradient is longer, by the loss itself.
+        smoothness: of one record's loss (0.25 for logistic regression on rows of norm 1).
+        adjacency: "zero-out" or "replace".
+        distance: a public guess of how far the minimum is from the start.
+
+    >>> advice = recommend(records=30_000, dimension=50, epsilon=1.0, delta=1e-6, epochs=2)
+    >>> advice.training.batches.name, len(advice.alternatives) > 5
+    ('shuffled', True)
+    >>> from lastiterate import account
+    >>> account(advice.training, advice.loss).epsilon(1e-6) <= 1.0
+    True
+    """
+    whole("records", records, "a guarantee for nobody protects nobody")
+    whole("dimension", dimension, "every coordinate receives noise")
+    whole("epochs", epochs, "it counts the passes over the data")
+    distance = number("distance", distance, "it scales the bias", above=0)
+    loss = Loss(smoothness=number("smoothness", smoothness, "it limits the steps", above=0))
+    plain = Training(
+        records=records,
+        steps=epochs,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=number("gradient_norm", gradient_norm, "it scales the noise", above=0),
+        batches=FullBatch(),
+        adjacency=adjacency,
+    )
+    model = QuadraticModel(loss, dimension, distance, epsilon, delta)
+    found = [model.tuned(name, run) for name, run in _candidates(plain, epochs)]
+    if epochs <= _MOST_SCHEDULED:
+        found.append(model.scheduled(plain))
+    found.sort(key=lambda alternative: alternative.risk.total)
+    return Recommendation(tuple(found), loss, epsilon, delta, distance)
+
+
+def _candidates(plain: Training, epochs: int) -> Iterator[tuple[str, Training]]:
+    """What is tuned by its step size; a burst is marked by final_noise and chosen later."""
+    yield "full batch, constant", plain
+    if epochs >= 4:
+        window = max(1, 3 * epochs // 4)
+        average = plain.replace(release=TailAverage(window))
+        yield f"full batch, average of the last {window}", average
+    for batches in _BATCHES:
+        size = plain.records // batches
+        if size < _SMALLEST_BATCH:
+            continue
+        run = plain.replace(batches=Shuffled(size), steps=epochs * (plain.records // size))
+        name = f"shuffled, {plain.records // size} batches of {size}"
+        yield f"{name}, constant", run
+        yield f"{name}, equalised last epoch", run.replace(schedule="equalised")
+        if epochs >= 2:
+            yield f"{name}, final noise burst", run.replace(final_noise=2.0)
+
+
+@dataclass(frozen=True)
+class QuadraticModel:
+    """The public quadratic on which alternatives are compared, and the target they must meet."""
+
+    loss: Loss
+    dimension: int
+    distance: float
+    epsilon: float
+    delta: float
+
+    @cached_property
+    def directions(self) -> tuple[Floats, Floats]:
+        """Eigenvalues ~ 1/i with a sum of the smoothness, as bounded rows have; and their counts.
+
+        Beyond the first few, neighbours on a logarithmic scale share one value.
+        """
+        edges = np.unique(np.geomspace(1, self.dimension + 1, _DIRECTIONS + 1).round())
+        counts = np.diff(edges)
+        values = 1 / np.sqrt(edges[:-1] * (edges[1:] - 1))
+        assert self.loss.smoothness is not None
+        return values * (self.loss.smoothness / float(counts @ values)), counts
+
+    @property
+    def start(self) -> Floats:
+        """More of the way lies along the directions that the data spreads in."""
+        values, counts = self.directions
+        return np.asarray(self.distance * np.sqrt(values / float(counts @ values)))
+
+    def risk(self, training: Training) -> Risk:
+        """Predicted on the model."""
+        values, counts = self.directions
+        return predicted_risk(training, self.loss, values, self.start, counts=counts)
+
+    def tuned(self, name: str, training: Training) -> Alternative:
+        """The best step size on a grid, then the exact noise."""
+        assert self.loss.smoothness is not None
+        top = 1.9 / self.loss.smoothness
+        sizes = np.geomspace(top / 300, top, 16)
+        burst = training.final_noise != 1
+
+        def at(size: float) -> Training:
+            run = training.replace(step_size=float(size))
+            if burst:
+                run = run.replace(final_noise=burst_rule(run, self.loss, self.directions[0]))
+            return run.scale_noise(noise_factor(run, self.loss, self.epsilon, self.delta))
+
+        risks = [self.risk(at(size)).total for size in sizes]
+        best = at(sizes[int(np.argmin(risks))])
+        if burst:
+            rho = best_burst(best, self.loss, self.epsilon, self.delta, self.directions[0])
+            best = best.replace(final_noise=rho)
+        best = calibrate(best, self.loss, self.epsilon, self.delta)
+        return Alternative(name, best, self.risk(best))
+
+    def scheduled(self, training: Training) -> Alternative:
+        """Full batch with the optimal schedule."""
+        best = optimal_schedule(
+            training,
+            self.loss,
+            self.epsilon,
+            self.delta,
+            spectrum=self.directions[0],
+            start=self.start,
+            counts=self.directions[1],
+        )
+        return Alternative("full batch, optimal schedule", best, self.risk(best))

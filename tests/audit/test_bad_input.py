@@ -1,0 +1,92 @@
+"""Wrong input: an error that says what and why."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lastiterate import DescriptionError
+from lastiterate.audit import audit, audit_one_run, audit_scores, required_models
+
+GOOD = np.arange(20.0)
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "options", "message"),
+    [
+        (GOOD, [], {}, "outside models is 0"),
+        ([], GOOD, {}, "inside models is 0"),
+        (GOOD, [1.0], {}, "outside models is 1"),
+        (np.ones(10), np.ones(10), {}, "1 for every model of both worlds"),
+        (np.append(GOOD, np.nan), GOOD, {}, "NaN for 1 of 21 inside models"),
+        (GOOD, GOOD, {"delta": 0.0}, "delta is 0.0"),
+        (GOOD, GOOD, {"delta": 1.0}, "delta is 1.0"),
+        (GOOD, GOOD, {"delta": float("nan")}, "delta is nan"),
+        (GOOD, GOOD, {"confidence": 1.0}, "confidence is 1.0"),
+        (GOOD, GOOD, {"confidence": 0.0}, "confidence is 0.0"),
+        (GOOD, GOOD, {"method": "bayes"}, "method is 'bayes'"),
+        (GOOD, GOOD, {"choosing": 0.0}, "choosing is 0.0"),
+        (GOOD, GOOD, {"searched": 0}, "searched is 0"),
+        (np.ones((5, 2)), np.ones((5, 3)), {}, "shapes"),
+        (np.ones((5, 2, 2)), np.ones((5, 2, 2)), {}, "of shape"),
+    ],
+)
+def test_scores(inside, outside, options, message):
+    with pytest.raises(DescriptionError, match=message):
+        audit_scores(inside, outside, **options)
+
+
+def never(data, seed):
+    raise AssertionError("training must not start")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"outside": None}, "outside is None"),
+        ({"inside": None}, "inside is None"),
+        ({"models": 1}, "models is 1"),
+        ({"models": 2.5}, "models is 2.5"),
+        ({"delta": 0}, "delta is 0"),
+        ({"confidence": 1}, "confidence is 1"),
+        ({"method": "magic"}, "method is 'magic'"),
+        ({"backend": "carrier pigeon"}, "backend is 'carrier pigeon'"),
+        ({"workers": 0}, "workers is 0"),
+        ({"cohort": 0}, "cohort is 0"),
+        ({"random_state": -1}, "random_state is -1"),
+    ],
+)
+def test_audit(options, message):
+    arguments = {"inside": [1], "outside": [2], **options}
+    with pytest.raises(DescriptionError, match=message):
+        audit(never, **arguments)
+
+
+def test_scores_that_are_no_numbers():
+    with pytest.raises(DescriptionError, match="returned dict"):
+        audit(lambda data, seed: {}, [1], [2], models=8)
+    with pytest.raises(DescriptionError, match="NaN"):
+        audit(lambda data, seed: float("nan"), [1], [2], models=8)
+    with pytest.raises(DescriptionError, match="for every model"):
+        audit(lambda data, seed: 3.0, [1], [2], models=8)
+    with pytest.raises(DescriptionError, match="different shapes"):
+        audit(lambda data, seed: np.zeros(1 + seed % 2), [1], [2], models=40, random_state=0)
+
+
+def test_one_run():
+    X = np.zeros((10, 2))
+    with pytest.raises(DescriptionError, match="canaries is 0"):
+        audit(never, X, X, method="one-run")
+    with pytest.raises(DescriptionError, match="different shapes"):
+        audit(never, X, X[:5], method="one-run")
+    with pytest.raises(DescriptionError, match="NaN for 4"):
+        audit_one_run(lambda included, seed: np.full(4, np.nan), 4)
+    with pytest.raises(DescriptionError, match="10 numbers"):
+        audit_one_run(lambda included, seed: np.zeros(3), 10)
+
+
+def test_required_models():
+    with pytest.raises(DescriptionError, match="mu is 0"):
+        required_models(0.0, 1.0)
+    with pytest.raises(DescriptionError, match="method is"):
+        required_models(2.0, 1.0, method="x")
