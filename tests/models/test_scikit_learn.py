@@ -39,16 +39,8 @@ def _delta_is_left_open() -> Any:
         yield
 
 
-@parametrize_with_checks([PrivateLogisticRegression(), PrivateStandardScaler()])
+@parametrize_with_checks([kind() for kind in (*CLASSIFIERS, *REGRESSORS, PrivateStandardScaler)])
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
-    check(estimator)
-
-
-@pytest.mark.slow
-@parametrize_with_checks(
-    [PrivateSoftmaxRegression(), PrivateLinearSVC(), PrivateRidge(), PrivateHuberRegressor()]
-)
-def test_scikit_learns_own_checks_of_the_others(estimator: Any, check: Any) -> None:
     check(estimator)
 
 

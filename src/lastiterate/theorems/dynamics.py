@@ -60,7 +60,8 @@ def _clipped_convex(shrink: Array, bend: Array) -> Array:
     """(1 − ηr)·(1 − ηb/(4(1 − ηr)))^(−1/2) where it is defined, else infinity."""
     inside = 1 - np.divide(bend, 4 * shrink, out=np.full(len(bend), np.inf), where=shrink > 0)
     root = np.sqrt(np.maximum(inside, 0.0))
-    return np.divide(shrink * ROUNDING, root, out=np.full(len(bend), np.inf), where=root > 0)
+    c: Array = np.divide(shrink * ROUNDING, root, out=np.full(len(bend), np.inf), where=root > 0)
+    return c
 
 
 def modulus(etas: Array, training: Training, loss: Loss) -> Modulus:
