@@ -2,8 +2,10 @@
 
 Public, identical preprocessing (`datasets`), zero-out adjacency, five seeds, default settings. The
 goals are the best rows that peers reached on the same data with hyper-parameters picked on the test
-score. Our rule of choice has three constants, which were read off these data sets too, once for all
-of them: differences of a tenth of a point are no evidence. Needs torch and opacus.
+score. The constants of our own rule of choice (learning time, its limit, L2 factor, cap, passes)
+were also set while looking at these test scores, though once for all three data sets and every
+epsilon: the figures are optimistic for everyone, and a few tenths of a point are no evidence.
+Needs torch and opacus.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from threadpoolctl import threadpool_limits
 
 from benchmarks import datasets, peers
 from lastiterate import FullBatch, Shuffled, Training
@@ -121,12 +124,15 @@ def _others(data: Any, epsilons: tuple[float, ...]) -> list[dict[str, Any]]:
     for epsilon in epsilons:
         name = f"{data.name}, eps {epsilon:g},"
         ours = _ours(data, epsilon, 0)
-        for label, train in (
-            ("our run charged by composition", peers.composition_twin),
-            ("DP-SGD, 10 passes, Opacus PRV", lambda d, e, s, _: peers.dp_sgd(d, e, s)),
-        ):
-            measured = _many(data, lambda s, t=train, e=epsilon, o=ours: t(data, e, s, o))  # type: ignore[misc]
-            found.append(_row(f"{name} {label}", measured))
+        charged = _many(data, lambda s, e=epsilon, o=ours: peers.composition_twin(data, e, s, o))  # type: ignore[misc]
+        found.append(_row(f"{name} our run charged by composition", charged))
+        # Generous to the peer: its step size is picked on the test score.
+        tried = {
+            size: _quality(data, peers.dp_sgd(data, epsilon, 0, size)) for size in peers.STEP_SIZES
+        }
+        best = max(tried, key=lambda size: tried[size])
+        sgd = _many(data, lambda s, e=epsilon, b=best: peers.dp_sgd(data, e, s, b))  # type: ignore[misc]
+        found.append(_row(f"{name} DP-SGD, 10 passes, Opacus PRV, best of 3", sgd))
     return found
 
 
@@ -162,9 +168,10 @@ def _few_passes(data: Any, epsilons: tuple[float, ...], passes: int) -> list[dic
 def _speed(data: Any) -> list[dict[str, Any]]:
     dense = data.train.toarray()
     labels = np.where(data.labels, 1.0, -1.0)
-    step = _full_step(dense, labels)
     batch = 814
-    ours, opacus = _our_records(dense, labels, batch), _opacus_records(dense, data.labels, batch)
+    with threadpool_limits(1):  # NumPy's threads disturb each other on a busy machine
+        step, ours = _full_step(dense, labels), _our_records(dense, labels, batch)
+    opacus = _opacus_records(dense, data.labels, batch)
     return [
         {"name": "Adult, full-batch step / its two matrix products", "goal": "<= 1.4",
          "measured": step, "ok": step <= 1.4},

@@ -19,11 +19,10 @@ from lastiterate import Cyclic, Loss, Poisson, Training
 from lastiterate.calibration import calibrate
 from lastiterate.curves import gaussian
 from lastiterate.losses import LinearLoss, Logistic, Softmax
-from lastiterate.models.choose import choose
 from lastiterate.train import noisy_descent
 
 PASSES, RATE = 10, 0.01  # of DP-SGD: as many passes over the data as ours
-LARGEST_STEP = 16.0
+STEP_SIZES = (6.0, 16.0, 40.0)  # of DP-SGD, to pick from
 
 
 @functools.cache
@@ -44,19 +43,15 @@ def noise_multiplier(epsilon: float, delta: float, rate: float, steps: int) -> f
         )
 
 
-def dp_sgd(data: Any, epsilon: float, seed: int) -> np.ndarray:
+def dp_sgd(data: Any, epsilon: float, seed: int, step_size: float) -> np.ndarray:
     """Opacus' update: Poisson batches, clipped per-record gradients, PRV accounting."""
     classes = len(np.unique(data.labels))
     loss: LinearLoss = Logistic() if classes == 2 else Softmax(classes)
     clip, steps = (0.5, 0.75)[classes > 2], round(PASSES / RATE)
-    learning = choose(
-        loss, records=len(data.labels), row_norm=1.0, epsilon=epsilon, delta=data.delta
-    ).training
-    total = float(learning.step_size) * learning.steps
     run = Training.dp_sgd(
         records=len(data.labels),
         steps=steps,
-        step_size=min(total / steps, LARGEST_STEP),
+        step_size=step_size,
         noise_multiplier=noise_multiplier(epsilon, data.delta, RATE, steps),
         clip=clip,
         batches=Poisson(RATE),

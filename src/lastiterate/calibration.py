@@ -25,10 +25,12 @@ from lastiterate.description import (
 )
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import TargetError, UnsupportedError
+from lastiterate.schedules.burst import best_burst
 
 TOLERANCE = 1e-3  # the guarantee found is within this part of the target
 _AIM = 1 - TOLERANCE / 3
 _MOST_STEPS = 2**40  # of a full batch, whose steps cost the accountant nothing
+_MOST_LISTED = 2**22  # of a full batch with a burst, whose steps are accounted one by one
 _MOST_EPOCHS = 2**13
 _MOST_RECORDS = 2**50
 _MOST_POSITIONS = 2**20  # batches of an epoch that are accounted one by one
@@ -41,6 +43,8 @@ def calibrate(
     epsilon: float = 1.0,
     delta: float = 1e-5,
     find: Literal["noise", "steps", "records"] = "noise",
+    *,
+    final_noise: Literal["best"] | None = None,
 ) -> Training: ...
 @overload
 def calibrate(
@@ -61,6 +65,8 @@ def calibrate(
     epsilon: float = 1.0,
     delta: float = 1e-5,
     find: str = "noise",
+    *,
+    final_noise: Literal["best"] | None = None,
 ) -> Training | tuple[Training, Loss]:
     """The description whose guarantee meets (epsilon, delta), and only just.
 
@@ -74,6 +80,9 @@ def calibrate(
             if the description has whole epochs), "records" (the fewest) or "regularization" (the
             least; then the loss is returned as well). For whole numbers the next one would break
             the target.
+        final_noise: "best" also chooses the burst of noise at the last step that needs the least
+            noise in all (`lastiterate.schedules.best_burst`); for find="noise" and batches that
+            pass over the data in order.
 
     Raises:
         TargetError: if no value reaches the target; it says which quantity would. Also if any
@@ -89,6 +98,10 @@ def calibrate(
     why = "it is the probability that the epsilon may fail"
     delta = number("delta", delta, why, above=0.0, at_most=1.0)
     one_of("find", find, ("noise", "steps", "records", "regularization"), "it names the unknown")
+    if final_noise is not None:
+        one_of("final_noise", final_noise, ("best",), "a number is a field of the description")
+        one_of("find", find, ("noise",), "the burst is chosen together with the noise")
+        training = training.replace(final_noise=best_burst(training, loss, target, delta))
     if find == "noise":
         return _noise(training, loss, target, delta)
     if find == "steps":
@@ -220,14 +233,18 @@ def _steps(training: Training, loss: Loss, target: float, delta: float) -> Train
             f"Not even one {word} meets epsilon = {target:g} at delta = {delta:g}: it costs "
             f"{first:.4g}. More noise (find='noise') or more records (find='records') would."
         )
-    most = _MOST_STEPS if isinstance(training.batches, FullBatch) else _MOST_EPOCHS
+    most = _MOST_EPOCHS
+    if isinstance(training.batches, FullBatch):
+        most = _MOST_STEPS if training.constant else _MOST_LISTED
     good, value, calm = 1, first, 0
     while True:
         bad = min(2 * good if good > 1 or value * 4 > target else 8, most)
         before, value = value, epsilon(bad)
         if value > target:
             break
-        calm = calm + 1 if value <= before * (1 + 1e-6) else 0
+        # Within the first epochs, or while epsilon is still 0, standing still means nothing.
+        waiting = value == 0 or bad * unit < 4 * per_epoch
+        calm = calm + 1 if value <= before * (1 + 1e-6) and not waiting else 0
         if bad == most or calm == 2:
             raise TargetError(
                 f"Any number of steps meets epsilon = {target:g} at delta = {delta:g}: epsilon "

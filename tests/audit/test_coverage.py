@@ -88,7 +88,7 @@ def test_noisy_descent_on_quadratics():
 
 
 def test_the_best_of_many_epochs():
-    epochs = 20
+    epochs = 12
     make = lambda rng: randomised_response(rng, 3.0, (312, epochs))  # noqa: E731
     count, _ = excesses(make, 3.0, delta=1e-12)
     assert holds(count, 0.05)

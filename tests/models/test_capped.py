@@ -101,6 +101,14 @@ def test_probabilities_are_recovered_from_optimal_scores(
     assert found.argmax() == truth.argmax() or np.sort(truth)[-1] - np.sort(truth)[-2] < 1e-4
 
 
+@given(st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.01, 1.0))
+@settings(max_examples=300, deadline=None)
+def test_the_likeliest_class_has_the_highest_score(one: float, two: float, cap: float) -> None:
+    p = np.array([one, two * (1 - one)])  # the probabilities of two of several classes
+    strength = p * np.maximum(1, (1 - p) / cap)
+    assert (strength[0] - strength[1]) * (p[0] - p[1]) >= -1e-12
+
+
 def test_clipping_the_gradient_instead_would_expand() -> None:
     """Why the loss is capped: at this point a clipped softmax step drives two runs apart by 3.7 %,
     a capped step of the same bound does not."""

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from lastiterate.certificate import verify
 from lastiterate.curves import gaussian
-from lastiterate.errors import CertificateError, DescriptionError
+from lastiterate.errors import CertificateError, DescriptionError, UnsupportedError
 from lastiterate.models import (
     PrivateLogisticRegression,
     PrivateStandardScaler,
@@ -90,3 +91,12 @@ def test_experiments_have_no_certificate(data: Any) -> None:
 def test_ranges_are_checked(low: Any, high: Any) -> None:
     with pytest.raises(DescriptionError, match="low, high"):
         PrivateStandardScaler(1.0, 1e-3, low=low, high=high).fit(np.zeros((5, 2)))
+
+
+def test_only_a_preparation_that_pays_is_taken(data: Any) -> None:
+    X, y = data
+    with pytest.raises(UnsupportedError, match="without paying"):
+        PrivateLogisticRegression(1.0, 1e-6, prepare=StandardScaler()).fit(X, y)
+    other = PrivateStandardScaler(0.5, 1e-6, **RANGES, adjacency="replace")
+    with pytest.raises(DescriptionError, match="same neighbours"):
+        PrivateLogisticRegression(1.0, 1e-6, prepare=other).fit(X, y)

@@ -114,6 +114,11 @@ def test_calibrated_burst_keeps_its_promise_and_needs_less_noise():
     burst = calibrate(run.replace(final_noise=rho), loss, EPSILON, DELTA)
     assert account(burst, loss).epsilon(DELTA) <= EPSILON
     assert burst.final_noise == rho
+    assumed = calibrate(run, loss, EPSILON, DELTA, final_noise="best")
+    assert account(assumed, loss).epsilon(DELTA) <= EPSILON
+    assert assumed.final_noise == pytest.approx(rho, rel=0.01)  # the same spectrum, assumed
+    with pytest.raises(DescriptionError, match="find"):
+        calibrate(run, loss, EPSILON, DELTA, find="steps", final_noise="best")
     assert burst.noise < 0.6 * plain.noise
     predicted = predicted_risk(burst, loss, spectrum).noise
     assert predicted < 0.28 * predicted_risk(plain, loss, spectrum).noise

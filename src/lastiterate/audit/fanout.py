@@ -6,6 +6,8 @@ for a lost worker: the cohorts that are missing are started again in a fresh poo
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -72,7 +74,8 @@ def run_cohorts(
                 ) from lost
 
 
-Pool = Callable[[Job, dict[int, Any]], Iterator[tuple[int, Any, str | None]]]
+Answer = tuple[int, Any, str | None]
+Pool = Callable[[Job, dict[int, Any]], Iterator[Answer]]
 
 
 @contextmanager
@@ -88,16 +91,23 @@ def _pool(backend: str, workers: int | None) -> Iterator[Pool]:
             names = sorted({*joblib.parallel.BACKENDS, "ray", "dask"})
             why = "models are trained by its workers"
             raise DescriptionError("backend", backend, f"None or one of {', '.join(names)}", why)
-        config = stack.enter_context(joblib.parallel_config(backend, n_jobs=workers or -1))
-        del config
+        stack.enter_context(joblib.parallel_config(backend, n_jobs=workers or -1))
+        # Ray's pool hands its answers back only when all are there: it gets the work in waves.
+        wave = 4 * joblib.effective_n_jobs() if backend == "ray" else None
         parallel = stack.enter_context(
-            joblib.Parallel(return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
+            joblib.Parallel(return_as="list" if wave else "generator_unordered", batch_size=1)
         )
         guarded = joblib.delayed(_guarded)
-        yield lambda job, cohorts: parallel(guarded(job, k, c) for k, c in list(cohorts.items()))
+
+        def run(job: Job, cohorts: dict[int, Any]) -> Iterator[Answer]:
+            tasks = [guarded(job, k, cohort) for k, cohort in cohorts.items()]
+            for first in range(0, len(tasks), wave or len(tasks)):
+                yield from parallel(tasks[first : first + (wave or len(tasks))])
+
+        yield run
 
 
-def _guarded(job: Job, k: int, cohort: Any) -> tuple[int, Any, str | None]:
+def _guarded(job: Job, k: int, cohort: Any) -> Answer:
     """The answer, or the text of the error: errors of pools and of training stay apart."""
     try:
         return k, job(cohort), None
@@ -120,7 +130,13 @@ def _start_ray(stack: ExitStack, workers: int | None) -> None:
     except ImportError as missing:
         raise _missing("ray", "cluster") from missing
     if not ray.is_initialized():
-        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
+        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # what we can import
+        ray.init(
+            num_cpus=workers,
+            include_dashboard=False,
+            log_to_driver=False,
+            runtime_env={"env_vars": path},
+        )
         stack.callback(ray.shutdown)
     start: Any = register_ray
     start()

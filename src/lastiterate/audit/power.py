@@ -127,7 +127,8 @@ def _two_world_chance(
     def at(n: int, threshold: float) -> float:
         p, q = float(ndtr(-threshold)), float(ndtr(threshold - mu))
         few, many = (float(binom.ppf(level, n, p)) for level in (1e-9, 1 - 1e-9))
-        x: Array = np.unique(np.round(np.linspace(few, many, _COUNTS)))
+        values = _COUNTS // 3 if method == "credible" else _COUNTS
+        x: Array = np.unique(np.round(np.linspace(few, many, values)))
         mass = np.diff(binom.cdf(x, n, p), prepend=0.0)
         return float(np.dot(mass, binom.cdf(misses(n, x), n, q)))
 
@@ -153,7 +154,7 @@ def _credible_misses(
     """The same for the Bayesian value: by bisection over the count of misses."""
     from scipy.special import betainc
 
-    nodes, weights = np.polynomial.legendre.leggauss(64)
+    nodes, weights = np.polynomial.legendre.leggauss(32)
     p = np.asarray(betaincinv(x[:, None] + 0.5, n - x[:, None] + 0.5, (nodes + 1) / 2), float)
     rate = allowed_rate(p)
     low, high = np.full(len(x), -1.0), np.full(len(x), float(n))

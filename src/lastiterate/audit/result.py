@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context
@@ -126,18 +127,25 @@ class AuditResult:
             f"only. Repeat the audit with delta={delta:g}."
         )
 
-    def contradicts(self, claim: Any) -> bool:
+    def contradicts(self, claim: Any, *, replaced_against_zero_out: bool = False) -> bool:
         """Whether a certificate, a guarantee or a pair (epsilon, delta) claims less than this.
 
-        The two datasets of the audit must be neighbours in the sense of the claim.
+        Args:
+            claim: what is claimed.
+            replaced_against_zero_out: the audited datasets differ in a replaced record, but the
+                claim speaks of a record whose contribution is removed. A replacement is two such
+                steps, so the claim is widened by group privacy: 2 mu, and
+                (2 epsilon, (1 + e^epsilon) delta). Otherwise the datasets must be neighbours in
+                the sense of the claim.
         """
         if self.method == "credible":
             raise UnsupportedError(
                 "A credible value is no confidence bound (it exceeds the truth up to one time in "
                 "five), so it contradicts no certificate. Use method='clopper-pearson'."
             )
+        steps = 2 if replaced_against_zero_out else 1
         mu = getattr(claim, "mu", None)
-        if mu is not None and self.method != "one-run" and self.mu_lower > mu:
+        if mu is not None and self.method != "one-run" and self.mu_lower > steps * mu:
             return True
         if self.method == "gdp":  # an epsilon that rests on a hypothesis refutes nothing else
             return False
@@ -147,7 +155,10 @@ class AuditResult:
             epsilon, delta = claim.epsilon(self.delta), self.delta
         else:
             epsilon, delta = claim.epsilon, claim.delta
-        return bool(self.epsilon_at(delta) > epsilon)
+        if steps == 2:
+            with contextlib.suppress(OverflowError):
+                epsilon, delta = 2 * epsilon, (1 + math.exp(epsilon)) * delta
+        return bool(delta < 1 and self.epsilon_at(delta) > epsilon)
 
     def __str__(self) -> str:
         best = self.best

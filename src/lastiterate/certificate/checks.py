@@ -176,13 +176,22 @@ def hidden_position(case: Case, witness: Witness) -> Profile:
     return Profile.average(_position_squares(case, witness))
 
 
+def priced_levels(case: Case, witness: Witness) -> tuple[list[epochs.Priced], Ball]:
+    """The costs under the certificate's levels, and a cap from its second levels."""
+
+    def priced(levels: str, pays: str) -> list[epochs.Priced]:
+        return epochs.epoch_costs(case, list(witness[levels]), [bool(p) for p in witness[pays]])
+
+    return priced("levels", "pays"), epochs.worst_sequence(priced("cap_levels", "cap_pays"))
+
+
 def boundary_policy(case: Case, witness: Witness) -> Profile:
     """Reshuffled batches: price the levels, convolve the costs."""
     _scheme(case, Reshuffled)
     _demand(case.factors(0, 1) is not None, "the updates have no known Lipschitz constant")
     _bounded_replay(case)
-    priced = epochs.epoch_costs(case, list(witness["levels"]), [bool(p) for p in witness["pays"]])
-    law = epochs.sum_of_costs(priced)
+    priced, cap = priced_levels(case, witness)
+    law = epochs.sum_of_costs(priced, cap)
     return Profile(tuple(square for square, _ in law), tuple(weight for _, weight in law))
 
 

@@ -229,9 +229,19 @@ def _extra(case: Case, start: int, costs: list[Ball]) -> list[Ball]:
     return costs
 
 
-def sum_of_costs(priced: Sequence[Priced]) -> list[tuple[Ball, Ball]]:
-    """The law of the sum over epochs, costs and masses rounded up: pairs (mu^2, mass)."""
-    worst = sum((above(_largest(p.costs)) * p.epochs for p in priced), arb(0))
+def worst_sequence(priced: Sequence[Priced]) -> Ball:
+    """A sum of costs that no sequence of positions exceeds."""
+    return sum((above(_largest(p.costs)) * p.epochs for p in priced), arb(0))
+
+
+def sum_of_costs(priced: Sequence[Priced], cap: Ball | None = None) -> list[tuple[Ball, Ball]]:
+    """The law of the sum over epochs, costs and masses rounded up: pairs (mu^2, mass).
+
+    ``cap``: no sequence costs more, for another reason; given the sequence any bound may be used.
+    """
+    worst = worst_sequence(priced)
+    if cap is None:
+        cap = worst
     if not worst.is_finite():
         raise CertificateError("an epoch of the witness has no noise to pay with")
     if worst == 0:
@@ -255,7 +265,7 @@ def sum_of_costs(priced: Sequence[Priced]) -> list[tuple[Ball, Ball]]:
     unit = arb(2) ** _BITS
     masses = [int(mass) for mass in laws[0][2].coeffs()]
     return [
-        (above(grid * index).min(worst), above(arb(mass) / unit))
+        (above((grid * index).min(worst).min(cap)), above(arb(mass) / unit))
         for index, mass in _gathered(masses)
     ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ from lastiterate.curves.pairs import ReplacedPair, SampledPair
 from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import Poisson
 from lastiterate.theorems import dynamics, poisson, without_replacement
-from lastiterate.theorems.dynamics import ROUNDING
+from lastiterate.theorems.boundary_levels import Levels, LevelSearch
+from lastiterate.theorems.dynamics import ROUNDING, Array
+from lastiterate.theorems.epoch_costs import epoch_costs
 from lastiterate.theorems.ledger import Bound, Run
 from lastiterate.theorems.modulus import taut_path
 from lastiterate.theorems.positions import position_impulses
@@ -55,20 +58,45 @@ def _positions(run: Run, bound: Bound, delta: float) -> Evidence:
 
 
 def _levels(run: Run, bound: Bound, delta: float) -> Evidence:
+    """The levels of the policy, and others whose worst sequence is cheap: they cap the sum."""
     training = run.training
     assert run.contraction is not None
+    c, s, nu = run.over_steps(run.contraction), run.over_steps(run.impulses), training.noises
+    batches = training.batches_per_epoch or 1
     policy = reshuffled(
-        run.over_steps(run.contraction),
-        run.over_steps(run.impulses),
-        training.noises,
-        training.batches_per_epoch or 1,
-        delta=delta,
-        diameter=training.diameter,
-        releases=run.releases[:-1],
+        c, s, nu, batches, delta=delta, diameter=training.diameter, releases=run.releases[:-1],
         window=run.window,
-    )
-    witness = {"levels": policy.levels, "pays": policy.pays.astype(float)}
-    return witness, Mixture(policy.mus, policy.weights)
+    )  # fmt: skip
+    curve = Mixture(policy.mus, policy.weights)
+    cap = _cheapest_worst(run, Levels(policy.levels, policy.pays), c, s, nu)
+    witness = {
+        "levels": policy.levels,
+        "pays": policy.pays.astype(float),
+        "cap_levels": cap.zeta,
+        "cap_pays": cap.pays.astype(float),
+    }
+    return witness, curve
+
+
+def _cheapest_worst(run: Run, found: Levels, c: Array, s: Array, nu: Array) -> Levels:
+    batches = run.training.batches_per_epoch or 1
+    end = run.training.steps - run.window + 1
+    ends = [0, *(step // batches for step in run.releases[:-1] if step < end), -(-end // batches)]
+    cuts = sorted({*ends, -(-run.training.steps // batches)})
+    if not (len(found.pays) == cuts[-1] and np.any(s > 0) and np.any(nu > 0)):
+        return found
+    costs = epoch_costs(c, s, nu, batches, end)
+
+    def worst(levels: Levels) -> float:
+        rows, counts = levels.costs(costs)
+        return float(counts @ rows.max(axis=1, initial=0.0))
+
+    search = LevelSearch(costs, list(pairwise(cuts)), run.training.diameter)
+    scale = worst(found)
+    if not 0 < scale < 1e200:
+        return found
+    others = [search(10.0**power / scale) for power in (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0)]
+    return min([found, *others], key=worst)
 
 
 def _menu(curve: LossDistribution) -> list[list[float]]:

@@ -46,6 +46,9 @@ def certify(
 ) -> Certificate:
     """A certificate of the run's privacy at ``delta``, checked before it is returned.
 
+    Signed is the tightest bound that has an independent check. All theorems of the ledger that can
+    be tightest have one, except the coupling bound of full batches on a bounded domain.
+
     Args:
         training: the run.
         loss: what is known about the loss; "estimated" regularity is refused.

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from lastiterate.cli.account import account
+from lastiterate.cli.audit import audit
 from lastiterate.cli.calibrate import calibrate
 from lastiterate.cli.certify import certify
 from lastiterate.cli.compare import compare
@@ -40,6 +41,7 @@ COMMANDS = (
     generalize,
     sgld_privacy,
     train,
+    audit,
     demo,
 )
 

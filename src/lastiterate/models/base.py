@@ -20,11 +20,12 @@ from lastiterate.calibration import calibrate
 from lastiterate.certificate import Certificate, certify, compose
 from lastiterate.description import Training
 from lastiterate.description.validation import number, one_of
-from lastiterate.errors import UnsupportedError
+from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.models.choose import Choice, choose
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.rows import Rows
+from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.train import Descent, noisy_descent
 
 Array = NDArray[Any]
@@ -122,8 +123,17 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         """Fit the preparation, if there is one; what it cost."""
         if self.prepare is None:
             return []
+        if not isinstance(self.prepare, PrivateStandardScaler):
+            raise UnsupportedError(
+                f"prepare={self.prepare!r} may learn from the data without paying for it. Use "
+                "PrivateStandardScaler, or transform the data beforehand by public constants."
+            )
+        if self.prepare.adjacency != self.adjacency:
+            why = "the two costs compose only if they speak about the same neighbours"
+            allowed = f"the model's {self.adjacency!r}"
+            raise DescriptionError("prepare.adjacency", self.prepare.adjacency, allowed, why)
         self.prepare_ = clone(self.prepare).fit(X)
-        return [getattr(self.prepare_, "certificate_", None)]
+        return [self.prepare_.certificate_]
 
     def _prepared(self, X: Any) -> Any:
         return X if self.prepare is None else self.prepare_.transform(X)

@@ -12,8 +12,8 @@ p_y ≥ 1 − cap. A maximum of affine functions is convex, its gradient is p �
 −entropy, which restricting p cannot lessen. So the hidden state may be used as for the plain loss.
 
 Nothing is lost in the limit: scores that are optimal for true class probabilities π satisfy
-π_j ∝ p_j·max(1, (1 − p_j)/cap), which `probability` computes, and for cap ≥ 1/2 that is increasing
-in p_j, so the likeliest class keeps the highest score. Below 1/2 that need not be so.
+π_j ∝ p_j·max(1, (1 − p_j)/cap), which `probability` computes. Of two numbers with sum at most 1,
+the larger one has the larger p·max(1, (1 − p)/cap), so the likeliest class has the highest score.
 """
 
 from __future__ import annotations

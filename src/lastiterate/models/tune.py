@@ -24,6 +24,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.model_selection import ParameterGrid
 
 from lastiterate.accounting import account
+from lastiterate.curves import gaussian
 from lastiterate.curves.renyi import Renyi
 from lastiterate.description import Cyclic, Loss, Shuffled, Training
 from lastiterate.description.validation import number
@@ -41,7 +42,8 @@ class Tuned:
     """The best of a random number of trials; how many there were is not told.
 
     Attributes:
-        model: fitted; its certificate_ is None, as no certificate of one run covers a selection.
+        model: fitted, with the epsilon of one trial; its certificate_ is None, as a certificate
+            of one run does not cover a selection.
         parameters: the candidate that won.
         epsilon, delta: what the whole selection spent.
         mu: of one trial.
@@ -85,14 +87,15 @@ def tune(
     delta = model._delta(len(y))
     gamma = _gamma(number("trials", trials, "it is the expected number of trials", above=1.0))
     mu, epsilon = _trial_mu(model.epsilon, delta, gamma)
+    share = mu * math.sqrt(1 - SCORE_SHARE)
+    each = gaussian.epsilon(share, delta)  # what one training may spend, for the choice of its run
     draws = source(random_state if random_state is not None else model.random_state)
     best: tuple[float, Any, Mapping[str, Any]] | None = None
     for _ in range(_number_of_trials(gamma, draws)):
         candidate = candidates[int(draws.integers(len(candidates), 1)[0])]
         seed = None if draws.secure else int(draws.integers(2**31, 1)[0])
-        trial = clone(model).set_params(delta=delta, random_state=seed, **candidate)
-        share = mu * math.sqrt(1 - SCORE_SHARE)
-        trial._fit(X, y, lambda choice, share=share: gaussian_run(choice, share))
+        trial = clone(model).set_params(epsilon=each, delta=delta, random_state=seed, **candidate)
+        trial._fit(X, y, lambda choice: gaussian_run(choice, share))
         noise = 1 / (len(y) * mu * math.sqrt(SCORE_SHARE))
         score = _score(trial, X, y) + noise * float(draws.normal(1)[0])
         if best is None or score > best[0]:

@@ -62,11 +62,17 @@ def _closed_form(run: Run) -> bool:
     return regular and run.training.constant and run.last_only
 
 
+def _restart_pays(run: Run) -> bool:
+    """Expanding steps on a bounded domain: the closed form tries no restart, the pooling does."""
+    bounded = math.isfinite(run.training.diameter) and run.training.steps <= _MOST_STEPS
+    return bounded and run.contraction is not None and bool(np.any(run.contraction > 1))
+
+
 def position_mus(run: Run) -> Array:
     """mu_j of a record at each position j of the epoch, for what the run releases."""
     training = run.training
     batches = training.batches_per_epoch or 1
-    if run.contraction is not None and _closed_form(run):
+    if run.contraction is not None and _closed_form(run) and not _restart_pays(run):
         c, s, nu = (float(v[0]) for v in (run.contraction, run.impulses, training.noises))
         return constant_position_mus(c, s, nu, training.steps, batches, training.diameter)
     arrived, noises = run.over_steps(run.impulses), training.noises

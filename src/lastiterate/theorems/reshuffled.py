@@ -213,7 +213,9 @@ class _Objective:
         if _log_delta(law, 0.0) <= goal:
             return _log_delta(law, 0.0) - goal
         high = 1.0
-        while _log_delta(law, high) > goal and high < 1e12:
+        while _log_delta(law, high) > goal:
+            if high > 1e200:
+                return high
             high *= 2
         return float(brentq(lambda e: _log_delta(law, e) - goal, 0.0, high, rtol=1e-6))
 

@@ -134,13 +134,13 @@ class DeviceGradients:
         """In double precision, on the device; raises if a value is not finite."""
         norms = torch.empty(self.records, dtype=torch.float64, device=self._device)
         if isinstance(self._X, Tensor):
-            length = max(1, (32 << 20) // (8 * max(1, self._X.shape[1])))
+            length = max(1, (2 << 20) // max(1, self._X.shape[1]))
             for first in range(0, self.records, length):
-                block = self._X[first : first + length].double()
-                norms[first : first + length] = torch.linalg.vector_norm(block, dim=1)
+                block = self._X[first : first + length]
+                norms[first : first + length] = _norms(block)
         else:
             for cut, block in self._X.blocks(0, self.records, self._device):
-                norms[cut] = torch.linalg.vector_norm(block, dim=1, dtype=torch.float64)
+                norms[cut] = _norms(block)
         wrong = int((~norms.isfinite()).sum())
         if wrong:
             raise AssumptionError(
@@ -168,3 +168,8 @@ class DeviceGradients:
                 "fly, or declare a larger bound."
             )
         return torch.where(long, target / norms, 1.0).to(exact)
+
+
+def _norms(rows: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return lengths

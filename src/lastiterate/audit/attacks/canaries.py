@@ -20,7 +20,7 @@ def mislabelled(dataset: Data, record: int, label: Any = None) -> Data:
     >>> mislabelled((X, y), 0)[1]
     array([-1,  1, -1])
     """
-    X, y = _checked(dataset, record)
+    X, y = checked(dataset, record)
     if label is None:
         classes, counts = np.unique(y, return_counts=True)
         others = classes != y[record]
@@ -37,13 +37,13 @@ def blank(dataset: Data, record: int, label: Any, value: float = 0.0) -> Data:
 
     With ``value`` 0 a linear model without intercept has no gradient there: use it for networks.
     """
-    X, y = _checked(dataset, record)
+    X, y = checked(dataset, record)
     return replaced((X, y), record, np.full(X.shape[1:], value), label)
 
 
 def replaced(dataset: Data, record: int, x: ArrayLike, label: Any) -> Data:
     """The neighbouring dataset in which one record is another one."""
-    X, y = _checked(dataset, record)
+    X, y = checked(dataset, record)
     return _with(X, record, x), _with(y, record, label)
 
 
@@ -53,7 +53,8 @@ def _with(column: NDArray[Any], record: int, value: Any) -> NDArray[Any]:
     return changed
 
 
-def _checked(dataset: Data, record: int) -> Data:
+def checked(dataset: Data, record: int) -> Data:
+    """The dataset as arrays, if it has such a record."""
     X, y = np.asarray(dataset[0]), np.asarray(dataset[1])
     whole("record", record, "it names the record that differs", at_least=0)
     if record >= len(X) or len(X) != len(y):

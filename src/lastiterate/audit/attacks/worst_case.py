@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 class QuadraticDescent:
     """Trains cohorts of one-dimensional quadratic models; a dataset is the vector of a_i.
 
-    The model is its last iterate, and its score too: record 0 pushes it up inside.
+    The model is its last iterate, and its score too: the record pushes it up inside.
 
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
     ...                batches=FullBatch())
@@ -64,13 +64,20 @@ class QuadraticDescent:
         self.curvature = loss.strong_convexity or 0.0
 
     def worlds(self) -> tuple[Array, Array]:
-        """The two datasets: record 0 pushes with all that the sensitivity allows."""
-        inside, outside = np.zeros((2, self.training.records))
-        if self.training.adjacency == "replace":
-            inside[0] = -self.training.sensitivity / 2
-            outside[0] = self.training.sensitivity / 2
+        """The two datasets: one record pushes with all that the sensitivity allows.
+
+        In batches of a known order it is a record of the last one, where least is forgotten.
+        """
+        training, batches = self.training, self.training.batches
+        record = 0
+        if isinstance(batches, Cyclic) and training.steps:
+            record = (training.steps - 1) % batches.per_epoch(training.records) * batches.size
+        inside, outside = np.zeros((2, training.records))
+        if training.adjacency == "replace":
+            inside[record] = -training.sensitivity / 2
+            outside[record] = training.sensitivity / 2
         else:
-            inside[0] = -self.training.sensitivity
+            inside[record] = -training.sensitivity
         return inside, outside
 
     def __call__(self, dataset: Array, seed: int) -> float:

@@ -29,7 +29,7 @@ from lastiterate.description import (
     WithoutReplacement,
 )
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
-from lastiterate.losses import Logistic, MarginLoss
+from lastiterate.losses import BinaryLoss, Logistic, MarginLoss
 
 Array = NDArray[Any]
 
@@ -100,6 +100,9 @@ class LinearCohort:
             )
         if not len(seeds):
             return np.empty((0, X.shape[1]), self.dtype)
+        if isinstance(self.loss, BinaryLoss):
+            # The loss of (x, y) is that of (y·x, +1): no label has to be multiplied any more.
+            X, y = X * y[:, None], np.ones((), self.dtype)
         size = max(1, _CACHE // max(1, self._width(X)))
         parts = [seeds[k : k + size] for k in range(0, len(seeds), size)]
         with _one_thread(), np.errstate(over="ignore", invalid="ignore"):
@@ -121,7 +124,8 @@ class LinearCohort:
     def _run(self, X: Array, y: Array, seeds: Sequence[int]) -> Array:
         training = self.training
         streams, d = Streams(seeds), X.shape[1]
-        norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+        clipped = training.clipping == "gradient"
+        norms = np.sqrt(np.einsum("ij,ij->i", X, X)) if clipped else None
         theta = np.zeros((len(seeds), d), self.dtype)
         if self.start is not None:
             theta += np.asarray(self.start, self.dtype)
@@ -131,11 +135,21 @@ class LinearCohort:
         window = training.release.window if isinstance(training.release, TailAverage) else 1
         tail = np.zeros_like(theta)
         rows = self._rows(streams)
+        gathered: Array | None = None
         normals = streams.normals(training.steps, (d,), self.dtype)
         for k in range(training.steps):
             chosen, weight = next(rows)
             eta = self.dtype.type(etas[k])
-            pull = self._total(theta, X[chosen], y[chosen], norms[chosen], weight)
+            if isinstance(chosen, slice):
+                batch = X[chosen]
+            else:
+                if gathered is None:
+                    gathered = np.empty((*chosen.shape, d), self.dtype)
+                # "clip" skips a check of indices that are known to be in range
+                batch = np.take(X, chosen, axis=0, out=gathered, mode="clip")
+            labels = y if y.ndim == 0 else y[chosen]
+            lengths = None if norms is None else norms[chosen]
+            pull = self._total(theta, batch, labels, lengths, weight)
             pull *= eta / self.dtype.type(divisor)
             theta *= 1 - eta * self.dtype.type(self.regularization)
             theta -= pull
@@ -149,13 +163,15 @@ class LinearCohort:
                 tail += theta
         return tail / window if training.steps else theta
 
-    def _total(self, theta: Array, X: Array, y: Array, norms: Array, weight: Array | None) -> Array:
+    def _total(
+        self, theta: Array, X: Array, y: Array, norms: Array | None, weight: Array | None
+    ) -> Array:
         """The summed (clipped) gradients of every model; X is (rows, d) or (models, rows, d)."""
         scores = theta @ X.T if X.ndim == 2 else np.matmul(X, theta[:, :, None])[:, :, 0]
-        slope = _logistic_slope(scores, y) if self._logistic else self.loss.slope(scores, y)
+        slope = _logistic_slope(scores) if self._logistic else self.loss.slope(scores, y)
         if self.margin is not None:
             np.clip(slope, -self.margin, self.margin, out=slope)
-        elif self.training.clipping == "gradient":
+        elif norms is not None:
             length = np.abs(slope) * norms
             longest = self.dtype.type(self.training.gradient_norm)
             factor = np.ones_like(slope)
@@ -198,13 +214,15 @@ class LinearCohort:
                 yield orders[:, k * batches.size : (k + 1) * batches.size], None
 
 
-def _logistic_slope(scores: Array, y: Array) -> Array:
-    """−y/(1 + exp(y·score)): as in `Logistic`, with the quicker exponential (exp may overflow)."""
-    scores *= y
-    np.exp(scores, out=scores)
-    scores += 1
-    np.divide(-y, scores, out=scores)
-    return scores
+def _logistic_slope(margins: Array) -> Array:
+    """−1/(1 + exp(margin)): `Logistic` for the label +1, by the quicker exponential.
+
+    Where it overflows the slope is 0, as it should be.
+    """
+    np.exp(margins, out=margins)
+    margins += 1
+    np.divide(margins.dtype.type(-1), margins, out=margins)
+    return margins
 
 
 def _project(theta: Array, centre: Array, radius: float) -> None:

@@ -6,6 +6,7 @@ So a model depends on its seed alone, whatever cohort, worker or backend it is t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,12 @@ class Streams:
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self.generators = [np.random.Generator(np.random.SFC64(seed)) for seed in seeds]
-        # A second generator for batches: noise is drawn ahead in blocks, batches are not.
-        self.batches = [np.random.Generator(np.random.SFC64([seed, 1])) for seed in seeds]
+        self._seeds = seeds
+
+    @cached_property
+    def batches(self) -> list[np.random.Generator]:
+        """A second generator per seed: noise is drawn ahead in blocks, batches are not."""
+        return [np.random.Generator(np.random.SFC64([seed, 1])) for seed in self._seeds]
 
     def normals(self, steps: int, shape: tuple[int, ...], dtype: Any) -> Any:
         """Yields, for every step, standard normals of shape (models, *shape).

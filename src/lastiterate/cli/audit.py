@@ -1,0 +1,138 @@
+"""`lastiterate audit`: measure what leaks, and hold it against the certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.output import print_json, print_text
+
+_WHAT, _HOW, _CLAIM = "What is audited", "How", "What is claimed"
+_TARGET = "A folder written by `lastiterate train`, an estimator or a function (module:name)."
+
+
+def _flag(help: str, panel: str) -> Any:
+    return typer.Option(help=help, rich_help_panel=panel, show_default=False)
+
+
+def audit(
+    target: Annotated[str, typer.Argument(help=_TARGET, show_default=False)],
+    data: Annotated[
+        Path | None, _flag("The CSV of the folder's model, or an .npz with X and y.", _WHAT)
+    ] = None,
+    record: Annotated[int, _flag("The record whose traces are looked for.", _WHAT)] = 0,
+    canary: Annotated[str, _flag("mislabelled | as-is: the record inside.", _WHAT)] = "mislabelled",
+    parameters: Annotated[str | None, _flag("An estimator's parameters, as JSON.", _WHAT)] = None,
+    models: Annotated[int, _flag("Models to train, both worlds. Default 1000.", _HOW)] = 1000,
+    method: Annotated[str, _flag("clopper-pearson | gdp | credible.", _HOW)] = "clopper-pearson",
+    delta: Annotated[float | None, _flag("Default: the certificate's, else 1e-5.", _HOW)] = None,
+    confidence: Annotated[float, _flag("Default 0.95.", _HOW)] = 0.95,
+    seed: Annotated[int | None, _flag("Of the models' seeds.", _HOW)] = None,
+    backend: Annotated[str | None, _flag("loky | ray | dask | ...", _HOW)] = None,
+    workers: Annotated[int | None, _flag("Processes.", _HOW)] = None,
+    store: Annotated[
+        Path | None, _flag("An SQLite file; the same command goes on after a crash.", _HOW)
+    ] = None,
+    certificate: Annotated[
+        Path | None, _flag("A certificate to hold the result against.", _CLAIM)
+    ] = None,
+    claim_epsilon: Annotated[float | None, _flag("A claimed epsilon, at --delta.", _CLAIM)] = None,
+    claim_adjacency: Annotated[
+        str, _flag("Of --claim-epsilon: replace | zero-out.", _CLAIM)
+    ] = "replace",
+    as_json: AsJson = False,
+) -> None:
+    """Train models with and without a record; exit code 3 if they contradict the certificate.
+
+    A function is called as (dataset, seed) and returns a number; without --data the dataset is the
+    word "inside" or "outside". An estimator is fitted on X, y with the record mislabelled, and on
+    X, y. A folder's model is trained again by its own description.
+    """
+    from lastiterate.audit import audit as run
+    from lastiterate.audit.targets import named
+    from lastiterate.certificate import Certificate
+
+    found = named(target, data, record, canary, _parameters(parameters))
+    claim: Any = found.claim if certificate is None else Certificate.load(certificate)
+    widened = found.widened and claim is not None and claim.adjacency == "zero-out"
+    if delta is None:
+        delta = 1e-5 if claim is None else claim.delta
+    if claim_epsilon is not None:
+        claim, widened = (claim_epsilon, delta), found.widened and _zero_out(claim_adjacency)
+    result = run(
+        found.train, found.inside, found.outside, models=models, score=found.score, delta=delta,
+        confidence=confidence, method=method, backend=backend, workers=workers, store=store,
+        random_state=seed,
+    )  # fmt: skip
+    contradicted = claim is not None and result.contradicts(
+        claim, replaced_against_zero_out=widened
+    )
+    if as_json:
+        print_json("audit", _table(result, claim, contradicted))
+    else:
+        print_text(str(result))
+        print_text(_verdict(claim, contradicted))
+    if contradicted:
+        raise typer.Exit(3)
+
+
+def _parameters(text: str | None) -> dict[str, Any]:
+    import json
+
+    from lastiterate.errors import DescriptionError
+
+    if text is None:
+        return {}
+    try:
+        table = json.loads(text)
+    except ValueError:
+        table = None
+    if not isinstance(table, dict):
+        why = "they are handed to the estimator"
+        raise DescriptionError("parameters", text, 'a JSON object such as {"C": 1.0}', why)
+    return table
+
+
+def _zero_out(adjacency: str) -> bool:
+    from lastiterate.description.validation import one_of
+
+    why = "a claim must say which datasets count as neighbours"
+    return one_of("claim_adjacency", adjacency, ("replace", "zero-out"), why) == "zero-out"
+
+
+def _claimed(claim: Any) -> tuple[float, float]:
+    return claim if isinstance(claim, tuple) else (claim.epsilon, claim.delta)
+
+
+def _verdict(claim: Any, contradicted: bool) -> str:
+    if claim is None:
+        return "No certificate was given, so nothing is contradicted."
+    epsilon, delta = _claimed(claim)
+    text = f"the claim of epsilon <= {epsilon:.6g} at delta = {delta:g}"
+    if contradicted:
+        return f"CONTRADICTED: {text} does not hold for what was trained here."
+    return f"Not contradicted: {text} stands beside this lower bound."
+
+
+def _table(result: Any, claim: Any, contradicted: bool) -> dict[str, Any]:
+    best = result.best
+    epsilon, delta = (None, None) if claim is None else _claimed(claim)
+    return {
+        "epsilon_lower": result.epsilon_lower,
+        "mu_lower": result.mu_lower,
+        "delta": result.delta,
+        "confidence": result.confidence,
+        "method": result.method,
+        "hypothesis": result.hypothesis,
+        "fpr": result.fpr,
+        "fpr_interval": list(best.fpr_interval),
+        "fnr": result.fnr,
+        "fnr_interval": list(best.fnr_interval),
+        "models": result.models,
+        "claimed_epsilon": epsilon,
+        "claimed_delta": delta,
+        "contradicted": contradicted,
+    }

@@ -1,0 +1,195 @@
+"""Attacks do what they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lastiterate import DescriptionError, FullBatch, Loss, TargetError, Training, account
+from lastiterate.audit import audit, audit_scores
+from lastiterate.audit.attacks.canaries import blank, mislabelled, replaced
+from lastiterate.audit.attacks.deepfool import craft, linear_logits, torch_logits
+from lastiterate.audit.attacks.four_features import FourFeatures, LinearClassifier
+from lastiterate.audit.attacks.gradient_crafting import CraftedGradient, quiet_direction
+from lastiterate.audit.attacks.thresholds import DirectionScore, LogitScore, LossScore
+from lastiterate.audit.shadow import LinearCohort
+from lastiterate.losses import Logistic
+from lastiterate.train import noisy_descent
+
+
+class Softmaxed:
+    """A model with predict_proba, as scikit-learn has it."""
+
+    classes_ = np.array(["a", "b", "c"])
+
+    def predict_proba(self, X):
+        z = np.exp(X @ np.array([[1.0, 0.0, -1.0], [0.0, 2.0, 0.0]]))
+        return z / z.sum(axis=1, keepdims=True)
+
+
+def test_scores_of_all_kinds_of_models():
+    x = np.array([1.0, 0.5])
+    p = Softmaxed().predict_proba(x[None])[0]
+    assert LossScore(x, "b")(Softmaxed()) == pytest.approx(np.log(p[1]))
+    assert LogitScore(x, "c")(Softmaxed()) == pytest.approx(np.log(p[2] / (1 - p[2])))
+    assert LossScore(x, 1)(lambda z: Softmaxed().predict_proba(z[None])[0]) == pytest.approx(
+        np.log(p[1])
+    )
+    theta = np.array([2.0, -1.0])
+    assert LossScore(x, -1)(theta) == pytest.approx(-np.log1p(np.exp(1.5)))
+    assert LogitScore(x, -1)(theta) == pytest.approx(-1.5)
+    assert np.isfinite(LossScore(np.array([1e4, 0.0]), -1)(theta))  # a certain model
+
+
+def test_four_features_in_the_order_of_the_paper():
+    x, z = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    a, b = Softmaxed().predict_proba(np.stack([x, z]))
+    found = FourFeatures(x, "a", z, "b")(Softmaxed())
+    np.testing.assert_allclose(found, [a[0], a[1], b[0], b[1]])
+
+
+def test_the_classifier_finds_a_hidden_direction():
+    """Each feature alone says little; their difference says much."""
+    rng = np.random.default_rng(0)
+    common = rng.normal(0, 5, (2, 3000, 1))
+    noise = rng.normal(0, 1, (2, 3000, 2))
+    inside = common[0] + noise[0] + [2.0, -2.0]
+    outside = common[1] + noise[1]
+    alone = audit_scores(inside[:, 0], outside[:, 0], method="gdp").mu_lower
+    both = audit_scores(inside, outside, attack=LinearClassifier(), method="gdp").mu_lower
+    truth = 4 / np.sqrt(2)
+    assert alone < 0.6
+    assert 0.85 * truth < both <= truth
+
+
+def test_the_classifier_pays_for_every_epoch():
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=(2, 400, 5, 4))
+    found = audit_scores(*scores, attack=LinearClassifier(), choosing=0.5)
+    assert len(found.looks) == 5
+    assert found.epsilon_lower < 1
+
+
+def test_canaries():
+    X, y = np.arange(6.0).reshape(3, 2), np.array([0, 0, 1])
+    Z, w = mislabelled((X, y), 1)
+    assert w.tolist() == [0, 1, 1]
+    assert y.tolist() == [0, 0, 1]  # the original is as it was
+    assert np.array_equal(Z, X)
+    Z, w = blank((X, y), 2, 0)
+    assert Z[2].tolist() == [0, 0]
+    assert w[2] == 0
+    Z, w = replaced((X, y), 0, [9, 9], 1)
+    assert Z[0].tolist() == [9, 9]
+    with pytest.raises(DescriptionError, match="record is 3"):
+        mislabelled((X, y), 3)
+    with pytest.raises(DescriptionError, match="label is None"):
+        mislabelled((X, np.zeros(3)), 0)
+
+
+def test_deepfool_fools_every_reference():
+    rng = np.random.default_rng(3)
+    W = rng.normal(size=(4, 6))
+    models = [linear_logits(W + 0.2 * rng.normal(size=W.shape), np.zeros(4)) for _ in range(10)]
+    X = rng.normal(size=(50, 6))
+    made = craft(models, X)
+    for model in models:
+        assert np.argmax(model(made.original)[0]) == made.label
+        assert np.argmax(model(made.canary)[0]) != made.label
+    assert np.array_equal(made.original, X[made.record])
+    # it stays near: no farther than twice the distance to the farthest single boundary
+    near = [np.linalg.norm(craft([m], X[made.record : made.record + 1]).canary - made.original)
+            for m in models]  # fmt: skip
+    assert np.linalg.norm(made.canary - made.original) < 2 * max(near)
+
+
+def test_deepfool_gives_up():
+    certain = linear_logits(np.array([[0.0, 0.0], [0.0, 0.0]]), np.array([1.0, 0.0]))
+    with pytest.raises(TargetError, match="No record"):
+        craft([certain], np.zeros((3, 2)), rounds=3)
+
+
+def test_deepfool_on_torch():
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    networks = [
+        torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+        for _ in range(2)
+    ]
+    models = [torch_logits(network) for network in networks]
+    X = np.random.default_rng(0).normal(size=(100, 5))
+    made = craft(models, X)
+    for network in networks:
+        with torch.no_grad():
+            before, after = network(
+                torch.tensor(np.stack([made.original, made.canary]), dtype=torch.float32)
+            ).argmax(1)
+        assert int(before) == made.label
+        assert int(after) != made.label
+
+
+def test_a_crafted_gradient_attains_the_bound_of_linear_losses():
+    """A push along a quiet direction, seen only at the end: mu of the taut string with c = 1."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10, 3)) * [0.3, 0.3, 0.0]
+    run = Training(
+        records=10, steps=9, step_size=1.0, noise=0.25, gradient_norm=1.0, batches=FullBatch()
+    )
+
+    def gradient(parameters, indices):
+        return X[indices] / 2
+
+    references = [
+        noisy_descent(gradient, None, run.replace(noise=1e-9), start=np.zeros(3) + s,
+                      random_state=0).parameters
+        for s in ([0, 0, 0], [1, 0, 0], [0, 1, 0])
+    ]  # fmt: skip
+    u = quiet_direction(references)
+    assert abs(u[2]) == pytest.approx(1)
+
+    def train(push, seed):
+        crafted = CraftedGradient(gradient, 0, np.asarray(push))
+        return noisy_descent(crafted, None, run, start=np.zeros(3), random_state=seed).parameters
+
+    found = audit(
+        train, -u, u, models=2000, score=DirectionScore(u), method="gdp", random_state=1
+    )
+    truth = account(run, Loss(smoothness=1.0)).mu
+    assert truth == pytest.approx(2 / 10 * 9 / (0.25 * 3), rel=1e-6)
+    assert 0.85 * truth < found.mu_lower <= truth
+
+
+def test_a_mislabelled_record_is_seen():
+    rng = np.random.default_rng(0)
+    X = np.c_[rng.normal(size=30) / 3, np.zeros(30)]
+    X[0] = [0.0, 1.0]
+    y = np.where(X[:, 0] >= 0, 1.0, -1.0)
+    run = Training(
+        records=30, steps=80, step_size=2.0, noise=0.05, gradient_norm=1.5, batches=FullBatch()
+    )
+    found = audit(
+        LinearCohort(Logistic(), run), mislabelled((X, y), 0), (X, y), models=2000,
+        score=LogitScore(X[0], -1.0), random_state=0, cohort=500,
+    )  # fmt: skip
+    assert found.epsilon_lower > 2
+    assert not found.contradicts(account(run, Loss(smoothness=0.5625)))
+
+
+def test_one_run_through_audit():
+    """Rows that differ are canaries; the model is the dataset plus noise."""
+    rng = np.random.default_rng(0)
+    outside = rng.normal(size=(3000, 2))
+    inside = outside.copy()
+    inside[500:] = outside[500:] + 3.0
+
+    def train(data, seed):
+        return data + np.random.default_rng(seed).normal(size=data.shape)
+
+    found = audit(
+        train, inside, outside, method="one-run", random_state=0,
+        score=lambda model: (model - outside)[500:].sum(axis=1),
+    )  # fmt: skip
+    # mu = 3 * sqrt(2) per row
+    assert 3.5 < found.epsilon_lower < 30
+    assert found.models == 1
+    assert "Guesses" in str(found)

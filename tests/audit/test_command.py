@@ -1,0 +1,175 @@
+"""`lastiterate audit`: folders, estimators, functions; exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from lastiterate.audit.targets import named
+from lastiterate.certificate import Certificate
+from lastiterate.cli.main import run
+from lastiterate.errors import DescriptionError
+
+
+@pytest.fixture
+def command(capsys):
+    """Run a command: exit code, stdout, stderr."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as left:
+            run([str(a) for a in arguments])
+        said = capsys.readouterr()
+        return left.value.code, said.out, said.err
+
+    return call
+
+
+FUNCTION = """
+import numpy as np
+
+def noisy(world, seed):
+    return 4.0 * (world == "inside") + np.random.default_rng(seed).normal()
+
+def on_data(dataset, seed):
+    X, y = dataset
+    return 90 * (y == 1).mean() + np.random.default_rng(seed).normal()
+
+number = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(FUNCTION)
+    return path
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    path = tmp_path / "data.npz"
+    np.savez(path, X=X, y=(X[:, 0] > 0).astype(int))
+    return path
+
+
+def test_a_function(command, file):
+    code, out, _ = command("audit", f"{file}:noisy", "--models", 600, "--seed", 1, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert 3 < found["epsilon_lower"] < 24.5
+    assert found["contradicted"] is False
+    code, out, _ = command(
+        "audit", f"{file}:noisy", "--models", 600, "--seed", 1, "--claim-epsilon", 2
+    )
+    assert code == 3
+    assert "CONTRADICTED" in out
+    assert "refutes any claim" in out
+
+
+def test_a_function_of_data(command, file, arrays):
+    code, out, _ = command(
+        "audit", f"{file}:on_data", "--data", arrays, "--models", 400, "--seed", 1, "--json",
+        "--method", "gdp",
+    )  # fmt: skip
+    assert code == 0
+    assert 2.0 < json.loads(out)["mu_lower"] <= 3.0
+
+
+def test_an_estimator(command, arrays):
+    """A deterministic fit tells the worlds apart with certainty."""
+    code, out, _ = command(
+        "audit", "sklearn.linear_model:LogisticRegression", "--data", arrays, "--models", 100,
+        "--parameters", '{"C": 2.0}', "--claim-epsilon", 1, "--json",
+    )  # fmt: skip
+    found = json.loads(out)
+    assert code == 3
+    assert found["fpr"] == found["fnr"] == 0
+    # the same claim about removed contributions says less about a replaced record
+    code, out, _ = command(
+        "audit", "sklearn.linear_model.LogisticRegression", "--data", arrays, "--models", 100,
+        "--claim-epsilon", 1.3, "--claim-adjacency", "zero-out", "--json",
+    )  # fmt: skip
+    assert 1.3 < json.loads(out)["epsilon_lower"] < 2.6
+    assert code == 0
+
+
+CSV_ROWS = 120
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-1, 1, CSV_ROWS)
+    label = np.where(x + rng.normal(0, 0.3, CSV_ROWS) > 0, "yes", "no")
+    path = tmp_path / "people.csv"
+    path.write_text("x,z,label\n" + "".join(
+        f"{a:.4f},{b:.4f},{c}\n" for a, b, c in zip(x, rng.uniform(0, 1, CSV_ROWS), label,
+                                                     strict=True)))  # fmt: skip
+    return path
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_a_folder(command, table, tmp_path, adjacency):
+    folder = tmp_path / "run"
+    code, _, err = command(
+        "train", table, "--target", "label", "--epsilon", 6, "--delta", 1e-3, "--out", folder,
+        "--numeric", "x=-1:1", "--numeric", "z=0:1", "--classes", "no,yes", "--steps", 20,
+        "--adjacency", adjacency,
+    )  # fmt: skip
+    assert code == 0, err
+    audited = ("audit", folder, "--data", table, "--models", 1600, "--seed", 0, "--json")
+    code, out, err = command(*audited)
+    found = json.loads(out)
+    claimed = Certificate.load(folder / "certificate.json")
+    assert code == 0, err
+    assert found["delta"] == claimed.delta
+    assert found["claimed_epsilon"] == claimed.epsilon
+    assert 0.1 < found["epsilon_lower"] <= claimed.epsilon
+    # somebody claims ten times less
+    code, out, _ = command(*audited, "--claim-epsilon", found["epsilon_lower"] * 0.9)
+    assert code == 3
+
+
+def test_a_folder_needs_its_data(command, table, tmp_path):
+    code, _, err = command("audit", tmp_path)
+    assert code == 2
+    assert "written by lastiterate train" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["no.such.module:train"], "can be imported"),
+        (["json:nothing"], "can be imported"),
+        (["math:pi"], "a function, an estimator or a folder"),
+        (["sklearn.linear_model:Ridge"], "data is None"),
+        (["math:sin", "--parameters", "[1]"], "JSON object"),
+        (["math:sin", "--canary", "yellow"], "canary is 'yellow'"),
+        (["math:sin", "--models", "1"], "models is 1"),
+        (["math:sin", "--delta", "0"], "delta is 0"),
+        (["math:sin", "--data", "/nowhere.npz"], "an .npz file"),
+    ],
+)
+def test_bad_input(command, arguments, message):
+    code, _, err = command("audit", *arguments)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_store_is_resumed(command, file, tmp_path):
+    call = ("audit", f"{file}:noisy", "--models", 80, "--store", tmp_path / "a.db", "--json")
+    first, second = command(*call)[1], command(*call)[1]
+    assert json.loads(first) == json.loads(second)
+
+
+def test_as_is_swaps_the_record(arrays):
+    target = named("sklearn.linear_model:LogisticRegression", arrays, 2, "as-is", {})
+    assert not np.array_equal(target.inside[0][2], target.outside[0][2])
+    assert np.array_equal(target.outside[0][2], target.outside[0][3])
+    with pytest.raises(DescriptionError, match="record is 30"):
+        named("sklearn.linear_model:LogisticRegression", arrays, 30, "as-is", {})

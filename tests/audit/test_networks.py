@@ -1,0 +1,146 @@
+"""Stacked networks: gradients against autograd, laws against the formulas."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.nn import functional  # noqa: E402
+
+from lastiterate.audit.shadow import LeNetSGLD, StackedCohort  # noqa: E402
+from lastiterate.audit.shadow.lenet import (  # noqa: E402
+    PARAMETERS,
+    SHAPES,
+    LeNets,
+    descend,
+    forward,
+)
+
+torch.set_num_threads(1)
+
+
+def plain(p, x):
+    """LeNet-5 as anybody would write it, for one model."""
+    h = functional.conv2d(functional.pad(x[:, None], (2,) * 4), p["w1"].view(6, 1, 5, 5), p["b1"])
+    h = functional.avg_pool2d(h.tanh(), 2)
+    h = functional.conv2d(h, p["w2"].view(16, 6, 5, 5), p["b2"])
+    h = functional.avg_pool2d(h.tanh(), 2).flatten(1)
+    h = functional.linear(h, p["w3"], p["b3"]).tanh()
+    h = functional.linear(h, p["w4"], p["b4"]).tanh()
+    return functional.linear(h, p["w5"], p["b5"])
+
+
+@pytest.fixture
+def nets():
+    found = LeNets(3, "cpu", torch.float64)
+    found.initialise([1, 2, 3])
+    return found
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(3, 4, 28, 28, dtype=torch.float64, generator=generator)
+    return x, torch.randint(10, (3, 4), generator=generator)
+
+
+def test_it_is_lenet5():
+    assert PARAMETERS == 61_706
+
+
+def test_forward(nets, batch):
+    found = forward(nets.p, batch[0])["logits"]
+    for m in range(3):
+        expected = plain({k: v[m] for k, v in nets.p.items()}, batch[0][m])
+        assert torch.allclose(found[m], expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("clip", [None, 2.0, 0.2])
+def test_an_update_against_autograd(nets, batch, clip):
+    x, labels = batch
+    expected, norms = {}, []
+    for m in range(3):
+        total = {k: torch.zeros_like(v[m]) for k, v in nets.p.items()}
+        for i in range(4):
+            p = {k: v[m].clone().requires_grad_() for k, v in nets.p.items()}
+            functional.cross_entropy(plain(p, x[m, i : i + 1]), labels[m, i : i + 1]).backward()
+            norm = torch.sqrt(sum((v.grad**2).sum() for v in p.values()))
+            norms.append(float(norm))
+            factor = 1.0 if clip is None else min(1.0, clip / float(norm))
+            for k in total:
+                total[k] += factor * p[k].grad
+        expected[m] = {k: nets.p[k][m] - 0.1 * total[k] for k in total}
+    descend(nets.p, x, labels, 0.1, clip)
+    if clip == 2.0:
+        assert min(norms) < 2.0 < max(norms)  # some are clipped, some are not
+    for m in range(3):
+        for k in SHAPES:
+            assert torch.allclose(nets.p[k][m], expected[m][k], rtol=1e-10, atol=1e-13), (m, k)
+
+
+def test_sgld_noise():
+    """One update of blank data: the spread of the parameters is √η, the prior shrinks."""
+    images, labels = np.zeros((50, 28, 28), np.float32), np.zeros(50)
+    train = LeNetSGLD(images[:1], steps=1, step=0.01, batch=5, prior_precision=100.0, device="cpu")
+    eta = 2 * 5 * 0.01 / 50
+    start = LeNets(20, "cpu", torch.float32)
+    start.initialise(range(20))
+    nets = train.train((images, labels), range(20))
+    # w1 has no gradient at blank images
+    change = nets.p["w1"] - (1 - eta / 2 * 100) * start.p["w1"]
+    assert float(change.std()) == pytest.approx(np.sqrt(eta), rel=0.05)
+    assert abs(float(change.mean())) < 4 * np.sqrt(eta / change.numel())
+
+
+def test_lenet_learns_and_shows_its_probes():
+    rng = np.random.default_rng(0)
+    patterns = rng.random((10, 28, 28)) > 0.6
+    labels = rng.integers(0, 10, 300)
+    images = (patterns[labels] + 0.1 * rng.random((300, 28, 28))).astype(np.float32)
+    train = LeNetSGLD(patterns, steps=300, every=150, step=0.02, noise=1e-4, device="cpu")
+    seen = pickle.loads(pickle.dumps(train)).cohort((images, labels), [4, 5])
+    assert seen.shape == (2, 2, 10, 10)
+    np.testing.assert_allclose(seen.sum(axis=-1), 1, rtol=1e-5)
+    right = seen[:, -1].argmax(axis=-1) == np.arange(10)
+    assert right.mean() > 0.8
+    assert not np.array_equal(seen[0], seen[1])
+    np.testing.assert_array_equal(seen, train.cohort((images, labels), [4, 5]))
+
+
+def build():
+    return torch.nn.Linear(3, 2)
+
+
+def stacked(**options):
+    settings = {"steps": 20, "step_size": 0.5, "noise": 0.0, "batch": 4}
+    return StackedCohort(build, np.eye(3), **{**settings, **options})
+
+
+def test_stacked_networks_learn():
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((200, 3)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(int)
+    seen = stacked(steps=200, every=100).cohort((X, y), [1, 2, 3])
+    assert seen.shape == (3, 2, 3, 2)
+    assert np.all(seen[:, -1, 0, 1] > 0.9)
+
+
+def test_stacked_clipping():
+    """A single update from the same start moves by at most step_size times the clip."""
+    X, y = 100 * np.ones((8, 3), np.float32), np.ones(8, int)
+    for clip in (0.5, 5.0):
+        train = stacked(steps=1, clip=clip, step_size=0.3)
+        before, after = (
+            stacked(steps=1, step_size=0.0).cohort((X, y), [7]),
+            train.cohort((X, y), [7]),
+        )
+        # the logits at the unit vectors move by the change of weight and bias of a class
+        logit = lambda p: np.log(p[0, 0, :, 0] / p[0, 0, :, 1])  # noqa: E731
+        moved = np.abs(logit(after) - logit(before))
+        assert np.all(moved <= 2 * 0.3 * clip * np.sqrt(2) + 1e-5)
+        assert np.any(moved > 0)
+    unclipped = stacked(steps=1, step_size=0.3).cohort((X, y), [7])
+    assert np.any(np.abs(logit(unclipped) - logit(before)) > 2 * 0.3 * 5.0 * np.sqrt(2))

@@ -1,0 +1,121 @@
+"""Many models at once are the same models as one by one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lastiterate import (
+    AssumptionError,
+    Cyclic,
+    DescriptionError,
+    FullBatch,
+    Poisson,
+    Reshuffled,
+    Shuffled,
+    TailAverage,
+    Training,
+    UnsupportedError,
+    WithoutReplacement,
+)
+from lastiterate.audit.shadow import LinearCohort
+from lastiterate.losses import Huber, Logistic, Softmax, SquaredHinge
+from lastiterate.train import noisy_descent
+
+RNG = np.random.default_rng(0)
+N, D = 24, 3
+X = RNG.standard_normal((N, D))
+X /= 1.01 * np.linalg.norm(X, axis=1)[:, None]
+Y = np.where(RNG.random(N) < 0.5, 1.0, -1.0)
+
+
+def describe(batches, **changes):
+    options = {"records": N, "steps": 30, "step_size": 0.7, "noise": 0.0, "gradient_norm": 1.0}
+    return Training(**{**options, **changes}, batches=batches)
+
+
+@pytest.mark.parametrize(
+    ("loss", "changes"),
+    [
+        (Logistic(), {}),
+        (Logistic(), {"clipping": "gradient", "gradient_norm": 0.3}),
+        (Logistic(), {"clipping": "margin", "gradient_norm": 0.3}),
+        (Logistic(), {"diameter": 0.8}),
+        (Logistic(), {"release": TailAverage(7)}),
+        (Logistic(), {"step_size": list(np.linspace(0.1, 1, 30))}),
+        (Huber(threshold=1.0), {}),
+        (SquaredHinge(clip=1.0), {"clipping": "margin"}),
+    ],
+)
+@pytest.mark.parametrize("batches", [FullBatch(), Cyclic(5)])
+def test_without_noise_it_is_noisy_descent(loss, changes, batches):
+    run = describe(batches, **changes)
+    bound = {"feature_bound": 1.0} if run.clipping == "margin" else {}
+    expected = noisy_descent(loss, X, run, labels=Y, regularization=0.1, **bound).parameters
+    train = LinearCohort(loss, run, regularization=0.1, **bound)
+    found = train.cohort((X, Y), [1, 2])
+    np.testing.assert_allclose(found, [expected, expected], rtol=1e-11, atol=1e-13)
+    quick = LinearCohort(loss, run, regularization=0.1, dtype=np.float32, **bound)
+    np.testing.assert_allclose(quick((X, Y), 1), expected, rtol=2e-4, atol=1e-5)
+
+
+SCHEMES = [FullBatch(), Cyclic(5), Shuffled(5), Reshuffled(5), WithoutReplacement(5), Poisson(0.2)]
+
+
+@pytest.mark.parametrize("batches", SCHEMES)
+def test_a_model_depends_on_its_seed_alone(batches):
+    train = LinearCohort(Logistic(), describe(batches, noise=0.3, steps=13))
+    together = train.cohort((X, Y), [5, 6, 7])
+    assert len({tuple(row) for row in together.tolist()}) == 3
+    np.testing.assert_allclose(train((X, Y), 6), together[1], rtol=1e-12)
+    np.testing.assert_allclose(train.cohort((X, Y), [7, 5]), together[[2, 0]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("batches", SCHEMES)
+def test_the_law_is_that_of_noisy_descent(batches):
+    """Mean and spread of 4,000 vectorised models against 400 single ones."""
+    run = describe(batches, noise=0.2, steps=10)
+    many = LinearCohort(Logistic(), run).cohort((X, Y), range(4000))
+    few = np.array(
+        [noisy_descent(Logistic(), X, run, labels=Y, random_state=s).parameters for s in range(400)]
+    )
+    error = few.std(axis=0) * np.sqrt(1 / 400 + 1 / 4000)
+    assert np.all(np.abs(many.mean(axis=0) - few.mean(axis=0)) < 4.5 * error)
+    np.testing.assert_allclose(many.std(axis=0), few.std(axis=0), rtol=0.16)
+
+
+def test_hidden_partitions_differ_between_models_and_hold_within_a_run():
+    """Linear gradients that name their record: with no noise the last iterate tells the order."""
+    run = describe(Shuffled(6), steps=4, noise=0.0, step_size=1.0)
+    data = (np.diag(np.linspace(0.1, 1, N)), np.ones(N))
+    models = LinearCohort(Logistic(), run.replace(steps=4)).cohort(data, range(50))
+    moved = (models > 0).sum(axis=1)
+    assert np.all(moved == N)  # one epoch: every record once
+    one = LinearCohort(Logistic(), run.replace(steps=1)).cohort(data, range(50))
+    assert np.all((one > 0).sum(axis=1) == 6)
+    assert len({tuple(row) for row in (one > 0).tolist()}) > 40
+
+
+def test_refusals():
+    with pytest.raises(UnsupportedError, match="StackedCohort"):
+        LinearCohort(Softmax(3), describe(FullBatch()))
+    with pytest.raises(DescriptionError, match="feature_bound"):
+        LinearCohort(Logistic(), describe(FullBatch(), clipping="margin"))
+    with pytest.raises(DescriptionError, match="dataset"):
+        LinearCohort(Logistic(), describe(FullBatch()))((X[:5], Y[:5]), 0)
+    run = describe(FullBatch(), step_size=1e200, noise=1e200, steps=90)
+    with pytest.raises(AssumptionError, match="diverged"):
+        LinearCohort(Huber(threshold=1.0), run, regularization=1.0)((X, Y), 0)
+
+
+def test_networks_need_numpy_and_torch_alone():
+    pytest.importorskip("torch")
+    program = (
+        "import sys\n"
+        "from lastiterate.audit.shadow.lenet import LeNetSGLD\n"
+        "assert not {'scipy', 'sklearn', 'joblib', 'dp_accounting'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,170 @@
+"""The store: one row per model, whatever happens in between."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from lastiterate import AssumptionError, DescriptionError
+from lastiterate.audit import Store, audit
+from lastiterate.audit.audit import shadow_scores
+
+
+def noisy_sum(data, seed):
+    return sum(data) + np.random.default_rng(seed).normal()
+
+
+def run(store=None, models=60, random_state=3, train=noisy_sum, inside=(1, 2), **options):
+    return audit(
+        train, list(inside), [1], models=models, store=store, random_state=random_state,
+        cohort=7, **options,
+    )  # fmt: skip
+
+
+def counts(path):
+    with sqlite3.connect(path) as base:
+        return base.execute("SELECT count(*), count(DISTINCT seed) FROM models").fetchone()
+
+
+def test_a_store_changes_nothing(tmp_path):
+    assert run(tmp_path / "a.db") == run()
+    assert counts(tmp_path / "a.db") == (60, 60)
+
+
+def test_a_finished_audit_trains_nothing(tmp_path):
+    path = tmp_path / "a.db"
+    first = run(path)
+    calls = []
+
+    def noisy_sum_again(data, seed):
+        calls.append(seed)
+        return noisy_sum(data, seed)
+
+    noisy_sum_again.__qualname__, noisy_sum_again.__module__ = "noisy_sum", noisy_sum.__module__
+    assert run(path, train=noisy_sum_again) == first
+    assert calls == []
+
+
+def test_an_interrupted_audit_goes_on(tmp_path):
+    path = tmp_path / "a.db"
+    seen = []
+
+    def noisy_sum_interrupted(data, seed):
+        seen.append(seed)
+        if len(seen) == 30:
+            raise KeyboardInterrupt
+        return noisy_sum(data, seed)
+
+    name = noisy_sum_interrupted
+    name.__qualname__, name.__module__ = "noisy_sum", noisy_sum.__module__
+    with pytest.raises(KeyboardInterrupt):
+        run(path, train=name)
+    done = counts(path)[0]
+    assert 0 < done < 30
+    assert run(path) == run()
+    assert counts(path) == (60, 60)
+
+
+def test_entropy_is_kept(tmp_path):
+    """Without a seed the store remembers the one it drew."""
+    path = tmp_path / "a.db"
+    assert run(path, random_state=None) == run(path, random_state=None)
+    assert run(path, random_state=None) != run(random_state=None)
+
+
+def test_another_audit_is_refused(tmp_path):
+    path = tmp_path / "a.db"
+    run(path)
+    with pytest.raises(AssumptionError, match="before the first look"):
+        run(path, models=80)
+    with pytest.raises(AssumptionError, match="another audit"):
+        run(path, inside=(5, 5))
+    with pytest.raises(DescriptionError, match="random_state"):
+        run(path, random_state=4)
+
+
+def test_not_a_store(tmp_path):
+    path = tmp_path / "a.db"
+    path.write_text("this is no database, and it is longer than a header would be" * 20)
+    with pytest.raises(AssumptionError, match="cannot be used"):
+        Store(path)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    with Store(tmp_path / "a.db") as store:
+        row = np.zeros(1)
+        with pytest.raises(sqlite3.Error):
+            store.add([(0, "inside", 5, row), ("one", "inside", 6, row)])
+        assert store.finished() == set()
+
+
+PROGRAM = """
+import sys, time, numpy as np
+from lastiterate.audit.audit import shadow_scores
+def train(data, seed):
+    time.sleep(0.002)
+    return data + np.random.default_rng(seed).normal()
+shadow_scores(train, 1.0, 0.0, models=600, score=None, backend=None, entropy=11, workers=None,
+              cohort=10, store=sys.argv[1], progress=False)
+print("finished")
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(tmp_path):
+    """kill -9, fifty times, mid-write or mid-training; then exactly the requested models."""
+    path, program = tmp_path / "a.db", tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, str(program), str(path)]
+    rng, kills, progress = random.Random(1), 0, [0]
+    while kills < 50:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        wait = _imported(process, path, progress[-1]) + rng.uniform(0, 0.04)
+        time.sleep(wait)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            kills += 1
+        else:
+            path.unlink()  # it won: start again
+            progress = [0]
+            continue
+        if path.exists():
+            progress.append(counts(path)[0])
+            assert progress[-1] % 10 == 0  # whole cohorts
+            assert progress[-1] >= progress[-2]  # nothing is lost
+    assert subprocess.run(command, capture_output=True, check=True).stdout == b"finished\n"
+    assert counts(path) == (600, 600)
+    with Store(path) as store:
+        kept = store.scores()
+    found = shadow_scores(
+        _train, 1.0, 0.0, models=600, score=None, backend=None, entropy=11, workers=None,
+        cohort=10, store=None, progress=False,
+    )  # fmt: skip
+    assert [kept[k].tolist() for k in range(0, 600, 2)] == found[0].tolist()
+    assert [kept[k].tolist() for k in range(1, 600, 2)] == found[1].tolist()
+
+
+def _train(data, seed):
+    return data + np.random.default_rng(seed).normal()
+
+
+def _imported(process, path, before):
+    """Wait until the process has done something new, so that kills fall into its work."""
+    start = time.monotonic()
+    while process.poll() is None and time.monotonic() - start < 20:
+        try:
+            if path.exists() and counts(path)[0] > before:
+                return 0.0
+        except sqlite3.Error:
+            pass
+        time.sleep(0.002)
+    return 0.0

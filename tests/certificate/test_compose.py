@@ -1,0 +1,139 @@
+"""Several runs on the same data: sums of squares, convolutions, shared partitions, refusals."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import pytest
+from described_runs import RIDGE, STRONG, run
+
+from lastiterate import (
+    Cyclic,
+    FullBatch,
+    Loss,
+    Poisson,
+    Reshuffled,
+    Shuffled,
+    UnsupportedError,
+    WithoutReplacement,
+    account,
+    certify,
+    compose,
+    verify,
+)
+from lastiterate.curves.gaussian import Gaussian
+from lastiterate.curves.loss_distribution import LossDistribution
+from lastiterate.curves.mixture import Mixture
+from lastiterate.errors import DescriptionError
+from lastiterate.theorems.ledger import Run
+from lastiterate.theorems.ordered_batches import position_mus
+
+DELTA = 1e-6
+
+
+def mus(training, loss=RIDGE):
+    return position_mus(Run(training, loss))
+
+
+def test_gaussian_runs_add_their_squares(tmp_path):
+    runs = [run(FullBatch()), run(FullBatch(), noise=0.1), run(Cyclic(10))]
+    parts = [certify(r, STRONG, DELTA, dataset="d") for r in runs]
+    joint = compose(parts)
+    assert joint.delta == DELTA
+    exact = math.sqrt(sum(account(r, STRONG).mu ** 2 for r in runs))
+    assert joint.mu == pytest.approx(exact, rel=1e-11)
+    assert joint.epsilon == pytest.approx(Gaussian(exact).epsilon(DELTA), rel=2e-7)
+    assert joint.dataset == "d"
+    joint.save(tmp_path / "joint.json")
+    assert verify(tmp_path / "joint.json").epsilon == joint.epsilon
+    again = compose([joint, parts[0]])
+    assert len(again.parts) == 4
+    assert verify(again).epsilon > joint.epsilon
+
+
+def test_independent_partitions_are_convolved():
+    training = run(Shuffled(10))
+    one, two = (certify(training, RIDGE, DELTA) for _ in range(2))
+    joint = compose([one, two])
+    pairs = [math.hypot(a, b) for a, b in product(mus(training), repeat=2)]
+    assert joint.epsilon == pytest.approx(Mixture(pairs).epsilon(DELTA), rel=1e-6)
+    verify(joint)
+
+
+def test_a_shared_partition_adds_for_each_position():
+    long, short = run(Shuffled(10)), run(Shuffled(10), steps=30, noise=0.03)
+    nonce = "0123456789abcdef"
+    joint = compose([certify(r, RIDGE, DELTA, nonce=nonce) for r in (long, short)])
+    shared = [math.hypot(a, b) for a, b in zip(mus(long), mus(short), strict=True)]
+    assert joint.epsilon == pytest.approx(Mixture(shared).epsilon(DELTA), rel=1e-6)
+    verify(joint)
+    # Pretending that the partitions are independent would be too small: late positions are late
+    # in both runs.
+    apart = compose([certify(r, RIDGE, DELTA) for r in (long, short)])
+    assert apart.epsilon < joint.epsilon
+
+
+@pytest.mark.parametrize(
+    ("batches", "others"),
+    [
+        (Reshuffled(20), {"steps": 20, "diameter": 0.01}),
+        (Poisson(0.1), {"adjacency": "zero-out", "steps": 20}),
+        (WithoutReplacement(10), {"steps": 20}),
+    ],
+)
+def test_other_batches_may_not_be_shared(batches, others):
+    training = run(batches, **others)
+    parts = [certify(training, RIDGE, DELTA, nonce="n" * 16) for _ in range(2)]
+    with pytest.raises(UnsupportedError, match="share a nonce"):
+        compose(parts)
+
+
+def test_partitions_of_different_shape_cannot_be_shared():
+    parts = [certify(run(Shuffled(b)), RIDGE, DELTA, nonce="n" * 16) for b in (10, 20)]
+    with pytest.raises(UnsupportedError, match="share a nonce"):
+        compose(parts)
+
+
+def test_loss_distributions():
+    poisson = run(Poisson(0.1), adjacency="zero-out", steps=20)
+    shuffled = run(Shuffled(20), adjacency="zero-out")
+    joint = compose([certify(r, RIDGE, DELTA) for r in (poisson, shuffled)])
+    sampled = LossDistribution.sampled_gaussian(0.1, 0.1 * 1.0 / 10 / 0.05).self_compose(20)
+    # Given its position the shuffled run is one Gaussian: the joint delta is the average.
+    positions = mus(shuffled)
+    composed = [sampled.compose(LossDistribution.gaussian(mu)) for mu in positions]
+    exact = sum(curve.delta(joint.epsilon) for curve in composed) / len(positions)
+    assert exact <= DELTA * (1 + 1e-9)
+    slightly_less = joint.epsilon * 0.995
+    assert sum(c.delta(slightly_less) for c in composed) / len(positions) > DELTA
+    verify(joint)
+
+
+def test_many_averages_become_loss_distributions():
+    training = run(Shuffled(2), steps=100, noise=0.5)  # 50 positions: 125,000 combinations
+    parts = [certify(training, RIDGE, DELTA) for _ in range(3)]
+    joint = compose(parts)
+    positions = mus(training)
+    two = Mixture([math.hypot(a, b) for a, b in product(positions, repeat=2)])
+    assert (
+        two.epsilon(DELTA) < joint.epsilon < Gaussian(math.sqrt(3) * max(positions)).epsilon(DELTA)
+    )
+    verify(joint)
+
+
+def test_refusals():
+    one = certify(run(FullBatch()), RIDGE, DELTA, dataset="a")
+    other = certify(run(FullBatch()), RIDGE, DELTA, dataset="b")
+    with pytest.raises(UnsupportedError, match="dataset"):
+        compose([one, other])
+    zero = certify(run(FullBatch(), adjacency="zero-out"), RIDGE, DELTA, dataset="a")
+    with pytest.raises(UnsupportedError, match="adjacency"):
+        compose([one, zero])
+    with pytest.raises(DescriptionError, match="certificates"):
+        compose([])
+
+
+def test_a_delta_of_ones_own():
+    one = certify(run(FullBatch()), Loss(smoothness=1.0), DELTA)
+    assert compose([one], delta=1e-3).epsilon < one.epsilon < compose([one], delta=1e-9).epsilon

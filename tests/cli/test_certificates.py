@@ -1,0 +1,96 @@
+"""certify, verify, compose and calibrate from the command line, with their exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+DESCRIPTION = """
+delta = 1e-6
+[training]
+records = 1000
+steps = 100
+step_size = 0.1
+noise = 0.05
+gradient_norm = 1.0
+batches = { scheme = "shuffled", size = 50 }
+[loss]
+smoothness = 1.0
+"""
+
+
+@pytest.fixture
+def command(tmp_path):
+    (tmp_path / "run.toml").write_text(DESCRIPTION)
+
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, "-c", "from lastiterate.cli.main import run; run()", *arguments],
+            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    return call
+
+
+def test_a_certificate_from_birth_to_composition(command, tmp_path):
+    signed = command("certify", "run.toml", "-o", "a.json", "--dataset", "people", "--json")
+    assert signed.returncode == 0, signed.stderr
+    epsilon = json.loads(signed.stdout)["epsilon"]
+    checked = command("verify", "a.json")
+    assert checked.returncode == 0
+    assert f"verified: epsilon <= {epsilon!r} at delta = 1e-06" in checked.stdout
+    assert command("certify", "run.toml", "-o", "b.json", "--dataset", "people").returncode == 0
+    joint = command("compose", "a.json", "b.json", "-o", "c.json", "--json")
+    assert joint.returncode == 0, joint.stderr
+    assert epsilon < json.loads(joint.stdout)["epsilon"] < 2 * epsilon
+    answer = command("verify", "c.json", "--json")
+    assert answer.returncode == 0
+    assert json.loads(answer.stdout)["verified"] is True
+
+
+def test_a_failed_check_exits_with_3(command, tmp_path):
+    assert command("certify", "run.toml", "-o", "a.json").returncode == 0
+    path = tmp_path / "a.json"
+    path.write_text(path.read_text().replace('"records": 1000', '"records": 1001'))
+    failed = command("verify", "a.json")
+    assert failed.returncode == 3
+    assert "SHA-256" in failed.stderr
+    as_json = command("verify", "a.json", "--json")
+    assert as_json.returncode == 3
+    assert json.loads(as_json.stdout)["verified"] is False
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("verify", "missing.json"),
+        ("verify", "run.toml"),
+        ("certify", "run.toml", "-o", "no/such/folder/a.json"),
+        ("certify", "run.toml", "--delta", "2"),
+        ("compose", "run.toml"),
+        ("compose", "run.toml", "--epsilon", "1"),
+        ("compose",),
+        ("calibrate", "run.toml", "--epsilon", "-1"),
+        ("calibrate", "run.toml", "--find", "luck"),
+        ("calibrate", "run.toml", "--epsilon", "1e-9", "--find", "steps"),
+    ],
+)
+def test_bad_input_exits_with_2(command, arguments):
+    answer = command(*arguments)
+    assert answer.returncode == 2, answer
+    assert answer.stderr.startswith("lastiterate: ")
+    assert "Traceback" not in answer.stderr
+
+
+def test_calibrate(command):
+    answer = command("calibrate", "run.toml", "--epsilon", "0.5", "--json")
+    assert answer.returncode == 0, answer.stderr
+    found = json.loads(answer.stdout)
+    assert 0.4995 <= found["epsilon"] <= 0.5
+    assert found["training"]["noise"] == found["value"]
+    text = command("calibrate", "run.toml", "--epsilon", "2", "--find", "regularization")
+    assert text.returncode == 0
+    assert "regularization = 0" in text.stdout

@@ -1,0 +1,235 @@
+"""Soundness on random descriptions: no reported epsilon is below what exact arithmetic shows.
+
+Gaussian curves and averages of them are recomputed in ball arithmetic, which holds the exact value
+of the bound: the fast value must not be below, and only a little above. Reshuffled batches are
+recomputed by enumerating all sequences of positions. Sampled batches are compared with losses that
+are rounded *down* in ball arithmetic, a proved lower bound of the value, and with the exact law of
+linear losses (`Guarantee.lower`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from flint import arb, fmpz_poly
+
+from lastiterate import UnsupportedError, account
+from lastiterate.certificate.balls import gaussian_delta, precision
+from lastiterate.certificate.checks import CHECKS, priced_levels
+from lastiterate.certificate.evidence import EVIDENCE
+from lastiterate.certificate.losses import Replaced, Shift
+from lastiterate.certificate.steps import Case
+from lastiterate.certificate.witness import pack, unpack
+from random_runs import random_run
+
+DELTAS = (0.1, 1e-3, 1e-6, 1e-12, 1e-30)
+
+
+def exact(training, loss, releases, delta):
+    """(theorem, fast epsilon, profile in balls, witness) of the tightest bound that has a check."""
+    guarantee = account(training, loss, releases=releases)
+    able = [bound for bound in guarantee.bounds if bound.theorem.name in CHECKS]
+    bound = min(able, key=lambda b: b.curve.epsilon(delta))
+    witness, curve = EVIDENCE[bound.theorem.name](guarantee.run, bound, delta)
+    witness = unpack(pack(witness))
+    case = Case(training, loss, guarantee.run.releases[:-1])
+    return guarantee, curve, case, CHECKS[bound.theorem.name], witness
+
+
+def check_balls(random, scheme):
+    """Relative excess of the fast epsilon over the exact one; raises if it is below."""
+    steps = int(random.integers(1, 12 if scheme == "cyclic" else 40))
+    training, loss, releases = random_run(random, scheme, steps)
+    delta = float(random.choice(DELTAS))
+    _, curve, case, check, witness = exact(training, loss, releases, delta)
+    fast = curve.epsilon(delta)
+    with precision():
+        judge = check(case, witness).judge(delta)
+        if math.isinf(fast):
+            return 0.0
+        assert fast >= 0
+        assert judge.holds(fast, delta), (training, loss, releases, delta, fast)
+        if fast == 0:
+            return 0.0
+        for excess in (0.0, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3):
+            if not judge.holds(fast / (1 + excess) * (1 - 1e-12), delta):
+                return excess
+    return 1.0
+
+
+def enumerate_reshuffled(random):
+    """All sequences of positions, each cost in balls, no grid."""
+    batches = int(random.integers(1, 5))
+    whole = int(random.integers(1, 4))
+    steps = max(batches * whole - int(random.integers(0, 2)), 1)
+    training, loss, _ = random_run(random, "reshuffled", steps, records=12)
+    training = training.replace(batches=type(training.batches)(12 // batches))
+    delta = float(random.choice(DELTAS[:4]))
+    _, curve, case, check, witness = exact(training, loss, (), delta)
+    fast = curve.epsilon(delta)
+    if math.isinf(fast) or fast == 0:
+        return 0.0
+    if "levels" not in witness:
+        with precision():
+            assert check(case, witness).judge(delta).holds(fast, delta)
+        return 0.0
+    with precision():
+        priced, cap = priced_levels(case, witness)
+        rows = [row.costs for row in priced for _ in range(row.epochs)]
+        total, count = arb(0), 0
+        for costs in itertools.product(*rows):
+            total += gaussian_delta(sum(costs, arb(0)).min(cap), arb(fast))
+            count += 1
+        assert total / count <= delta, (training, loss, delta, fast)
+        shorter = arb(fast * 0.98)
+        sums = (sum(costs, arb(0)).min(cap) for costs in itertools.product(*rows))
+        less = sum((gaussian_delta(each, shorter) for each in sums), arb(0))
+    return 0.02 if less / count > delta else 1.0
+
+
+def rounded_down(steps, width, bits=220):
+    """A lower bound on delta(epsilon): every loss lowered to its cell's lower end, masses floored.
+
+    Losses beyond the last cell are lowered to it; tails below the first one are dropped.
+    """
+    unit, laws = 1 << bits, []
+    for order in (0, 1):
+        law, first = fmpz_poly([unit]), 0
+        for pair, count in steps:
+            low, masses = _floored(pair, width, order, unit)
+            for _ in range(count):
+                law = (law * masses) // unit
+                first += low
+        laws.append((first, law))
+
+    def delta(epsilon):
+        answers = []
+        for first, law in laws:
+            total = arb(0)
+            for index, mass in enumerate(law.coeffs()):
+                loss = arb((first + index) * width)
+                if loss > epsilon:
+                    total += arb(mass) * (1 - (epsilon - loss).exp())
+            answers.append(total / unit)
+        return max(answers, key=float)
+
+    return delta
+
+
+def _floored(pair, width, order, unit):
+    """Masses at the lower ends of cells, in one order."""
+    half = pair if isinstance(pair, Shift) else Shift(pair.rate, 0.0, pair.mu)
+    points = np.linspace(-9.0, half.high + 9.0, 1200)
+    if isinstance(pair, Replaced):
+        points = np.linspace(pair.mu / 2, pair.mu + 9.0, 800)
+    edges = [arb(float(x)) for x in points]
+    mixed, plain, tails = half.cells(edges)
+    losses = [half._exact_loss(x) for x in edges]
+    masses = {}
+
+    def put(loss, mass):
+        index = math.floor(float(loss.lower()) / width) - 1
+        masses[index] = masses.get(index, 0) + max(int(float(mass.lower()) * 2**120), 0) * (
+            unit >> 120
+        )
+
+    ahead = list(zip(losses, mixed, strict=False))
+    back = [(-loss, mass) for loss, mass in zip(losses[1:], plain, strict=True)]
+    if isinstance(pair, Replaced):
+        atom = (1 - arb(pair.rate)) * (1 - (arb(pair.mu) / arb(8).sqrt()).erfc())
+        for loss, mass in [*ahead, *back, (arb(0), atom), (losses[-1], tails[2])]:
+            put(loss, mass)
+    else:
+        for loss, mass in [*ahead, (losses[-1], tails[2])] if order == 0 else back:
+            put(loss, mass)
+    first = min(masses)
+    return first, fmpz_poly([masses.get(first + i, 0) for i in range(max(masses) - first + 1)])
+
+
+def check_sampled(random, scheme):
+    steps = int(random.integers(1, 7))
+    training, loss, _ = random_run(random, scheme, steps)
+    delta = float(random.choice(DELTAS[:3]))
+    try:
+        guarantee, curve, case, check, witness = exact(training, loss, (), delta)
+    except UnsupportedError:
+        return 0.0
+    fast = curve.epsilon(delta)
+    assert fast >= guarantee.lower(delta) * (1 - 1e-9), (training, loss, delta)
+    if math.isinf(fast) or fast == 0 or fast > 60:
+        return 0.0
+    with precision():
+        profile = check(case, witness)
+        pairs = list(profile.steps)
+        if profile.squares[0] != 0:
+            pairs.append((Shift(1.0, 0.0, math.sqrt(float(profile.squares[0].lower()))), 1))
+        least = rounded_down(pairs, width=2.0**-9)(arb(fast))
+        failure = profile.failure if profile.failure is not None else arb(0)
+        assert not least + failure > delta, (training, loss, delta, fast, float(least))
+        judge = profile.judge(delta)
+        for excess in (0.0, 1e-4, 1e-3, 3e-3, 1e-2):
+            if not judge.holds(fast / (1 + excess) * (1 - 1e-12), delta):
+                return excess
+    return 1.0
+
+
+def report(name, excesses):
+    print(f"\n{name}: {len(excesses)} descriptions, none below; largest excess {max(excesses):.0e}")
+
+
+SHARES = {"full": 4000, "cyclic": 2000, "shuffled": 2000}
+
+
+@pytest.mark.parametrize("scheme", SHARES)
+def test_some_gaussian_curves(scheme):
+    random = np.random.default_rng(1)
+    excesses = [check_balls(random, scheme) for _ in range(40)]
+    report(scheme, excesses)
+    assert max(excesses) <= 1e-6
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("scheme", SHARES)
+def test_many_gaussian_curves(scheme, seed):
+    random = np.random.default_rng(1000 + seed)
+    excesses = [check_balls(random, scheme) for _ in range(SHARES[scheme] // 8)]
+    report(scheme, excesses)
+    assert max(excesses) <= 1e-6
+
+
+def test_some_reshuffled_runs():
+    random = np.random.default_rng(2)
+    excesses = [enumerate_reshuffled(random) for _ in range(6)]
+    report("reshuffled", excesses)
+    assert max(excesses) <= 0.02
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(8))
+def test_many_reshuffled_runs(seed):
+    random = np.random.default_rng(2000 + seed)
+    excesses = [enumerate_reshuffled(random) for _ in range(100)]
+    report("reshuffled", excesses)
+    assert max(excesses) <= 0.02
+
+
+@pytest.mark.parametrize("scheme", ["poisson", "without-replacement"])
+def test_some_sampled_runs(scheme):
+    random = np.random.default_rng(3)
+    excesses = [check_sampled(random, scheme) for _ in range(4)]
+    report(scheme, excesses)
+    assert max(excesses) <= 1e-2
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("scheme", ["poisson", "without-replacement"])
+def test_many_sampled_runs(scheme, seed):
+    random = np.random.default_rng(3000 + seed)
+    excesses = [check_sampled(random, scheme) for _ in range(75)]
+    report(scheme, excesses)
+    assert max(excesses) <= 1e-2

@@ -1,0 +1,130 @@
+"""Proved constants hold on random data, and are not far from what is reached."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lastiterate import FullBatch, Training, account
+
+torch = pytest.importorskip("torch")
+from lastiterate.torch import BoundedSoftmax, BoundedTwoLayer, noisy_module_descent  # noqa: E402
+from torch import nn  # noqa: E402
+
+
+def functions(head, x, y):
+    """Gradient and Hessian of one record's loss as functions of all parameters in one vector."""
+    names = [name for name, _ in head.named_parameters()]
+    shapes = [p.shape for p in head.parameters()]
+
+    def value(vector):
+        parts = torch.split(vector, [s.numel() for s in shapes])
+        shaped = {n: p.reshape(s) for n, p, s in zip(names, parts, shapes, strict=True)}
+        out = torch.func.functional_call(head, shaped, (x[None],))
+        return nn.functional.cross_entropy(out, y[None])
+
+    return torch.func.grad(value), torch.func.hessian(value)
+
+
+def climb(measure, start, radius, steps=60, rate=0.3):
+    """Gradient ascent in the ball: how large can it get?"""
+    vector = start.clone().requires_grad_(True)
+    best = 0.0
+    for _ in range(steps):
+        value = measure(vector)
+        best = max(best, float(value.detach()))
+        (up,) = torch.autograd.grad(value, vector)
+        with torch.no_grad():
+            vector += rate * radius * up / up.norm().clamp(min=1e-12)
+            vector *= min(1.0, radius / float(vector.norm()))
+    return best
+
+
+@pytest.mark.parametrize(("classes", "bound", "radius"), [(2, 1.0, 1.0), (4, 2.0, 0.7), (10, 1, 5)])
+def test_bounded_softmax(classes, bound, radius):
+    rng = torch.Generator().manual_seed(0)
+    head = BoundedSoftmax(3, classes, radius, bound).double()
+    K, beta = head.gradient_norm, head.regularity().smoothness
+    assert math.sqrt(2) * bound * (1 + 1e-15) >= K
+    longest = sharpest = 0.0
+    for _ in range(12):
+        x = 5 * torch.randn(3, generator=rng, dtype=torch.float64)
+        y = torch.tensor(int(torch.randint(0, classes, (), generator=rng)))
+        gradient, hessian = functions(head, x, y)
+        start = torch.randn(3 * classes, generator=rng, dtype=torch.float64)
+        start *= radius / start.norm()
+        longest = max(longest, climb(lambda v, g=gradient: g(v).norm(), start, radius))
+        largest = torch.linalg.eigvalsh(hessian(0.01 * start)).max()
+        sharpest = max(sharpest, float(largest))
+    assert longest <= K
+    assert sharpest <= beta
+    if classes == 2:
+        assert longest > 0.999 * K  # attained
+        assert sharpest > 0.99 * beta
+    else:
+        assert longest > 0.7 * K
+
+
+@pytest.mark.parametrize(("bound", "radius"), [(1.0, 0.5), (1.0, 2.0), (3.0, 1.0), (0.3, 6.0)])
+def test_bounded_two_layer(bound, radius):
+    rng = torch.Generator().manual_seed(1)
+    head = BoundedTwoLayer(2, 3, 3, radius, bound).double()
+    with torch.no_grad():  # start at 0, so that the ball is centred there
+        for p in head.parameters():
+            p.zero_()
+    K, beta = head.gradient_norm, head.regularity().smoothness
+    longest = sharpest = 0.0
+    for _ in range(6):
+        x = 10 * torch.randn(2, generator=rng, dtype=torch.float64)
+        y = torch.tensor(int(torch.randint(0, 3, (), generator=rng)))
+        gradient, hessian = functions(head, x, y)
+        start = torch.randn(15, generator=rng, dtype=torch.float64)
+        start *= radius / start.norm()
+        longest = max(longest, climb(lambda v, g=gradient: g(v).norm(), start, radius, 40))
+
+        def bend(v, h=hessian):
+            return torch.linalg.eigvalsh(h(v)).abs().max()
+
+        sharpest = max(sharpest, climb(bend, 0.3 * start, radius, 40, 0.1))
+    assert longest <= K
+    assert sharpest <= beta
+    assert longest > 0.3 * K  # the proof gives away that steep slopes need large scores
+    assert sharpest > 0.2 * beta
+
+
+def test_pairs_of_points_of_the_two_layer_head():
+    """Gradients at two points of the ball differ by at most smoothness times their distance."""
+    rng = torch.Generator().manual_seed(2)
+    head = BoundedTwoLayer(4, 5, 3, 1.5, 2.0).double()
+    reach = head.reach
+    beta, K = head.regularity().smoothness, head.gradient_norm
+    for _ in range(200):
+        x = torch.randn(4, generator=rng, dtype=torch.float64) * 3
+        y = torch.tensor(int(torch.randint(0, 3, (), generator=rng)))
+        gradient, _ = functions(head, x, y)
+        a, b = torch.randn(2, 35, generator=rng, dtype=torch.float64)
+        a *= reach / a.norm()
+        b = a + 0.1 * b / b.norm()
+        b *= min(1.0, reach / float(b.norm()))
+        assert float((gradient(a) - gradient(b)).norm()) <= beta * float((a - b).norm())
+        assert float(gradient(a).norm()) <= K
+
+
+def test_rows_are_kept_short_and_training_stays_in_the_ball():
+    torch.manual_seed(0)
+    head = BoundedTwoLayer(4, 8, 3, radius=1.0, feature_bound=0.5)
+    x = 10 * torch.randn(50, 4)
+    assert torch.linalg.vector_norm(head.bounded(x).double(), dim=1).max() <= 0.5
+    small = 0.01 * torch.randn(50, 4)
+    assert torch.equal(head.bounded(small), small)
+    run = Training(records=50, steps=30, step_size=0.5, noise=0.02, batches=FullBatch(),
+                   gradient_norm=head.gradient_norm, diameter=2 * head.radius)  # fmt: skip
+    loss = head.regularity()
+    before = nn.utils.parameters_to_vector(head.parameters()).detach().numpy().copy()
+    got = noisy_module_descent(head, nn.CrossEntropyLoss(), x, torch.arange(50) % 3, run)
+    assert np.linalg.norm(got.parameters - before) <= 1 + 1e-9
+    long = run.replace(records=5, steps=2000, step_size=0.05, noise=0.5)
+    endless = account(long.replace(diameter=math.inf), loss).epsilon(1e-5)
+    assert account(long, loss).epsilon(1e-5) < 0.9 * endless
