@@ -33,7 +33,7 @@ from lastiterate.description.batches import (
 )
 from lastiterate.description.portable import Portable, known_fields
 from lastiterate.description.release import Release, TailAverage, read_release
-from lastiterate.description.schedule import Schedule, equalising
+from lastiterate.description.schedule import Schedule
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError
 
