@@ -2,7 +2,8 @@
 
 Both clip every record's gradient and add noise, from a seeded generator here and from PyTorch's
 there, so that the arithmetic is compared; the secure source's time is a row of its own. Time is
-processor time of one thread.
+processor time of one thread. Where the data sets are, the probe is compared with the NumPy
+estimator, end to end and with the same seed.
 """
 
 from __future__ import annotations
@@ -97,7 +98,34 @@ def opacus(batch: int, steps: int, seeded: bool) -> tuple[float, float]:
     return statistics.median(spans), peak() - before
 
 
-def apart(job: Callable[..., tuple[float, float]], *settings: Any) -> tuple[float, float]:
+def end_to_end(name: str) -> list[tuple[str, float, float]]:
+    """Test accuracy of the estimator and of the probe, in float32 and bfloat16."""
+    import numpy as np
+
+    import torch
+    from benchmarks import datasets
+    from lastiterate.models import PrivateSoftmaxRegression
+    from lastiterate.torch import PrivateLinearProbe
+
+    torch.set_num_threads(1)
+    data = getattr(datasets, name)()
+    rows, test = (
+        np.asarray(part if isinstance(part, np.ndarray) else part.toarray(), np.float32)
+        for part in (data.train, data.test)
+    )
+    settings = {"epsilon": 1.0, "delta": data.delta, "feature_bound": 1.0, "random_state": 0}
+    told = PrivateSoftmaxRegression(**settings, fit_intercept=False).fit(rows, data.labels)
+    expected = told.score(test, data.test_labels)
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        probe = PrivateLinearProbe(**settings, device="cpu")
+        probe.fit(torch.from_numpy(rows).to(dtype), data.labels)
+        score = float(probe.score(torch.from_numpy(test), data.test_labels))
+        found.append((f"{data.name}, {dtype}", float(expected), score))
+    return found
+
+
+def apart(job: Callable[..., Any], *settings: Any) -> Any:
     """In a process of its own, so that peaks do not mix."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
@@ -132,6 +160,18 @@ def rows() -> list[dict[str, Any]]:
                 "ok": bool(my_memory < their_memory),
             },
         ]
+    from benchmarks import datasets
+
+    for name in ("mnist", "census") if datasets.available() else ():
+        for what, expected, score in apart(end_to_end, name):
+            table.append(
+                {
+                    "name": f"probe against the NumPy estimator, {what}, epsilon 1",
+                    "goal": "within 0.003",
+                    "measured": f"{score:.4f} against {expected:.4f}",
+                    "ok": bool(abs(score - expected) <= 0.003),
+                }
+            )
     return table
 
 

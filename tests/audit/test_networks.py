@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+from scipy.stats import chisquare  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from lastiterate import AssumptionError, DescriptionError  # noqa: E402
 from lastiterate.audit.shadow import LeNetSGLD, StackedCohort  # noqa: E402
 from lastiterate.audit.shadow.lenet import (  # noqa: E402
     PARAMETERS,
@@ -17,6 +19,7 @@ from lastiterate.audit.shadow.lenet import (  # noqa: E402
     LeNets,
     descend,
     forward,
+    subsets,
 )
 
 torch.set_num_threads(1)
@@ -79,6 +82,27 @@ def test_an_update_against_autograd(nets, batch, clip):
     for m in range(3):
         for k in SHAPES:
             assert torch.allclose(nets.p[k][m], expected[m][k], rtol=1e-10, atol=1e-13), (m, k)
+
+
+def test_batches_are_uniform_subsets():
+    generator = torch.Generator().manual_seed(1)
+    drawn = np.sort(subsets(6, 60_000, 3, "cpu", generator).numpy(), axis=1)
+    assert np.all(np.diff(drawn, axis=1) > 0)  # distinct
+    kinds, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert len(kinds) == 20
+    assert chisquare(counts).pvalue > 1e-3
+    assert set(subsets(4, 5, 4, "cpu").sum(1).tolist()) == {6}
+    with pytest.raises(DescriptionError, match="batch is 5"):
+        subsets(4, 1, 5, "cpu")
+
+
+def test_the_description_is_what_runs():
+    """Distances and noise of one update, in the accountant's terms."""
+    run = LeNetSGLD(np.zeros((1, 28, 28)), steps=7, step=0.01, batch=4, clip=0.5).description(100)
+    assert run.step_size * run.sensitivity / 4 == pytest.approx(0.01 * 2 * 0.5)
+    assert run.noise == pytest.approx(np.sqrt(2 * 4 * 0.01 / 100))
+    with pytest.raises(AssumptionError, match="clip"):
+        LeNetSGLD(np.zeros((1, 28, 28)), steps=7).description(100)
 
 
 def test_sgld_noise():

@@ -6,10 +6,12 @@ from sampled_laws import Mixtures, poisson_law
 from scipy.special import ndtr
 from scipy.stats import binom
 
+from lastiterate import Loss, Poisson, Training, account
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.errors import DescriptionError
-from lastiterate.theorems import poisson
+from lastiterate.theorems import Run, poisson
 from lastiterate.theorems.poisson_lower import linear_lower
+from lastiterate.theorems.sampled_batches import poisson_contraction
 
 EPSILONS = (0.0, 0.2, 0.7, 1.5, 3.0, 5.0)
 ORDERS = (1.1, 1.5, 2.0, 5.0, 20.0, 64.0)
@@ -178,21 +180,39 @@ def test_the_naive_contraction_is_refuted_by_two_records():
     truth = max(np.maximum(p - gamma * q, 0).sum(), np.maximum(q - gamma * p, 0).sum())
     assert truth == pytest.approx(0.0450, abs=5e-5)
     assert naive.delta(epsilon) == pytest.approx(0.0289, abs=5e-5)
-    c = poisson.contraction(1.0, 1.0, 0.0, rate=0.5, records=2, cap=2)
-    assert c >= 1.0
-    assert poisson.best(c, 1.0, 1.0, 0.5, 2, 1e-5).curve.delta(epsilon) >= truth
+    run = Training(
+        records=2, steps=2, step_size=1.0, noise=1.0, gradient_norm=1.0, batches=Poisson(0.5),
+        adjacency="zero-out",
+    )  # fmt: skip
+    loss = Loss(smoothness=1.0, strong_convexity=1.0)
+    c, failure = poisson_contraction(Run(run, loss), 1e-5)
+    assert (c >= 1.0).all()
+    assert failure in (0.0, 1e-8)
+    assert account(run, loss).delta(epsilon) >= truth
 
 
-def test_contraction_and_cap():
-    assert poisson.contraction(0.5, 1.0, 0.2, 0.1, 100, 10) == pytest.approx(0.9)
-    assert poisson.contraction(0.5, 1.0, 0.2, 0.1, 100, 100) == pytest.approx(abs(1 - 0.5 * 10.2))
+def test_only_the_l2_term_contracts_and_crowds_are_paid_in_delta():
+    run = Training(
+        records=10_000, steps=100, step_size=0.5, noise=1.0, gradient_norm=1.0,
+        batches=Poisson(0.01), adjacency="zero-out",
+    )  # fmt: skip
+    gentle = Loss(smoothness=0.01, strong_convexity=0.01, regularization=0.2)
+    c, failure = poisson_contraction(Run(run, gentle), 1e-5)
+    assert c == pytest.approx(0.9)
+    assert failure == 0.0
+    rough = Loss(smoothness=2.0, regularization=0.2)  # a batch of everybody would overshoot
+    c, failure = poisson_contraction(Run(run, rough), 1e-5)
+    cap = poisson.batch_cap(10_000, 0.01, 100, failure)
+    assert failure == pytest.approx(1e-8)
+    assert c == pytest.approx(max(0.9, abs(1 - 0.5 * (0.2 + 2.0 * cap / 100))))
+
+
+def test_cap():
     for records, rate, steps, failure in ((500, 0.1, 50, 1e-8), (10_000, 0.01, 1000, 1e-9)):
         cap = poisson.batch_cap(records, rate, steps, failure)
         assert steps * binom.sf(cap, records, rate) <= failure
         assert steps * binom.sf(cap - 1, records, rate) > failure * (1 - 1e-6)
     assert poisson.batch_cap(30, 1.0, 5, 1e-3) == 30
-    with pytest.raises(DescriptionError, match="cap"):
-        poisson.contraction(0.5, 1.0, 0.2, 0.1, 100, 101)
 
 
 def test_paths_that_prove_nothing_are_refused():

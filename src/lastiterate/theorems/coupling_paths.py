@@ -25,7 +25,7 @@ from lastiterate.theorems.coupling import (
 _CELLS_PER_NOISE = 16
 _RESOLUTION = 0.05  # of the grid in epsilon
 _BELOW = 8.0  # the grid reaches down to epsilon = -8, where H is 1 but for e^-8
-_PAYMENTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # shifts, in impulses
+_PAYMENTS = (0.25, 0.5, 0.75, 1.0)  # shifts that are tried, as parts of the distance
 _REACH = 9.0  # standard deviations of the noise that are looked at; the rest counts as lost
 
 
@@ -34,7 +34,7 @@ def paid_delta(problem: CouplingProblem, epsilon: float) -> float:
 
     Theorem (coupling with payments). V_0(r, gamma) = 1 if r > 0, else (1 - gamma)_+. With
     rho = c r + s, Y ~ N(rho, nu^2) and Y' ~ N(a, nu^2) reflected in the middle of their means until
-    they meet, and l = (a Y' - a^2/2)/nu^2, V_j(r, gamma) is the least, over 0 <= a < rho, of
+    they meet, and l = (a Y' - a^2/2)/nu^2, V_j(r, gamma) is the least, over 0 <= a <= rho, of
     E V_{j-1}(min(D, |Y - Y'|), gamma e^-l), and of H_gamma of mu(r, j)-GDP, the taut string from r.
     Then H_gamma <= V_T(0, gamma). Proof. Move the second run's next mean by a towards the first:
     the likelihood of that is e^l, so P_j - gamma P'_j is the expectation, under the coupling, of
@@ -55,7 +55,7 @@ def paid_delta(problem: CouplingProblem, epsilon: float) -> float:
     nodes = _nodes(problem)
     below = math.ceil((target + _BELOW) / _RESOLUTION)
     above = math.ceil((target / 2 + 4.0) / _RESOLUTION)
-    grid = target + _RESOLUTION * np.arange(-below, above + 1)
+    grid = np.asarray(target + _RESOLUTION * np.arange(-below, above + 1), dtype=np.float64)
     mus = _strings(problem)(problem, nodes)
     V = np.ones((len(nodes), len(grid)))
     V[0] = np.maximum(-np.expm1(grid), 0.0)
@@ -92,9 +92,7 @@ def _paid(V: Floats, nodes: Floats, c: float, s: float, nu: float) -> Floats:
     for i, r in enumerate(nodes):
         rho = (c * float(r) + s) * (1 + 2.0**-50)
         for share in _PAYMENTS:
-            a = share * s
-            if 0 < a < rho:
-                best[i] = np.minimum(best[i], _spend(V, nodes, rho, a, nu))
+            best[i] = np.minimum(best[i], _spend(V, nodes, rho, share * rho, nu))
     return best
 
 

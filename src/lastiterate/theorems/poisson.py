@@ -30,28 +30,7 @@ GROUPS = 64  # different pairs that a whole run is charged as
 LONG = 10**6  # of a longer run only the last steps get a path of their own
 
 
-# From the description to the Lipschitz constant of a step
-
-
-def contraction(
-    eta: float, smoothness: float, regularization: float, rate: float, records: int, cap: int
-) -> float:
-    """The Lipschitz constant of a Poisson step, for every batch of at most ``cap`` records.
-
-    The divisor is the nominal batch size rate * records, so the curvature of the data part is
-    anything from 0 (an empty batch) to smoothness * cap / (rate * records): only the data-free
-    L2 term contracts. The loss is convex and not clipped (or clipped on the margin).
-
-    >>> contraction(1.0, smoothness=1.0, regularization=0.0, rate=0.5, records=2, cap=2) >= 1.0
-    True
-    >>> round(contraction(0.1, 1.0, 0.5, rate=0.01, records=10_000, cap=200), 12)
-    0.95
-    """
-    if not 0 <= cap <= records:
-        raise DescriptionError("cap", cap, f"between 0 and {records}", "it bounds a batch's size")
-    crowded = smoothness * cap / (rate * records)
-    ends = (1.0 - eta * regularization, 1.0 - eta * (regularization + crowded))
-    return max(map(abs, ends)) * (1.0 + 4 * ROUNDING) + 4 * ROUNDING
+# How large a batch can get
 
 
 def batch_cap(records: int, rate: float, steps: int, failure: float) -> int:
@@ -106,7 +85,8 @@ def follow(
     N(0, nu_k^2), in the respective order.
 
     *Assumptions.* Poisson batches, zero-out adjacency, c_k valid for every realised batch of the
-    other records (`contraction`). h may be anything bounded: clipping does not hurt.
+    other records (`sampled_batches.poisson_contraction`). h may be anything bounded: clipping
+    does not hurt.
 
     *Proof idea.* Move a helper process by just so much that at most z_{k+1} remains. Seen from
     the helper, a step is a mixture of shifts no longer than a_k (record out) and b_k (record in);

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 import torch
 from lastiterate.description import Loss, Training
+from lastiterate.description.validation import one_of
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.torch.heads import head_of
@@ -75,9 +76,10 @@ class DeviceGradients:
             why = "what is certified must be what runs"
             allowed = f"training.records = {self.records} rows"
             raise DescriptionError("data", f"{data.shape[0]} rows", allowed, why)
-        if (data.dtype, products) not in ROUNDING and data.dtype.itemsize <= 2:
-            why = "rounding of products must leave gradients within their bound"
-            raise DescriptionError("products", products, "'split' or 'fast'", why)
+        why = "rounding of products must leave gradients within their bound"
+        one_of("products", products, ("split", "fast"), why)
+        why = "constants rest on a bound on every row"
+        one_of("rows", rows, ("check", "shorten", "rescale"), why)
         self._room = ROUNDING[data.dtype, products if data.dtype.itemsize <= 2 else "split"]
         exact = torch.float64 if data.dtype == torch.float64 else torch.float32
         y = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else labels

@@ -159,7 +159,8 @@ class LeNetSGLD:
         steps: updates.
         every: updates between two observations (an epoch); the last one is always observed.
         step: HF's effective rate, on the summed gradient of a batch.
-        batch: records drawn uniformly with replacement in each update, per model.
+        batch: records of each update, a fresh uniform subset per model. (HF draws with
+            replacement, which differs in one batch of ten thousand; subsets are in the ledger.)
         clip: bound on each record's gradient (appendix E), or None.
         prior_precision: of the Gaussian prior.
         noise: standard deviation per update; None: √η, which makes it SGLD.
@@ -237,19 +238,51 @@ class LeNetSGLD:
         generator = None if cuda else torch.Generator(device=nets.flat.device).manual_seed(seed)
 
         def update() -> None:
-            rows = torch.randint(
-                n, (nets.models, self.batch), device=images.device, generator=generator
-            )
+            rows = subsets(n, nets.models, self.batch, images.device, generator)
             descend(nets.p, images[rows], labels[rows], self.step, self.clip)
             draws.normal_(0.0, noise, generator=generator)
             torch.add(draws, nets.flat, alpha=shrink, out=nets.flat)
 
         return _graph(update, nets, seed) if cuda else update
 
+    def description(self, records: int) -> Any:
+        """The clipped run on so many records, for the accountant (with ``Loss.unknown``)."""
+        from lastiterate.description import Training, WithoutReplacement
+
+        if self.clip is None:
+            raise AssumptionError(
+                "Without clipping nothing bounds a record's gradient: there is no description to "
+                "account. Give clip=."
+            )
+        eta = 2 * self.batch * self.step / records
+        return Training(
+            records=records,
+            steps=self.steps,
+            step_size=self.batch * self.step,
+            noise=math.sqrt(eta) if self.noise is None else self.noise,
+            gradient_norm=self.clip,
+            batches=WithoutReplacement(self.batch),
+            clipping="gradient",
+        )
+
     def observe(self, nets: LeNets) -> Any:
         """Class probabilities of all models at the probes: (models, probes, 10)."""
         x = torch.as_tensor(self.probes, device=nets.flat.device).to(nets.flat.dtype)
         return probabilities(nets, x).double().cpu().numpy()
+
+
+def subsets(n: int, models: int, size: int, device: Any, generator: Any = None) -> Tensor:
+    """For each model a uniform subset of ``size`` of 0, ..., n − 1 (Floyd's algorithm)."""
+    if size > n:
+        raise DescriptionError("batch", size, f"at most {n}", "a batch holds distinct records")
+    low = n - size
+    limits = torch.arange(low + 1, n + 1, device=device)
+    # The remainder of a 62-bit number is uniform to 1e-14 for any n that fits a machine.
+    draws = torch.randint(1 << 62, (models, size), device=device, generator=generator) % limits
+    for j in range(1, size):
+        taken = (draws[:, :j] == draws[:, j : j + 1]).any(1)
+        draws[:, j] = torch.where(taken, low + j, draws[:, j])
+    return draws
 
 
 def probabilities(nets: LeNets, x: Tensor) -> Tensor:
