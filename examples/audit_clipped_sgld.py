@@ -1,11 +1,12 @@
-"""The same attack on SGLD with clipped gradients, beside its certificate (appendix E of the paper).
+r"""The same attack on SGLD with clipped gradients, beside its certificate (HF, appendix E).
 
 Clipping bounds what a record can do, so the run has a guarantee: every update is a Gaussian
 mechanism on a hidden random batch, and all of them compose. The network is not convex, so nothing
 is gained from hiding the iterates. The lower bound must stay below.
 
-    python examples/audit_clipped_sgld.py --models 400 --epochs 20           (a GPU)
-    python examples/audit_clipped_sgld.py --models 8 --epochs 2 --records 100 (a processor)
+    python examples/audit_clipped_sgld.py --models 400 --epochs 20          (a GPU)
+    python examples/audit_clipped_sgld.py --models 8 --epochs 2 --records 2000 --references 2 \
+        --step 0.005                                                    (a processor, a taste)
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def main() -> None:
         for k, (look, bound) in enumerate(zip(result.looks, certified, strict=True))
         if look.epsilon_lower > bound
     ]
-    print(f"Contradicted at epochs {broken}." if broken else "No epoch contradicts its certificate.")
+    verdict = f"Contradicted at epochs {broken}." if broken else "No epoch is contradicted."
+    print(verdict)
 
 
 if __name__ == "__main__":

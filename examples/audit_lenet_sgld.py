@@ -1,12 +1,13 @@
-"""How private is SGLD before it has converged? The experiment of Heller and Fetaya, section V.
+r"""How private is SGLD before it has converged? The experiment of Heller and Fetaya, section V.
 
 LeNet-5 on MNIST by SGLD (effective step 0.001, batches of 4). A crafted record, pushed over the
 decision boundary of reference models, replaces an ordinary one; a linear classifier on four
 probabilities tells at every epoch which models were trained on it. All epochs are looked at, so
 each gets its share of the error.
 
-    python examples/audit_lenet_sgld.py --models 1000 --epochs 20          (a GPU, minutes)
-    python examples/audit_lenet_sgld.py --models 8 --epochs 2 --records 100 (a processor, a taste)
+    python examples/audit_lenet_sgld.py --models 1000 --epochs 20          (a GPU)
+    python examples/audit_lenet_sgld.py --models 8 --epochs 2 --records 2000 --references 2 \
+        --step 0.005                                                    (a processor, a taste)
 
 MNIST is looked for under $LASTITERATE_DATA, else beside the repository.
 """

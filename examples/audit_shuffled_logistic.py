@@ -20,7 +20,7 @@ from lastiterate.audit.attacks.thresholds import DirectionScore
 from lastiterate.audit.shadow import LinearCohort
 from lastiterate.losses import Logistic
 
-DELTA, BATCH, REGULARIZATION = 1e-3, 100, 0.05
+DELTA, BATCH, REGULARIZATION = 1e-3, 599, 0.05  # three batches
 
 
 def data() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -74,7 +74,7 @@ def main() -> None:
     """Print one row per number of epochs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=10_000)
-    parser.add_argument("--noise", type=float, default=0.01)
+    parser.add_argument("--noise", type=float, default=0.001)
     parser.add_argument("--epochs", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plot", help="an HTML file to write")

@@ -76,7 +76,7 @@ def test_noisy_descent_on_quadratics():
     c, s = 0.7, 0.3 * 8 / 4
     powers = c ** np.arange(12)
     mu = s * powers.sum() / np.sqrt((powers**2).sum())
-    each = 100
+    each = 50
     a = train.cohort(inside, range(AUDITS * each))
     b = train.cohort(outside, range(AUDITS * each, 2 * AUDITS * each))
     assert np.mean(a) - np.mean(b) == pytest.approx(s * powers.sum(), rel=0.01)
@@ -88,7 +88,7 @@ def test_noisy_descent_on_quadratics():
 
 
 def test_the_best_of_many_epochs():
-    epochs = 12
+    epochs = 8
     make = lambda rng: randomised_response(rng, 3.0, (312, epochs))  # noqa: E731
     count, _ = excesses(make, 3.0, delta=1e-12)
     assert holds(count, 0.05)

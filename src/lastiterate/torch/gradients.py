@@ -45,7 +45,7 @@ def features(data: Any, device: torch.device) -> Features:
             "a table of floating-point numbers, one row per record",
             "a gradient bound rests on the norm of every row",
         )
-    if data.device != device and device.type == "cuda":
+    if data.device.type != device.type and device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         if data.numel() * data.element_size() > 0.8 * free:
             return Shards(data)
@@ -136,7 +136,8 @@ class DeviceGradients:
         """In double precision, on the device; raises if a value is not finite."""
         norms = torch.empty(self.records, dtype=torch.float64, device=self._device)
         if isinstance(self._X, Tensor):
-            length = max(1, (2 << 20) // max(1, self._X.shape[1]))
+            numbers = 1 << (24 if self._device.type == "cuda" else 18)  # held in double at once
+            length = max(1, numbers // max(1, self._X.shape[1]))
             for first in range(0, self.records, length):
                 block = self._X[first : first + length]
                 norms[first : first + length] = _norms(block)

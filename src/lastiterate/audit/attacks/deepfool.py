@@ -124,10 +124,12 @@ def torch_logits(network: Callable[[Any], Any], device: Any = None) -> Logits:
 
     def logits(x: Array) -> tuple[Array, Array]:
         point = torch.as_tensor(x, dtype=torch.float32, device=device)
-        jacobian: Any = torch.func.jacrev(one)
-        slopes = jacobian(point)
-        with torch.no_grad():
-            values = one(point)
-        return values.cpu().double().numpy(), slopes.detach().cpu().double().numpy()
+        point.requires_grad_()
+        values = one(point)
+        slopes = [torch.autograd.grad(value, point, retain_graph=True)[0] for value in values]
+        return (
+            values.detach().cpu().double().numpy(),
+            torch.stack(slopes).cpu().double().numpy(),
+        )
 
     return logits
