@@ -11,7 +11,7 @@ TEST_EXTRAS := cli,verify,models,torch,sampling,audit,federated,cluster,report,d
 $(BIN)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[cli,models]"
+	$(BIN)/python -m pip install --quiet --editable ".[cli,models,verify]"
 	@touch $@
 
 $(BIN)/.test: $(BIN)/.core

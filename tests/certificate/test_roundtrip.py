@@ -28,6 +28,13 @@ from lastiterate.errors import DescriptionError
 DELTA = 1e-6
 
 
+def best(training, loss, releases):
+    """The tightest bound that has an independent check."""
+    bounds = account(training, loss, releases=releases).bounds
+    able = [bound for bound in bounds if bound.theorem.name in CHECKS]
+    return min(able, key=lambda bound: bound.curve.epsilon(DELTA))
+
+
 def roundtrip(name, tmp_path):
     training, loss, releases = (RUNS | SLOW_RUNS)[name]
     certificate = certify(training, loss, DELTA, dataset="people", releases=releases)
@@ -42,8 +49,7 @@ def roundtrip(name, tmp_path):
     assert (result.epsilon, result.delta) == (certificate.epsilon, DELTA)
     assert str(result) == f"verified: epsilon <= {certificate.epsilon!r} at delta = {DELTA!r}"
     # The signed number is what the accountant says, up to the slack of convolutions.
-    bounds = account(training, loss, releases=releases).bounds
-    fast = min(b.curve.epsilon(DELTA) for b in bounds if b.theorem.name in CHECKS)
+    fast = best(training, loss, releases).curve.epsilon(DELTA)
     assert fast <= certificate.epsilon <= fast * (1 + 2e-3) + 1e-9
     if certificate.mu is not None:
         assert certificate.epsilon == fast
@@ -70,10 +76,10 @@ def test_roundtrip_of_larger_runs(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_check_is_exercised(tmp_path):
-    found = {roundtrip(name, tmp_path).theorem for name in RUNS | SLOW_RUNS}
+def test_every_check_is_exercised():
+    names = {best(*described).theorem.name for described in (RUNS | SLOW_RUNS).values()}
     # Output perturbation never beats what else applies to these runs.
-    assert set(CHECKS) - found <= {"Output perturbation"}
+    assert set(CHECKS) - names <= {"Output perturbation"}
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`lastiterate demo`: what the library is for, in three small tables.
+"""`lastiterate demo`: what the library is for, in three small tables and one trained model.
 
 Every number is computed while you wait; nothing is stored.
 """
@@ -19,6 +19,20 @@ def demo(as_json: AsJson = False) -> None:
         return
     for part in parts:
         show(part())
+    train_a_model()
+
+
+def train_a_model() -> None:
+    """Train on bundled data, certify, verify; says what to install where that is not possible."""
+    print_text("4. A model trained, certified and verified")
+    try:
+        from lastiterate.models.demo import run
+    except ImportError as missing:
+        print_text(
+            f'   not shown: {missing.name} is not installed (pip install "lastiterate[models]").'
+        )
+        return
+    print_text(str(run()))
 
 
 def show(found: dict[str, Any]) -> None:

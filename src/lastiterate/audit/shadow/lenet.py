@@ -85,8 +85,8 @@ def descend(
     """
     M, B = x.shape[:2]
     a = forward(p, x)
-    d5 = torch.softmax(a["logits"], -1)
-    d5 = d5 - functional.one_hot(labels, 10).to(d5.dtype)
+    classes = torch.arange(10, device=labels.device)
+    d5 = torch.softmax(a["logits"], -1) - (labels[:, :, None] == classes).to(x.dtype)
     d4 = torch.bmm(d5, p["w5"]) * (1 - a["a4"] ** 2)
     d3 = torch.bmm(d4, p["w4"]) * (1 - a["a3"] ** 2)
     d2 = torch.bmm(d3, p["w3"]).view(M, B, 16, 25).transpose(1, 2)
@@ -294,7 +294,8 @@ def probabilities(nets: LeNets, x: Tensor) -> Tensor:
 def _graph(update: Callable[[], None], nets: LeNets, seed: int) -> Callable[[], None]:
     """Record one update and replay it; the networks are as before the recording."""
     start = nets.flat.clone()
-    torch.backends.cuda.matmul.allow_tf32 = True
+    products = torch.backends.cuda.matmul
+    before, products.allow_tf32 = products.allow_tf32, True  # the recorded kernels keep it
     cuda: Any = torch.cuda
     side = cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -305,6 +306,7 @@ def _graph(update: Callable[[], None], nets: LeNets, seed: int) -> Callable[[], 
     graph: Any = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         update()
+    products.allow_tf32 = before
     nets.flat.copy_(start)
     torch.cuda.manual_seed(seed)
     replay: Callable[[], None] = graph.replay
