@@ -221,9 +221,8 @@ def _opacus_records(X: np.ndarray, y: np.ndarray, batch: int) -> float:
     """One epoch of DP-SGD on the same linear model, through Opacus' engine."""
     import warnings
 
-    from opacus import PrivacyEngine
-
     import torch
+    from opacus import PrivacyEngine
 
     warnings.simplefilter("ignore")
     inputs = torch.tensor(X, dtype=torch.float32)

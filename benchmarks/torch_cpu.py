@@ -67,10 +67,9 @@ def ours(batch: int, steps: int, seeded: bool) -> tuple[float, float]:
 
 def opacus(batch: int, steps: int, seeded: bool) -> tuple[float, float]:
     """The same update by Opacus' hooks and optimizer, batches cut beforehand."""
+    import torch
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
-
-    import torch
 
     warnings.simplefilter("ignore")
     X, y = problem()
@@ -101,8 +100,8 @@ def opacus(batch: int, steps: int, seeded: bool) -> tuple[float, float]:
 def end_to_end(name: str) -> list[tuple[str, float, float]]:
     """Test accuracy of the estimator and of the probe, in float32 and bfloat16."""
     import numpy as np
-
     import torch
+
     from benchmarks import datasets
     from lastiterate.models import PrivateSoftmaxRegression
     from lastiterate.torch import PrivateLinearProbe

@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 import warnings
 
-from sklearn.datasets import load_iris
-
 import torch
+from sklearn.datasets import load_iris
+from torch import nn
+
 from lastiterate import FullBatch, Loss, Training, account
 from lastiterate.torch import estimate_holder
-from torch import nn
 
 EXPONENTS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 STEPS = (1, 5, 10, 20, 50, 100, 200)

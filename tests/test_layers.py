@@ -45,7 +45,9 @@ HOMES = {
     "rich": {"cli", "train"},  # train: a progress bar
     "torch": {"torch", "train", "models", "federated", "sampling", "audit"},
     "opacus": {"torch"},
-    "sklearn": {"models", "audit", "train"},
+    "sklearn": {"models", "audit", "train", "torch"},
+    "triton": {"torch"},
+    "pyarrow": {"torch"},
     "pandas": {"models"},
     "joblib": {"models", "audit", "sampling"},
     "ray": {"audit"},

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch.nn import functional
 
-import torch
 from lastiterate.audit.shadow.lenet import LeNets, LeNetSGLD, probabilities
 
 RECORDS, BATCH = 60_000, 4

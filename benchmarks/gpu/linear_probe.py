@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import torch
+
 from lastiterate.torch import device_noise, fused
 from lastiterate.torch.kernels import Head, _parts, gradient_sum
 from lastiterate.torch.shards import Shards

@@ -144,7 +144,8 @@ def printed(value: float) -> str:
     >>> printed(1.33601)
     '1.337'
     """
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value))):.4g}"
+    exact = repr(float(value))  # a NumPy number prints its type as well
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(exact)):.4g}"
 
 
 def _probability(field: str, value: float) -> float:

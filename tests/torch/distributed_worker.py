@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
 import torch.distributed as dist
 
-import torch
 from lastiterate import Cyclic, FullBatch, Poisson, Shuffled, Training
 from lastiterate.losses import Softmax
 from lastiterate.torch.descent import noisy_descent

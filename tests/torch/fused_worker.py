@@ -6,6 +6,7 @@ import math
 import warnings
 
 import torch
+
 from lastiterate.torch import device_noise, fused
 from lastiterate.torch.kernels import Head, _parts, gradient_sum
 

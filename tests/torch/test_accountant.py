@@ -17,10 +17,10 @@ pytest.importorskip("sklearn")
 from opacus import PrivacyEngine  # noqa: E402
 from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from sklearn.datasets import load_digits  # noqa: E402
+from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from lastiterate.torch import HiddenStateAccountant  # noqa: E402
-from torch import nn  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG", "ignore:Full backward hook")
 

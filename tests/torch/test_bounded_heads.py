@@ -10,8 +10,9 @@ import pytest
 from lastiterate import FullBatch, Training, account
 
 torch = pytest.importorskip("torch")
-from lastiterate.torch import BoundedSoftmax, BoundedTwoLayer, noisy_module_descent  # noqa: E402
 from torch import nn  # noqa: E402
+
+from lastiterate.torch import BoundedSoftmax, BoundedTwoLayer, noisy_module_descent  # noqa: E402
 
 
 def functions(head, x, y):

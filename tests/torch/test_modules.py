@@ -16,8 +16,9 @@ from lastiterate.train import noisy_descent as numpy_descent
 from lastiterate.train.batches import BatchStream
 
 torch = pytest.importorskip("torch")
-from lastiterate.torch import noisy_module_descent  # noqa: E402
 from torch import nn  # noqa: E402
+
+from lastiterate.torch import noisy_module_descent  # noqa: E402
 
 N = 14
 SCHEMES = [FullBatch(), Cyclic(4), Shuffled(4), Reshuffled(5), Poisson(0.3)]

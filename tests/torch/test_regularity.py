@@ -14,9 +14,10 @@ from lastiterate.certificate import certify
 from lastiterate.errors import AssumptionError, DescriptionError
 
 torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
 from lastiterate.torch import estimate_holder  # noqa: E402
 from lastiterate.torch.regularity import _around  # noqa: E402
-from torch import nn  # noqa: E402
 
 
 def test_a_quadratic_has_the_curvature_it_has():

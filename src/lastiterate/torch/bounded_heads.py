@@ -13,10 +13,11 @@ import math
 from fractions import Fraction
 
 import torch
+from torch import Tensor, nn
+
 from lastiterate.description import Loss
 from lastiterate.description.validation import number, whole
 from lastiterate.losses.rounding import root_up, up
-from torch import Tensor, nn
 
 _UP = 1 + 1e-12  # above what a few dozen roundings of double arithmetic can change
 _ROOM = 1 + 2.0**-16  # above what a gradient computed in float32 can be longer than the real one

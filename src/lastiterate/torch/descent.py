@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
 import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
 from lastiterate.description import TailAverage, Training
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, DescriptionError
@@ -30,7 +31,6 @@ from lastiterate.torch.kernels import Products
 from lastiterate.train.batches import BatchStream
 from lastiterate.train.descent import Descent, _generator, _radius, _start
 from lastiterate.train.progress import shown
-from torch import Tensor
 
 
 def noisy_descent(

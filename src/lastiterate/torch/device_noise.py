@@ -14,10 +14,10 @@ import os
 from typing import Any
 
 import numpy as np
-
 import torch
-from lastiterate.torch.fused import AVAILABLE, _jit
 from torch import Tensor
+
+from lastiterate.torch.fused import AVAILABLE, _jit
 
 if AVAILABLE:
     import triton.language as tl

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
-import torch
 from lastiterate.description import Training
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, LastIterateError
@@ -32,7 +33,6 @@ from lastiterate.torch.gradients import DeviceGradients, RowRule, features
 from lastiterate.torch.kernels import Products
 from lastiterate.train.batches import BatchStream, Rows
 from lastiterate.train.descent import Descent, _generator, _radius, _start
-from torch import Tensor
 
 
 class LostRankError(LastIterateError, RuntimeError):

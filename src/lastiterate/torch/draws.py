@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
 from lastiterate.description import Training
 from lastiterate.noise import Source
 from lastiterate.torch import device_noise
 from lastiterate.train.batches import BatchStream, Rows
-from torch import Tensor
 
 
 @dataclass(frozen=True)

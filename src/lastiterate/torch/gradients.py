@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
-
 import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
 from lastiterate.description import Loss, Training
 from lastiterate.description.validation import one_of
 from lastiterate.errors import AssumptionError, DescriptionError
@@ -22,7 +23,6 @@ from lastiterate.torch.kernels import ROUNDING, Products, gradient_sum
 from lastiterate.torch.shards import Shards
 from lastiterate.train.batches import Rows
 from lastiterate.train.gradients import _feature_bound, _targets
-from torch import Tensor
 
 Features = Tensor | Shards
 RowRule = Literal["check", "shorten", "rescale"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-
 import torch
+
 from lastiterate.errors import UnsupportedError
 from lastiterate.losses import (
     BinaryLoss,

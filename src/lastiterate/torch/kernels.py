@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from lastiterate.torch import fused
 from torch import Tensor
+
+from lastiterate.torch import fused
 
 Products = Literal["split", "fast"]
 # How much a product rounds each slope, relative to its size: twice the unit roundoff and a little.

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 import torch
+from torch import Tensor, nn
+
 from lastiterate.description import Training
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
@@ -21,7 +22,6 @@ from lastiterate.torch.descent import descend
 from lastiterate.torch.draws import Draws
 from lastiterate.train.batches import BatchStream, Rows
 from lastiterate.train.descent import Descent, _generator, _radius
-from torch import Tensor, nn
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 _ROOM = 2.0**-20  # what sums of 32-bit gradients round

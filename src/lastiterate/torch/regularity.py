@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor, nn
+
 from lastiterate.description import Loss
 from lastiterate.description.validation import number, whole
-from torch import Tensor, nn
 
 
 @dataclass(frozen=True)

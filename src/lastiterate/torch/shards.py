@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import torch
-from lastiterate.errors import DescriptionError, UnsupportedError
 from torch import Tensor
+
+from lastiterate.errors import DescriptionError, UnsupportedError
 
 _SAFE = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 BLOCK = 64 << 20  # bytes that are read at once

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch.nn import functional
 
-import torch
 from lastiterate.errors import AssumptionError, DescriptionError
 
 Tensor = Any

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional
 
-import torch
 from lastiterate.errors import AssumptionError
 
 Tensor = Any
