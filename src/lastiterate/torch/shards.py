@@ -57,7 +57,7 @@ class ParquetShard(Shard):
 
     def __init__(self, path: Path) -> None:
         try:
-            from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
+            from pyarrow import parquet
         except ImportError as missing:
             raise UnsupportedError(
                 f"Reading {path.name} needs the package `pyarrow`; or save it as .npy."
