@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -453,15 +452,6 @@ def test_without_typer_the_command_says_how_to_install_it() -> None:
     assert found.returncode == 2
     assert 'pip install "lastiterate[cli]"' in found.stderr
     assert "Traceback" not in found.stderr
-
-
-def test_help_starts_quickly() -> None:
-    def seconds() -> float:
-        start = time.perf_counter()
-        subprocess.run([COMMAND, "--help"], capture_output=True, check=True)
-        return time.perf_counter() - start
-
-    assert min(seconds() for _ in range(3)) < 1.5
 
 
 # --- printed numbers are never below the computed ones -------------------------------------------

@@ -1,6 +1,5 @@
 """The interim leak of SGLD: closed forms, published numbers, simulation."""
 
-import time
 
 import numpy as np
 import pytest
@@ -107,15 +106,6 @@ def test_the_posterior_is_private_where_the_chain_is_not() -> None:
     flat = posterior_privacy(FIGURE_N, 2, 1, 0.9, 1.8, slope, deviation, adjacency="either")
     hump = interim_privacy(FIGURE_N, 2, 1, 1.8, slope, 60, 1e-3)
     assert flat.epsilon(1e-3) < 0.05 < 3000 < hump.exact.max()
-
-
-def test_a_hundred_epochs_take_milliseconds() -> None:
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        interim_privacy(FIGURE_N, 2, 1, 1.8, FIGURE_N**1.14, 100, 1e-3)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.1 * 3  # the benchmark measures on a quiet machine
 
 
 def test_order_of_the_three_bounds_and_of_the_true_hockey_stick() -> None:

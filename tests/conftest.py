@@ -1,0 +1,12 @@
+"""What is collected here: tests. Shared laws and programs that tests start are imported or run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Doctests are looked for in the package, not in the tests' own tools."""
+    if collection_path.suffix == ".py" and not collection_path.name.startswith(("test_", "conf")):
+        return True
+    return None
