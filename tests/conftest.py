@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hypothesis import settings
+
+# The same examples every time: a red run can be repeated. `make fuzz` draws its own.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
+
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Doctests are looked for in the package, not in the tests' own tools."""

@@ -193,7 +193,7 @@ def epoch_costs(case: Case, levels: Sequence[float], pays: Sequence[bool]) -> li
             raise CertificateError(f"something is left over at the release after epoch {e}")
         start = e * batches
         alike = training.constant and start + batches <= case.end
-        key = (alike or e, levels[e], levels[e + 1], pays[e])
+        key = ("alike" if alike else e, levels[e], levels[e + 1], pays[e])
         if key not in seen:
             row = _row(case, start, 0, case.end, batches)
             level = _priced(row, levels[e], levels[e + 1]) if pays[e] else [arb(0)] * batches

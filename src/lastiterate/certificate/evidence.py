@@ -91,7 +91,8 @@ def _cheapest_worst(run: Run, found: Levels, c: Array, s: Array, nu: Array) -> L
         rows, counts = levels.costs(costs)
         return float(counts @ rows.max(axis=1, initial=0.0))
 
-    search = LevelSearch(costs, list(pairwise(cuts)), run.training.diameter)
+    hidden = [(a, b) for a, b in pairwise(cuts) if a * batches < end]
+    search = LevelSearch(costs, hidden, run.training.diameter)
     scale = worst(found)
     if not 0 < scale < 1e200:
         return found
