@@ -8,7 +8,6 @@ and delta(eps) = E delta_{sqrt(sum X)}(eps) by joint convexity.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -134,7 +133,9 @@ def _segments(
             )
         cuts.add(release // batches)
     ordered = sorted(cuts)
-    return end, list(itertools.pairwise(ordered))
+    # Epochs of the released window pay every impulse on arrival: nothing there may be skipped.
+    hidden = [first for first in ordered[:-1] if first * batches < end]
+    return end, list(zip(hidden, ordered[1:], strict=False))
 
 
 def _certain(mu: float, description: str) -> BoundaryPolicy:

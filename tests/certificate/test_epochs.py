@@ -1,0 +1,84 @@
+"""Epochs in ball arithmetic against brute force, and two slips that random descriptions found."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from described_runs import RIDGE, SIZES, run
+
+from lastiterate import Cyclic, Loss, Reshuffled, TailAverage, account
+from lastiterate.certificate import epochs
+from lastiterate.certificate.balls import arb, precision
+from lastiterate.certificate.steps import Case
+from lastiterate.curves import gaussian
+from lastiterate.theorems.ledger import Run
+from lastiterate.theorems.taut_string import best
+
+
+def steps_of(training, loss):
+    described = Run(training, loss)
+    c, s = described.over_steps(described.contraction), described.over_steps(described.impulses)
+    return c, s, training.noises
+
+
+@pytest.mark.parametrize("steps", [60, 57])
+@pytest.mark.parametrize("diameter", [math.inf, 0.02])
+@pytest.mark.parametrize("loss", [RIDGE, Loss.nonconvex(smoothness=1.0)])
+@pytest.mark.parametrize("sizes", [0.1, SIZES])
+def test_positions_against_separate_strings(steps, diameter, loss, sizes):
+    step_size = sizes if isinstance(sizes, float) else sizes[:steps]
+    training = run(Cyclic(20), steps=steps, diameter=diameter, step_size=step_size)
+    c, s, nu = steps_of(training, loss)
+    with precision():
+        squares = epochs.position_squares(Case(training, loss))
+    for j, square in enumerate(squares):
+        impulses = np.where(np.arange(steps) % 5 == j, s, 0.0)
+        found, mu = float(square.sqrt()), best(c, impulses, nu, diameter).mu
+        assert found >= mu * (1 - 1e-8)
+        if c.max() <= 1 or math.isinf(diameter):  # else other restarts than after an impulse help
+            assert found <= mu * (1 + 1e-8)
+
+
+def test_a_partial_last_epoch_has_costs_of_its_own():
+    training = run(Reshuffled(50), steps=3)
+    with precision():
+        priced = epochs.epoch_costs(Case(training, RIDGE), [0.0, 0.0, 0.0], [True, True])
+        assert [row.epochs for row in priced] == [1, 1]
+        c, s, nu = (float(values[0]) for values in steps_of(training, RIDGE))
+        unit = (s / nu) ** 2
+        whole, partial = ([float(x) for x in row.costs] for row in priced)
+    assert whole == pytest.approx([unit * c * c / (1 + c * c), unit])
+    assert partial == pytest.approx([unit, 0.0])  # the second batch of the epoch is never read
+
+
+def test_the_law_of_the_sum_is_above_the_enumeration():
+    random = np.random.default_rng(4)
+    with precision():
+        rows = [epochs.Priced(tuple(map(arb, random.exponential(size=3))), 2) for _ in range(2)]
+        law = epochs.sum_of_costs(rows)
+        with precision(400):
+            assert sum((mass for _, mass in law), arb(0)) >= 1
+        sums = sorted(
+            sum(float(x) for x in costs)
+            for costs in itertools.product(*(row.costs for row in rows for _ in range(2)))
+        )
+        for level in np.linspace(0, sums[-1], 40):
+            above = sum((float(mass) for square, mass in law if float(square) > level), 0.0)
+            exact = sum(each > level for each in sums) / len(sums)
+            assert above >= exact - 1e-12
+        mean = sum(float(square) * float(mass) for square, mass in law)
+    assert mean == pytest.approx(sum(sums) / len(sums), rel=1e-3)
+
+
+def test_a_released_window_pays_for_all_of_its_epochs():
+    # All iterates are released, so a bounded domain forgets nothing: once, a restart from the
+    # diameter inside the window was charged for the last epoch alone.
+    training = run(Reshuffled(25), steps=12, noise=0.002, diameter=0.01, release=TailAverage(12))
+    _, s, nu = steps_of(training, RIDGE)
+    guarantee = account(training, RIDGE)
+    for epsilon in (0.5, 2.0, 5.0):
+        exact = gaussian.delta(math.sqrt(3) * float(s[0] / nu[0]) * (1 - 1e-9), epsilon)
+        assert guarantee.delta(epsilon) >= exact
