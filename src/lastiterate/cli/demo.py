@@ -23,8 +23,8 @@ def demo(as_json: AsJson = False) -> None:
 
 
 def train_a_model() -> None:
-    """Train on bundled data, certify, verify; says what to install where that is not possible."""
-    print_text("4. A model trained, certified and verified")
+    """Train on bundled data and certify; says what to install where that is not possible."""
+    print_text("4. A model trained and certified")
     try:
         from lastiterate.models.demo import run
     except ImportError as missing:
