@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from lastiterate.audit.shadow import fused_lenet
 from lastiterate.errors import AssumptionError, DescriptionError
 
 Tensor = Any
@@ -70,11 +71,14 @@ def forward(p: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
     h2 = torch.baddbmm(p["b2"][:, :, None], p["w2"], cols2).tanh_()
     pool2 = functional.avg_pool2d(h2.view(M, 16 * B, 10, 10), 2).view(M, 16, B, 25)
     a2 = pool2.transpose(1, 2).reshape(M, B, 400)
+    return {"cols1": cols1, "h1": h1, "cols2": cols2, "h2": h2, **_full_layers(p, a2)}
+
+
+def _full_layers(p: dict[str, Tensor], a2: Tensor) -> dict[str, Tensor]:
     a3 = torch.baddbmm(p["b3"][:, None], a2, p["w3"].mT).tanh_()
     a4 = torch.baddbmm(p["b4"][:, None], a3, p["w4"].mT).tanh_()
     logits = torch.baddbmm(p["b5"][:, None], a4, p["w5"].mT)
-    return {"cols1": cols1, "h1": h1, "cols2": cols2, "h2": h2, "a2": a2, "a3": a3, "a4": a4,
-            "logits": logits}  # fmt: skip
+    return {"a2": a2, "a3": a3, "a4": a4, "logits": logits}
 
 
 def descend(
@@ -85,25 +89,65 @@ def descend(
     """
     M, B = x.shape[:2]
     a = forward(p, x)
-    classes = torch.arange(10, device=labels.device)
-    d5 = torch.softmax(a["logits"], -1) - (labels[:, :, None] == classes).to(x.dtype)
-    d4 = torch.bmm(d5, p["w5"]) * (1 - a["a4"] ** 2)
-    d3 = torch.bmm(d4, p["w4"]) * (1 - a["a3"] ** 2)
-    d2 = torch.bmm(d3, p["w3"]).view(M, B, 16, 25).transpose(1, 2)
+    d5, d4, d3, slope = _full_slopes(p, a, labels)
+    d2 = slope.view(M, B, 16, 25).transpose(1, 2)
     d2 = _unpooled(d2.reshape(M, 16, B, 5, 5), a["h2"].view(M, 16, B, 10, 10))
     d1 = torch.bmm(p["w2"].mT, d2.view(M, 16, B * 100)).view(M, 6, 5, 5, B, 10, 10)
     d1 = _unpooled(_folded(d1, (M, 6, B, 14, 14)), a["h1"].view(M, 6, B, 28, 28))
     if clip is not None:
-        scale = _shortening(a, (d1, d2, d3, d4, d5), clip)
+        square = _full_squares(a, (d3, d4, d5)) + _convolution_squares(a, (d1, d2))
+        scale = clip / square.sqrt().clamp(min=clip)
         d5, d4, d3 = (d * scale[:, :, None] for d in (d5, d4, d3))
         d2, d1 = (d * scale[:, None, :, None, None] for d in (d2, d1))
-    for name, d, entry in (("3", d3, "a2"), ("4", d4, "a3"), ("5", d5, "a4")):
-        p["w" + name].baddbmm_(d.mT, a[entry], alpha=-step)
-        p["b" + name].sub_(d.sum(1), alpha=step)
+    _full_updates(p, a, (d3, d4, d5), step)
     for name, d, entry in (("1", d1, "cols1"), ("2", d2, "cols2")):
         flat = d.view(M, d.shape[1], -1)
         p["w" + name].baddbmm_(flat, a[entry].mT, alpha=-step)
         p["b" + name].sub_(flat.sum(2), alpha=step)
+
+
+def descend_fused(
+    p: dict[str, Tensor],
+    images: Tensor,
+    rows: Tensor,
+    labels: Tensor,
+    step: float,
+    clip: float | None = None,
+) -> None:
+    """`descend` on ``images[rows]``, ``labels[rows]`` with the Triton kernels (float32)."""
+    first, a2 = fused_lenet.convolved(p, images, rows)
+    a = _full_layers(p, a2)
+    d5, d4, d3, slope = _full_slopes(p, a, labels[rows])
+    each = fused_lenet.convolution_gradients(p, images, rows, first, slope)
+    if clip is None:
+        totals = [g.sum(1) for g in each]
+    else:
+        square = _full_squares(a, (d3, d4, d5)) + sum((g * g).sum(-1) for g in each)
+        scale = (clip / square.sqrt().clamp(min=clip))[:, :, None]
+        d5, d4, d3 = (d * scale for d in (d5, d4, d3))
+        totals = [(g * scale).sum(1) for g in each]
+    _full_updates(p, a, (d3, d4, d5), step)
+    for name, total in zip("12", totals, strict=True):
+        w, b = p["w" + name], p["b" + name]
+        w.sub_(total[:, : -b.shape[1]].view_as(w), alpha=step)
+        b.sub_(total[:, -b.shape[1] :], alpha=step)
+
+
+def _full_slopes(p: dict[str, Tensor], a: dict[str, Tensor], labels: Tensor) -> tuple[Tensor, ...]:
+    """Slopes of the full layers' sums, last layer first, and of what enters them."""
+    classes = torch.arange(10, device=labels.device)
+    d5 = torch.softmax(a["logits"], -1) - (labels[:, :, None] == classes).to(a["logits"].dtype)
+    d4 = torch.bmm(d5, p["w5"]) * (1 - a["a4"] ** 2)
+    d3 = torch.bmm(d4, p["w4"]) * (1 - a["a3"] ** 2)
+    return d5, d4, d3, torch.bmm(d3, p["w3"])
+
+
+def _full_updates(
+    p: dict[str, Tensor], a: dict[str, Tensor], slopes: tuple[Tensor, ...], step: float
+) -> None:
+    for name, d, entry in zip("345", slopes, ("a2", "a3", "a4"), strict=True):
+        p["w" + name].baddbmm_(d.mT, a[entry], alpha=-step)
+        p["b" + name].sub_(d.sum(1), alpha=step)
 
 
 def _patches(x: Tensor) -> Tensor:
@@ -131,21 +175,25 @@ def _unpooled(d: Tensor, h: Tensor) -> Tensor:
     return (fine * (d / 4)[..., :, None, :, None]).view(h.shape)
 
 
-def _shortening(a: dict[str, Tensor], deltas: tuple[Tensor, ...], clip: float) -> Tensor:
-    """min(1, clip/‖gradient‖) of every record, (M, B).
+def _full_squares(a: dict[str, Tensor], slopes: tuple[Tensor, ...]) -> Tensor:
+    """Σ of the squares of every record's gradient in the full layers, (M, B).
 
     A full layer's gradient is an outer product: its norm is the product of two norms.
     """
-    d1, d2, d3, d4, d5 = deltas
-    M, _, B = d1.shape[:3]
-    square = torch.zeros((M, B), dtype=d5.dtype, device=d5.device)
-    for d, entry in ((d3, "a2"), (d4, "a3"), (d5, "a4")):
-        square += (d * d).sum(-1) * ((a[entry] ** 2).sum(-1) + 1)
-    for d, entry in ((d1, "cols1"), (d2, "cols2")):
-        each = d.reshape(M, d.shape[1], B, -1).transpose(1, 2)
+    pairs = zip(slopes, ("a2", "a3", "a4"), strict=True)
+    found = [(d * d).sum(-1) * ((a[entry] ** 2).sum(-1) + 1) for d, entry in pairs]
+    return torch.stack(found).sum(0)
+
+
+def _convolution_squares(a: dict[str, Tensor], slopes: tuple[Tensor, ...]) -> Tensor:
+    """The same of the convolutions."""
+    total: Tensor = 0.0
+    for d, entry in zip(slopes, ("cols1", "cols2"), strict=True):
+        M, C, B = d.shape[:3]
+        each = d.reshape(M, C, B, -1).transpose(1, 2)
         cols = a[entry].view(M, -1, B, each.shape[-1]).transpose(1, 2)
-        square += torch.matmul(each, cols.mT).pow(2).sum((2, 3)) + each.sum(3).pow(2).sum(2)
-    return clip / square.sqrt().clamp(min=clip)
+        total = total + torch.matmul(each, cols.mT).pow(2).sum((2, 3)) + each.sum(3).pow(2).sum(2)
+    return total
 
 
 class LeNetSGLD:
@@ -232,8 +280,10 @@ class LeNetSGLD:
         eta = 2 * self.batch * self.step / n
         noise = math.sqrt(eta) if self.noise is None else self.noise
         shrink = 1 - eta / 2 * self.prior_precision
-        draws = torch.empty_like(nets.flat)
         cuda = nets.flat.is_cuda
+        if cuda and fused_lenet.AVAILABLE and self.dtype == torch.float32:
+            return self._fused_update(nets, images, labels, seed, shrink, noise)
+        draws = torch.empty_like(nets.flat)
         # The graph-safe default generator on a GPU; a private one elsewhere.
         generator = None if cuda else torch.Generator(device=nets.flat.device).manual_seed(seed)
 
@@ -244,6 +294,19 @@ class LeNetSGLD:
             torch.add(draws, nets.flat, alpha=shrink, out=nets.flat)
 
         return _graph(update, nets, seed) if cuda else update
+
+    def _fused_update(
+        self, nets: LeNets, images: Tensor, labels: Tensor, seed: int, shrink: float, noise: float
+    ) -> Callable[[], None]:
+        images = images.contiguous()
+        counter = torch.tensor(seed, dtype=torch.int64, device=images.device)
+
+        def update() -> None:
+            rows = subsets(len(images), nets.models, self.batch, images.device)
+            descend_fused(nets.p, images, rows, labels, self.step, self.clip)
+            fused_lenet.shrink_and_shake(nets.flat, shrink, noise, counter)
+
+        return _graph(update, nets, seed)
 
     def description(self, records: int) -> Any:
         """The clipped run on so many records, for the accountant (with ``Loss.unknown``)."""
