@@ -1,4 +1,7 @@
-"""One rank of the distributed tests: run by `torchrun`, or by hand with RANK and WORLD_SIZE set."""
+"""One rank of the distributed tests: run by `torchrun`, or by hand with RANK and WORLD_SIZE set.
+
+With GPUs: ``BACKEND=nccl torchrun --nproc-per-node=N tests/torch/distributed_worker.py agree DIR``.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,13 @@ import torch.distributed as dist
 
 from lastiterate import Cyclic, FullBatch, Poisson, Shuffled, Training
 from lastiterate.losses import Softmax
-from lastiterate.torch.descent import noisy_descent
+from lastiterate.torch import noisy_descent
 from lastiterate.torch.distributed import distributed_descent
 from lastiterate.train import bound_rows
 
 N, D, C = 41, 6, 3
 LOSS = Softmax(C)
+BACKEND = os.environ.get("BACKEND", "gloo")
 
 
 def problem():
@@ -43,8 +47,9 @@ def agree(folder: Path) -> None:
             described = run(batches, noise)
             same = {"regularization": 0.05, "random_state": 11, "device": "cpu"}
             alone = noisy_descent(LOSS, X, described, labels=y, **same)
-            # Only rank 0's seed counts.
+            # Only rank 0's seed counts; NCCL runs on this rank's GPU.
             same["random_state"] = 11 if rank == 0 else 99
+            same["device"] = None if BACKEND == "nccl" else "cpu"
             saved = folder / f"{batches.name}-{noise}.npy"
             got = distributed_descent(LOSS, X[mine], described, labels=y[mine], save=saved, **same)
             error = float(np.abs(got.parameters - alone.parameters).max())
@@ -53,6 +58,8 @@ def agree(folder: Path) -> None:
             assert got.experiment
             if rank == 0:
                 assert np.array_equal(np.load(saved), got.parameters)
+    assert max(worst.values()) <= 1e-6, worst
+    print(f"rank {rank} of {world}, {dist.get_backend()}: {worst}")
     (folder / f"rank{rank}.json").write_text(json.dumps(worst))
 
 
@@ -63,7 +70,7 @@ def vanish(folder: Path) -> None:
     cuts = np.linspace(0, N, world + 1).astype(int)
     mine = slice(cuts[rank], cuts[rank + 1])
     if rank == world - 1:
-        from lastiterate.torch import gradients
+        from lastiterate.device import gradients
 
         total, calls = gradients.DeviceGradients.total, []
 
@@ -93,6 +100,6 @@ def refuse(folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group(BACKEND)
     globals()[sys.argv[1]](Path(sys.argv[2]))
     dist.destroy_process_group()

@@ -7,8 +7,9 @@ import warnings
 
 import torch
 
-from lastiterate.torch import device_noise, fused
-from lastiterate.torch.kernels import Head, _parts, gradient_sum
+from lastiterate.device import fused
+from lastiterate.device import noise as device_noise
+from lastiterate.device.kernels import Head, _parts, gradient_sum
 
 CASES = [
     # kind, outputs, one against the rest, columns, records, scaled and clipped, margin
@@ -53,6 +54,8 @@ if __name__ == "__main__":
     for products in ("split", "fast"):
         print(products, max(max(errors(*case, products)) for case in CASES))
     source = device_noise.DeviceSource(torch.device("cpu"))
-    source._next = 2**32 - 100  # the counter crosses 32 bits
-    told = device_noise.plain_normal(source._key, 2**32 - 100, 301)
-    print("noise", float((source.normal((602,)) - told).abs().max()))
+    source._next.fill_(2**32 - 100)  # the counter crosses 32 bits
+    drawn = torch.cat([source.normal((602,)), source.normal((7, 2)).reshape(-1)])
+    told = [device_noise.plain_normal(source._key, first, pairs)
+            for first, pairs in ((2**32 - 100, 301), (2**32 - 100 + 602, 7))]  # fmt: skip
+    print("noise", float((drawn - torch.cat(told)).abs().max()))

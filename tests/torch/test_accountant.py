@@ -83,18 +83,46 @@ def test_three_epochs_of_poisson_batches():
 
 
 def test_three_epochs_of_a_shuffling_loader():
-    engine, module, stepper, loader = private(poisson=False, batch=120, rate=0.2)
+    # No gradient of these rows is longer than √2, so a clip of 1.5 never does anything.
+    engine, module, stepper, loader = private(poisson=False, batch=120, rate=0.2, clip=1.5)
     loss = Loss(smoothness=0.5)
     described = {"loss": loss, "batches": Reshuffled(120), "step_size": 0.2}
     engine.accountant.describe(**described, loader=loader, optimizer=stepper, clipping="none")
     steps = train(module, stepper, loader)
     expected = int(1797 / 14)
     run = Training(records=1797, steps=steps, step_size=0.2 * 120 / expected,
-                   noise=0.2 * 1.5 / expected, gradient_norm=1.0, batches=Reshuffled(120),
+                   noise=0.2 * 1.5 * 1.5 / expected, gradient_norm=1.5, batches=Reshuffled(120),
                    adjacency="zero-out")  # fmt: skip
     assert engine.get_epsilon(1e-5) == pytest.approx(account(run, loss).epsilon(1e-5), rel=1e-9)
     public = account(run.replace(batches=Cyclic(120)), Loss.unknown()).epsilon(1e-5)
     assert engine.get_epsilon(1e-5) < 0.9 * public
+
+
+def test_three_epochs_of_ghost_clipping():
+    """Opacus' two backward passes are one update."""
+    torch.manual_seed(0)
+    model = nn.Linear(64, 10, bias=False)
+    engine = PrivacyEngine(accountant="lastiterate")
+    module, stepper, criterion, loader = engine.make_private(
+        module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
+        criterion=nn.CrossEntropyLoss(), data_loader=DataLoader(DATA, batch_size=128),
+        noise_multiplier=1.5, max_grad_norm=1.0, grad_sample_mode="ghost",
+    )  # fmt: skip
+    loss, batches = Loss(smoothness=0.5), Poisson(1 / 15)
+    engine.accountant.describe(
+        loss=loss, batches=batches, step_size=0.5, loader=loader, optimizer=stepper
+    )
+    for _ in range(3):
+        for X, y in loader:
+            stepper.zero_grad()
+            criterion(module(X), y).backward()
+            stepper.step()
+    expected = 1797 // 15
+    described = Training(records=1797, steps=45, step_size=0.5 * 1797 / 15 / expected,
+                         noise=0.5 * 1.5 / expected, gradient_norm=1.0, batches=batches,
+                         adjacency="zero-out", clipping="gradient")  # fmt: skip
+    assert engine.accountant.training == described
+    assert engine.get_epsilon(1e-5) == account(described, loss).epsilon(1e-5)
 
 
 @pytest.mark.parametrize("mode", ["hooks", "ew"])

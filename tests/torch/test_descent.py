@@ -20,6 +20,8 @@ from lastiterate import (
 )
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import (
+    CappedLogistic,
+    CappedSoftmax,
     Huber,
     LinearLoss,
     Logistic,
@@ -29,13 +31,12 @@ from lastiterate.losses import (
     SquaredError,
     SquaredHinge,
 )
-from lastiterate.models.capped import CappedLogistic, CappedSoftmax
 from lastiterate.train import bound_rows
 from lastiterate.train import noisy_descent as numpy_descent
 
 torch = pytest.importorskip("torch")
+from lastiterate.device.kernels import Head, gradient_sum  # noqa: E402
 from lastiterate.torch import Shards, noisy_descent  # noqa: E402
-from lastiterate.torch.kernels import Head, gradient_sum  # noqa: E402
 
 LOSSES = [
     Logistic(),

@@ -11,7 +11,7 @@ from lastiterate import Cyclic, FullBatch, Poisson, Reshuffled, Shuffled, Traini
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import Softmax
 from lastiterate.noise import SeededSource
-from lastiterate.train import bound_rows
+from lastiterate.train import MemoryCheckpoint, bound_rows
 from lastiterate.train import noisy_descent as numpy_descent
 from lastiterate.train.batches import BatchStream
 
@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from lastiterate.torch import noisy_module_descent  # noqa: E402
+from lastiterate.torch.module_gradients import ModuleGradients  # noqa: E402
 
 N = 14
 SCHEMES = [FullBatch(), Cyclic(4), Shuffled(4), Reshuffled(5), Poisson(0.3)]
@@ -63,12 +64,15 @@ def reference(net, X, y, run, l2, seed):
 
 
 @pytest.mark.parametrize("batches", SCHEMES, ids=repr)
-def test_the_written_out_run(batches):
+@pytest.mark.parametrize("per_record", ["func", "hooks", "ghost"])
+def test_the_written_out_run(batches, per_record):
+    if per_record != "func":
+        pytest.importorskip("opacus")
     X, y = problem()
     run = describe(batches, diameter=1.0)
     net = network()
     got = noisy_module_descent(net, nn.CrossEntropyLoss(), X, y, run, regularization=0.1,
-                               random_state=4, chunk=5)  # fmt: skip
+                               random_state=4, chunk=5, per_record=per_record)  # fmt: skip
     expected = reference(network(), X, y, run, 0.1, 4)
     np.testing.assert_allclose(got.parameters, expected.detach(), rtol=1e-9, atol=1e-12)
     held = nn.utils.parameters_to_vector(net.parameters()).detach()
@@ -126,3 +130,153 @@ def test_refusals():
         noisy_module_descent(network(), loss, X[1:], y, describe(FullBatch()))
     with pytest.raises(DescriptionError, match="trainable"):
         noisy_module_descent(nn.Tanh(), loss, X, y, describe(FullBatch()))
+
+
+# --- Opacus' hooks and ghost clipping -----------------------------------------------------------
+
+
+class Words(nn.Module):
+    """An embedding, a layer on every word, and a head: ghost norms would be sums that cancel."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.each, self.head = nn.Embedding(9, 4), nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.each(self.words(x))).mean(1))
+
+
+class Centred(nn.Module):
+    """Mixes the records of a batch without any layer that is known to."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(x - 0.5 * x.mean(0, keepdim=True))
+
+
+def networks():
+    images = torch.randn(N, 2, 6, 6)
+    conv = nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(),
+                         nn.Linear(64, 3))  # fmt: skip
+    mlp = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Tanh(), nn.Linear(7, 3, bias=False))
+    frozen = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
+    frozen[0].weight.requires_grad_(False)
+    return {
+        "mlp": (mlp, torch.randn(N, 5)),
+        "convolutions": (conv, images),
+        "words": (Words(), torch.randint(0, 9, (N, 6))),
+        "frozen layer": (frozen, torch.randn(N, 5)),
+    }
+
+
+@pytest.mark.parametrize("which", networks())
+@pytest.mark.parametrize("how", ["hooks", "ghost"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-3)])
+def test_ghost_hooks_and_func_are_one_sum(which, how, dtype, tolerance):
+    """At several parameters; the bound lies in the middle of the norms, so some are clipped."""
+    pytest.importorskip("opacus")
+    from lastiterate.torch.opacus_gradients import OpacusGradients
+
+    torch.manual_seed(5)
+    net, X = networks()[which]
+    net, y = net.to(dtype), torch.arange(N) % 3
+    X = X.to(dtype) if X.is_floating_point() else X
+    loss = nn.CrossEntropyLoss()
+    everyone = torch.arange(N)
+    plain = ModuleGradients(net, loss, X, y, describe(FullBatch()))
+    middle = float(plain.per_record(plain.vector(), everyone).norm(dim=1).median())
+    plain = ModuleGradients(net, loss, X, y, describe(FullBatch(), gradient_norm=middle), chunk=4)
+    other = OpacusGradients(plain, ghost=how == "ghost")
+    for scale in (0.0, 0.3, 1.0):
+        theta = plain.vector() + scale * torch.randn(plain.size, dtype=torch.float64)
+        for rows in (slice(0, N), np.array([3, 1, 8]), np.array([], dtype=np.int64)):
+            told, got = plain.total(theta, rows), other.total(theta, rows)
+            assert float((got - told).norm()) <= tolerance * float(told.norm())
+        each = plain.per_record(theta, everyone).norm(dim=1)
+        assert scale or (each.min() < middle < each.max())
+
+
+def test_no_ghost_gradient_is_longer_than_described():
+    pytest.importorskip("opacus")
+    from lastiterate.torch.opacus_gradients import OpacusGradients
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(300, 200), nn.Tanh(), nn.Linear(200, 3))
+    X, y = 5 * torch.randn(N, 300), torch.arange(N) % 3
+    run = describe(FullBatch(), gradient_norm=0.25)
+    plain = ModuleGradients(net, nn.CrossEntropyLoss(), X, y, run)
+    ghost = OpacusGradients(plain, ghost=True)
+    for k in range(N):
+        length = float(ghost.total(plain.vector(), slice(k, k + 1)).norm())
+        assert 0.249 < length <= 0.25
+
+
+@pytest.mark.parametrize("how", ["hooks", "ghost"])
+def test_what_opacus_cannot_clip_is_refused(how):
+    pytest.importorskip("opacus")
+    X, y = problem()
+    X = X.float()
+    loss = nn.CrossEntropyLoss()
+    run = describe(FullBatch(), noise=0.0)
+    with pytest.raises(UnsupportedError, match=r"train\(\)"):
+        noisy_module_descent(nn.Linear(3, 2).eval(), loss, X, y, run, per_record=how)
+    net = nn.Sequential(nn.Dropout(), nn.Linear(3, 2))
+    with pytest.raises(UnsupportedError, match="Dropout"):
+        noisy_module_descent(net, loss, X, y, run, per_record=how)
+    with pytest.raises(UnsupportedError, match="its clipped gradients differ"):
+        noisy_module_descent(Centred(), loss, X, y, run, per_record=how)
+    tied = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    tied[2].weight = tied[0].weight
+    if how == "ghost":
+        with pytest.raises(UnsupportedError, match="Opacus says"):
+            noisy_module_descent(tied, loss, X, y, run, per_record=how)
+    short = run.replace(clipping="none", gradient_norm=1e-3)
+    with pytest.raises(AssumptionError, match="longer than"):
+        noisy_module_descent(nn.Linear(3, 2), loss, X, y, short, per_record=how)
+    with pytest.raises(DescriptionError, match="per_record"):
+        noisy_module_descent(nn.Linear(3, 2), loss, X, y, run, per_record="magic")
+
+
+def test_the_network_is_left_without_hooks():
+    pytest.importorskip("opacus")
+    X, y = problem()
+    net = network()
+    noisy_module_descent(net, nn.CrossEntropyLoss(), X, y, describe(FullBatch()),
+                         per_record="ghost")  # fmt: skip
+    assert not any(m._forward_hooks or m._backward_hooks for m in net.modules())
+    assert not any(hasattr(p, "grad_sample") for p in net.parameters())
+
+
+def test_a_network_goes_on_from_its_checkpoint():
+    X, y = problem()
+    run = describe(Shuffled(4))
+    loss = nn.CrossEntropyLoss()
+    expected = noisy_module_descent(network(), loss, X, y, run, random_state=4)
+    kept, net = MemoryCheckpoint(every=2), network()
+    with pytest.raises(KeyboardInterrupt):
+        noisy_module_descent(net, loss, X, y, run, noise=Stopping(4, 5), checkpoint=kept)
+    assert kept.load().step == 4
+    got = noisy_module_descent(net, loss, X, y, run, random_state=0, checkpoint=kept)
+    np.testing.assert_array_equal(got.parameters, expected.parameters)
+    assert kept.load() is None
+    with pytest.raises(KeyboardInterrupt):
+        noisy_module_descent(network(), loss, X, y, run, noise=Stopping(4, 5), checkpoint=kept)
+    with pytest.raises(AssumptionError, match="another run"):  # net holds what was released
+        noisy_module_descent(net, loss, X, y, run, checkpoint=kept)
+
+
+class Stopping(SeededSource):
+    """A seeded source that is interrupted at its n-th draw of noise."""
+
+    def __init__(self, seed, last):
+        super().__init__(seed)
+        self._left = last
+
+    def normal(self, shape):
+        if self._left == 0:
+            raise KeyboardInterrupt
+        self._left -= 1
+        return super().normal(shape)

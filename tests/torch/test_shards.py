@@ -12,7 +12,8 @@ import pytest
 from lastiterate.errors import DescriptionError, UnsupportedError
 
 torch = pytest.importorskip("torch")
-from lastiterate.torch.shards import Shard, Shards  # noqa: E402
+from lastiterate.device.shards import Shard, Shards  # noqa: E402
+from lastiterate.device.staging import Ring  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -133,4 +134,72 @@ def test_leaving_early_leaves_no_thread(tmp_path):
     before = threading.active_count()
     for _, _ in shards.blocks(0, 100, CPU, 10):
         break
+    assert threading.active_count() == before
+
+
+# --- the ring of buffers that a GPU fetches from, here without a GPU -----------------------------
+
+
+@pytest.mark.parametrize("fillers", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_ring_holds_the_rows_in_order(tmp_path, fillers, dtype):
+    values = torch.randn(997, 6).to(dtype)
+    strided = torch.randn(53, 12).to(dtype)[:, ::2]
+    path = tmp_path / "x.safetensors"
+    write_safetensors(path, {"x": values[400:]})
+    shards = Shards([values[:5], values[5:400], path, strided])
+    expected = torch.cat([values, strided])
+    n = len(expected)
+    cuts = [slice(a, min(a + 64, n)) for a in range(0, n, 64)]
+    stages = [torch.full((64, 6), -7.0, dtype=dtype) for _ in range(3)]
+    ring = Ring(shards, cuts, stages, fillers)
+    held, seen = [], []
+    while (item := ring.take()) is not None:
+        cut, block, stage = item
+        assert torch.equal(block, expected[cut])
+        seen.append(cut)
+        held.append(stage)
+        if len(held) == 2:  # buffers that are not given back are not touched
+            assert all(stage is not other for other in held[:1])
+            ring.give_back(held.pop(0))
+    assert seen == cuts
+    ring.close()
+
+
+class Fetched:
+    """An event that says when it was asked for."""
+
+    def __init__(self, stage):
+        self._stage = stage
+
+    def synchronize(self):
+        self._stage.fill_(-1.0)
+
+
+def test_a_buffer_is_filled_again_only_when_it_was_fetched():
+    shards = Shards(np.ones((6, 2), np.float32))
+    stage = torch.zeros(2, 2)
+    ring = Ring(shards, [slice(0, 2), slice(2, 4), slice(4, 6)], [stage], 2)
+    for _ in range(3):
+        _, block, same = ring.take()
+        assert same is stage
+        assert torch.equal(block, torch.ones(2, 2))  # after the event wrote -1
+        ring.give_back(stage, Fetched(stage))
+    assert ring.take() is None
+    ring.close()
+
+
+def test_a_ring_that_is_left_or_torn_leaves_no_thread():
+    before = threading.active_count()
+    shards = Shards(np.ones((100, 2), np.float32))
+    ring = Ring(shards, [slice(a, a + 10) for a in range(0, 100, 10)], [torch.zeros(10, 2)], 2)
+    ring.take()
+    ring.close()
+    assert threading.active_count() == before
+    shards._shards = [Torn()]
+    ring = Ring(shards, [slice(0, 10), slice(50, 60)], [torch.zeros(10, 2)] * 2, 2)
+    ring.take()
+    with pytest.raises(OSError, match="the disk is gone"):
+        ring.take()
+    ring.close()
     assert threading.active_count() == before

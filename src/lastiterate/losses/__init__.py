@@ -5,6 +5,7 @@ the longest gradient and the smoothness, and hands them to the accountant as "pr
 """
 
 from lastiterate.losses.base import LinearLoss
+from lastiterate.losses.capped import CappedLogistic, CappedSoftmax
 from lastiterate.losses.margin import (
     BinaryLoss,
     Huber,
@@ -20,6 +21,8 @@ from lastiterate.losses.softmax import Softmax
 
 __all__ = [
     "BinaryLoss",
+    "CappedLogistic",
+    "CappedSoftmax",
     "Huber",
     "LinearLoss",
     "Logistic",

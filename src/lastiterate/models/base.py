@@ -20,6 +20,7 @@ from lastiterate.calibration import calibrate
 from lastiterate.certificate import Certificate, certify, compose
 from lastiterate.description import Training
 from lastiterate.description.validation import number, one_of
+from lastiterate.device import on_device
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.models.choose import Choice, choose
@@ -46,6 +47,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     regularization: float | None
     steps: int | None
     batch_size: int | None
+    final_noise: float | str | None
     fit_intercept: bool
     adjacency: str
     prepare: Any
@@ -76,7 +78,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         """Train with the privacy that the parameters ask for.
 
         Args:
-            X: features, one row per record: an array, a data frame or a sparse matrix.
+            X: features, one row per record: an array, a data frame or a sparse matrix; a torch
+                tensor or `lastiterate.torch.Shards`, on which PyTorch trains by the same law.
             y: labels.
             unsupported: sample_weight is refused, with the reason.
         """
@@ -93,7 +96,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         data = self._rows.of(self._prepared(X))
         self._see_labels(y)
         objective = self._objective()
-        self.choice_ = self._choose(objective, X.shape[0])
+        parameters = data.shape[1] * objective.outputs()
+        self.choice_ = self._choose(objective, X.shape[0], dimension=parameters)
         self.loss_ = self.choice_.loss
         self.training_ = with_noise(self.choice_)
         released = noisy_descent(
@@ -104,11 +108,21 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             regularization=self.loss_.regularization,
             feature_bound=self._rows.norm,
             random_state=self.random_state,
+            **(self._device_settings() if on_device(data) else {}),
         )
         self._finish(released, before)
         return self
 
+    def _device_settings(self) -> dict[str, Any]:
+        """How tensors are trained on: too long rows are shortened on the fly."""
+        return {"rows": "rescale" if self.feature_bound is None else "shorten"}
+
     def _validated(self, X: Any, y: Any, first: bool = True) -> tuple[Any, Array]:
+        if on_device(X):
+            from lastiterate.models import tensors
+
+            X = tensors.read_features(self, X, first)
+            return X, tensors.read_labels(y, int(X.shape[0]))
         return validate_data(  # type: ignore[no-any-return]
             self,
             X,
@@ -157,10 +171,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         why = "it is the probability with which epsilon may fail"
         return number("delta", self.delta, why, above=0.0, at_most=1.0)
 
-    def _choose(self, objective: LinearLoss, records: int, **stream: Any) -> Choice:
+    def _choose(self, objective: LinearLoss, records: int, **known: Any) -> Choice:
         why = "a guarantee must say which datasets count as neighbours"
         one_of("adjacency", self.adjacency, ("replace", "zero-out"), why)
-        given = {"steps": self.steps, "batch_size": self.batch_size, **stream}
+        given = {"steps": self.steps, "batch_size": self.batch_size, **known}
         return choose(
             objective,
             records=records,
@@ -169,6 +183,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             delta=self.delta_,
             regularization=self.regularization,
             adjacency=self.adjacency,
+            final_noise=self.final_noise,
             **given,
         )
 
@@ -202,12 +217,16 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
-        rows = self._rows.of(self._prepared(X))
         parameters = np.atleast_2d(self.coef_)
         if self.fit_intercept:
             column = np.reshape(self.intercept_, (-1, 1))
             parameters = np.hstack([parameters, column])
+        if on_device(X):
+            from lastiterate.models import tensors
+
+            return tensors.scores_of(tensors.read_features(self, X, False), parameters, self._rows)
+        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        rows = self._rows.of(self._prepared(X))
         return np.asarray(rows @ parameters.T)
 
     def _split(self, parameters: Array) -> tuple[Array, Array]:

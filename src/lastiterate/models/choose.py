@@ -7,8 +7,8 @@ epsilon, on the test scores of three public data sets of 30,000 to 200,000 recor
 Census-Income, MNIST); elsewhere they are a guess. The guarantee never depends on them.
 
 Small batches in few passes, with an equalised last epoch and a hidden state, need no more noise
-than as many full-batch steps would, at a fraction of the work. A user who asks for full batches
-gets the average of the second half of the iterates, which is where full batches gain.
+than as many full-batch steps would, at a fraction of the work. How the run ends (`ending`) is
+decided by the predicted risk.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import math
 from dataclasses import dataclass
 
 from lastiterate.curves import gaussian
-from lastiterate.description import FullBatch, Loss, Shuffled, TailAverage, Training
+from lastiterate.description import Cyclic, FullBatch, Loss, Shuffled, Training
 from lastiterate.description.validation import number, whole
 from lastiterate.losses import LinearLoss
+from lastiterate.models.ending import ended
 
 PASSES = 10  # over the data
 L2 = 0.1  # times 1 / records: scikit-learn's C = 10
@@ -33,7 +34,7 @@ MOST_FULL_STEPS = 2_500  # passes that full batches may take
 CONVERGED = 1e-7  # what is left of the initial error without noise
 MOST_STEPS_WITHOUT_NOISE = 20_000
 
-_Batches = FullBatch | Shuffled
+_Batches = FullBatch | Shuffled | Cyclic
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,9 @@ def choose(
     batch_size: int | None = None,
     adjacency: str = "zero-out",
     passes: int = PASSES,
+    dimension: int = 100,
+    known_order: bool = False,
+    final_noise: float | str | None = None,
 ) -> Choice:
     """A run for this budget; what the user gives is kept.
 
@@ -78,6 +82,9 @@ def choose(
         steps, batch_size: given by the user, or chosen here.
         adjacency: which data sets count as neighbours.
         passes: over the data, where neither steps nor batches say otherwise.
+        dimension: the number of parameters; it helps to rank the ways a run may end.
+        known_order: the batches come in an order that counts as known (a stream).
+        final_noise: a burst at the last step, a factor or "best", instead of what is chosen here.
     """
     epsilon = number("epsilon", epsilon, "it bounds the privacy loss", above=0.0, infinite=True)
     if steps is not None:
@@ -99,9 +106,8 @@ def choose(
     step = min(learning / count, LONGEST_STEP)
     if math.isinf(epsilon):
         step = 2 * smoothness / (smoothness + loss.strong_convexity + loss.regularization)
-    per_epoch = batches.per_epoch(records)
-    equalised = not math.isinf(epsilon) and per_epoch > 1 and count % per_epoch == 0
-    averaged = not math.isinf(epsilon) and per_epoch == 1 and count > 1
+    if known_order and isinstance(batches, Shuffled):
+        batches = Cyclic(batches.size)
     training = Training(
         records=records,
         steps=count,
@@ -110,9 +116,10 @@ def choose(
         gradient_norm=objective.gradient_norm(row_norm),
         batches=batches,
         adjacency=adjacency,
-        release=TailAverage((count + 1) // 2) if averaged else "last",
-        schedule="equalised" if equalised else None,
     )
+    ending = "only the last iterate is released"
+    if not math.isinf(epsilon):
+        training, ending = ended(training, loss, dimension, epsilon, delta, final_noise)
     reasons.append((f"{count:,} steps", "as asked for" if steps else why_so_long))
     if step < learning / count and not math.isinf(epsilon):
         why_step = f"{LONGEST_STEP:g} / smoothness: longer steps would expand, though the budget "
@@ -123,6 +130,7 @@ def choose(
         why_step = "2 / (largest + smallest curvature), the fastest for gradient descent"
     reasons.append((f"step size {training.step_size:.3g}", why_step))
     reasons.append(_why_batches(training, asked=batch_size is not None))
+    reasons.append(("the end", ending))
     pull = f"no record's gradient is longer than {training.gradient_norm:.3g}"
     reasons.append((repr(objective), f"{pull}, by the loss itself and rows of norm {row_norm:.3g}"))
     return Choice(training, loss, tuple(reasons))
@@ -186,13 +194,8 @@ def _to_convergence(
 def _why_batches(training: Training, asked: bool) -> tuple[str, str]:
     per_epoch = training.batches_per_epoch or 1
     if per_epoch == 1:
-        what = "full batches"
-        why = "the average of the second half of the iterates is released"
-        if training.release == "last":
-            why = "only the last iterate is released"
+        what, why = "full batches", "every update sees all records"
     else:
-        what = f"{per_epoch:,} shuffled batches, {training.epochs:g} passes"
+        what = f"{per_epoch:,} {training.batches.name} batches, {training.epochs:g} passes"
         why = "hidden small batches in few passes cost what full batches would, for less work"
-        if training.schedule:
-            why += "; the last epoch's steps shrink so that every position costs the same"
     return what, ("as asked for; " if asked else "") + why

@@ -15,11 +15,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from lastiterate.description.validation import number
+from lastiterate.device import on_device
 from lastiterate.losses.rounding import root_up
 from lastiterate.train import bound_rows
 from lastiterate.train.features import matrix, row_norms
 
-Matrix = Any  # a dense array or a CSR array
+Matrix = Any  # a dense array, a CSR array, a tensor or shards
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,14 @@ class Rows:
         return root_up(Fraction(bound) ** 2 + 1) if self.fit_intercept else bound
 
     def of(self, data: Any) -> Matrix:
-        """The rows, with the intercept's column last."""
+        """The rows, with the intercept's column last.
+
+        Rows of tensors and shards are not rescaled here: a factor beside each row does it.
+        """
+        if on_device(data):
+            from lastiterate.models import tensors
+
+            return tensors.rows_of(data, self)
         if self.feature_bound is not None:
             return self._with_intercept(bound_rows(data, self.feature_bound))
         X = self._with_intercept(matrix(data))

@@ -1,15 +1,20 @@
 """A trained model in a folder: model, certificate and report appear together or not at all.
 
 ``model.joblib`` holds a `TableModel`. Loading a joblib file runs code, as any pickle does: load
-only what you trust. ``certificate.json`` is for `lastiterate verify`; ``report.md`` for people.
+only what you trust. ``certificate.json`` is for `lastiterate verify`; ``report.md`` for people;
+``run.json`` says the same to programs, and is what `lastiterate report` reads.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +37,24 @@ class TableModel:
         return self.model.predict(self.schema.features(read_table(Path(path))))
 
 
+@dataclass(frozen=True)
+class Score:
+    """How well a model predicts records that it was not trained on.
+
+    The certificate says nothing about those records: their share of right answers is a release.
+    """
+
+    name: str
+    value: float
+    records: int
+
+    @classmethod
+    def of(cls, model: Any, X: Any, y: Any) -> Score:
+        """Accuracy of a classifier, R squared of a regressor."""
+        name = "accuracy" if hasattr(model, "classes_") else "R squared"
+        return cls(name, float(model.score(X, y)), len(y))
+
+
 def free(folder: Path) -> None:
     """Raise if the folder could not be made later: better before training than after."""
     if folder.exists():
@@ -42,7 +65,7 @@ def free(folder: Path) -> None:
         raise DescriptionError("out", parent, "inside a folder that exists", "nothing is guessed")
 
 
-def save(folder: Path, trained: TableModel, report: str) -> None:
+def save(folder: Path, trained: TableModel, report: str, about: Mapping[str, Any]) -> None:
     """Write everything beside the folder first, then rename."""
     free(folder)
     parent = folder.absolute().parent
@@ -56,6 +79,8 @@ def save(folder: Path, trained: TableModel, report: str) -> None:
         if certificate is not None:
             certificate.save(staging / "certificate.json")
         (staging / "report.md").write_text(report, encoding="utf-8")
+        text = json.dumps(about, indent=2, allow_nan=False)
+        (staging / "run.json").write_text(text + "\n", encoding="utf-8")
         staging.chmod(0o755)
         os.rename(staging, folder)
     except BaseException as error:
@@ -70,7 +95,36 @@ def _unwritable(folder: Path, error: OSError) -> DescriptionError:
     return DescriptionError("out", f"{folder} ({error})", "a folder that can be written", why)
 
 
-def report(trained: TableModel, records: int, warnings: list[str]) -> str:
+def about(
+    trained: TableModel, records: int, warnings: Sequence[str], score: Score | None = None
+) -> dict[str, Any]:
+    """What is publicly known of the run, for programs; nothing in it is read off the records."""
+    model, schema = trained.model, trained.schema
+    return {
+        "format": "lastiterate-run",
+        "version": 1,
+        "model": type(model).__name__,
+        "target": schema.target_name,
+        "records": records,
+        "columns": len(schema.columns),
+        "features": int(model.n_features_in_),
+        "certified": model.certificate_ is not None,
+        "delta": model.delta_,
+        "training": model.training_.to_dict(),
+        "loss": model.loss_.to_dict(),
+        "choice": [list(reason) for reason in model.choice_.reasons],
+        "warnings": list(warnings),
+        "score": None if score is None else asdict(score),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("lastiterate", "numpy", "scipy", "scikit-learn")},
+        },
+    }
+
+
+def report(
+    trained: TableModel, records: int, warnings: list[str], score: Score | None = None
+) -> str:
     """A page for people: what was trained, what it costs, what was chosen and why."""
     model, schema = trained.model, trained.schema
     certificate = model.certificate_
@@ -89,7 +143,7 @@ def report(trained: TableModel, records: int, warnings: list[str]) -> str:
         "",
         f"{records:,} records, {len(schema.columns)} columns, "
         f"{model.n_features_in_} features after encoding; {model._rows}.",
-        "Accuracy on the training records is not reported: it would be one more release.",
+        _scored(score),
         "",
         "## What was chosen, and why",
         *(f"- {line}" for line in str(model.choice_).splitlines()),
@@ -105,3 +159,12 @@ def report(trained: TableModel, records: int, warnings: list[str]) -> str:
         lines += ["", "## Warnings", *(f"- {text}" for text in warnings)]
     lines += ["", "Load the model with `joblib.load` only if you trust this folder.", ""]
     return "\n".join(lines)
+
+
+def _scored(score: Score | None) -> str:
+    if score is None:
+        return "Accuracy on the training records is not reported: it would be one more release."
+    return (
+        f"{score.name} on {score.records:,} other records: {score.value:.4f}. The certificate does "
+        "not cover those records; this number is a release about them."
+    )

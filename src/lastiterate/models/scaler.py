@@ -25,7 +25,7 @@ from lastiterate.description.validation import number
 from lastiterate.errors import CertificateError, DescriptionError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.privacy_warning import PrivacyWarning
-from lastiterate.train import noisy_descent
+from lastiterate.train import Descent, noisy_descent
 
 Array = NDArray[Any]
 
@@ -71,7 +71,6 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
         """Release the means and deviations of the columns."""
         X = validate_data(self, X, dtype=np.float64)
         records, columns = X.shape
-        v = self._unit(X)
         loss = Loss.unknown(provenance="proved")
         delta = self._delta(records)
         self.training_ = calibrate(
@@ -89,13 +88,26 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
             self.epsilon,
             delta,
         )
-        contributions = np.hstack([v, v**2 - 0.5])
+        released = self._release(self._contributions(X), self.random_state)
+        self.certificate_ = None
+        if not released.experiment:
+            parameters = {"mean_": self.mean_, "scale_": self.scale_}
+            self.certificate_ = certify(self.training_, loss, delta, parameters=parameters)
+        return self
+
+    def _contributions(self, X: Array) -> Array:
+        """What every record adds to the sums: v and v² − 1/2."""
+        v = self._unit(X)
+        return np.hstack([v, v**2 - 0.5])
+
+    def _release(self, contributions: Array, random_state: Any) -> Descent:
+        """Draw the noisy means and set the statistics by them."""
         released = noisy_descent(
             lambda _, indices: -contributions[indices],
             None,
             self.training_,
-            start=np.zeros(2 * columns),
-            random_state=self.random_state,
+            start=np.zeros(contributions.shape[1]),
+            random_state=random_state,
         )
         first, second = np.split(released.parameters, 2)
         mean = np.clip(first, -1, 1)
@@ -103,11 +115,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
         variance = np.clip(second + 0.5 - mean**2, float(self.training_.noises[0]), 1.0)
         middle, half = self._range()
         self.mean_, self.scale_ = middle + half * mean, half * np.sqrt(variance)
-        self.certificate_ = None
-        if not released.experiment:
-            parameters = {"mean_": self.mean_, "scale_": self.scale_}
-            self.certificate_ = certify(self.training_, loss, delta, parameters=parameters)
-        return self
+        return released
 
     def transform(self, X: Any) -> Array:
         """Clip to the declared range, subtract the mean, divide by the deviation."""

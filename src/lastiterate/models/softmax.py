@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.losses import CappedSoftmax
 from lastiterate.models.base import Array
-from lastiterate.models.capped import CappedSoftmax
 from lastiterate.models.choose import CAP
 from lastiterate.models.classifier import PrivateClassifier
 
@@ -32,6 +32,8 @@ class PrivateSoftmaxRegression(PrivateClassifier):
             missing (scikit-learn's C is 1/(n * regularization)).
         steps: number of updates; chosen if missing.
         batch_size: records per update; chosen if missing, full batches if at least n.
+        final_noise: factor on the variance of the last step's noise, or "best"; if missing, a
+            burst or an equalised last epoch, whichever has the less predicted risk.
         fit_intercept: append a column of ones.
         adjacency: "zero-out" (a record's contribution removed) or "replace".
         prepare: a `PrivateStandardScaler` to fit first; certificate_ then covers both.
@@ -58,6 +60,7 @@ class PrivateSoftmaxRegression(PrivateClassifier):
         regularization: float | None = None,
         steps: int | None = None,
         batch_size: int | None = None,
+        final_noise: float | str | None = None,
         fit_intercept: bool = True,
         adjacency: str = "zero-out",
         prepare: Any = None,
@@ -70,6 +73,7 @@ class PrivateSoftmaxRegression(PrivateClassifier):
         self.regularization = regularization
         self.steps = steps
         self.batch_size = batch_size
+        self.final_noise = final_noise
         self.fit_intercept = fit_intercept
         self.adjacency = adjacency
         self.prepare = prepare

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from lastiterate.description import Cyclic
 from lastiterate.description.validation import whole
+from lastiterate.device import as_array
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.models.choose import Choice
 from lastiterate.train import noisy_descent
@@ -58,13 +58,13 @@ class Streamed(_Model):
         records = batches * batch_size
         self.delta_ = self._delta(records)
         objective = self._objective()
-        chosen = self._choose(objective, records, steps=batches, batch_size=batch_size)
-        training = chosen.training.replace(batches=Cyclic(batch_size))
+        reader = _Reader(self, objective, iter(stream), batch_size, batches)
+        given = {"steps": batches, "batch_size": batch_size, "dimension": reader.start().size}
+        chosen = self._choose(objective, records, known_order=True, **given)
         why = "one pass, each batch read once; the order counts as known"
-        self.choice_ = Choice(training, chosen.loss, (*chosen.reasons, ("stream", why)))
+        self.choice_ = Choice(chosen.training, chosen.loss, (*chosen.reasons, ("stream", why)))
         self.loss_ = chosen.loss
         self.training_ = self._calibrated(self.choice_)
-        reader = _Reader(self, objective, iter(stream), batch_size, batches)
         released = noisy_descent(
             reader.gradients,
             None,
@@ -138,7 +138,8 @@ class _Reader:
             allowed = f"the number of batches in the stream, which has only {self._read}"
             why = "a pass that ends early has not the noise it was promised"
             raise DescriptionError("batches", self._batches, allowed, why)
-        X, y = self._model._validated(*pair, first=self._read == 0)
+        some, labels = pair
+        X, y = self._model._validated(as_array(some), as_array(labels), first=self._read == 0)
         self._read += 1
         if X.shape[0] > self._size:
             why = "every update is divided by the declared size"

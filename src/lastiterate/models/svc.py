@@ -22,6 +22,8 @@ class PrivateLinearSVC(PrivateClassifier):
             missing (scikit-learn's C is 1/(n * regularization)).
         steps: number of updates; chosen if missing.
         batch_size: records per update; chosen if missing, full batches if at least n.
+        final_noise: factor on the variance of the last step's noise, or "best"; if missing, a
+            burst or an equalised last epoch, whichever has the less predicted risk.
         fit_intercept: append a column of ones.
         adjacency: "zero-out" (a record's contribution removed) or "replace".
         prepare: a `PrivateStandardScaler` to fit first; certificate_ then covers both.
@@ -48,6 +50,7 @@ class PrivateLinearSVC(PrivateClassifier):
         regularization: float | None = None,
         steps: int | None = None,
         batch_size: int | None = None,
+        final_noise: float | str | None = None,
         fit_intercept: bool = True,
         adjacency: str = "zero-out",
         prepare: Any = None,
@@ -60,6 +63,7 @@ class PrivateLinearSVC(PrivateClassifier):
         self.regularization = regularization
         self.steps = steps
         self.batch_size = batch_size
+        self.final_noise = final_noise
         self.fit_intercept = fit_intercept
         self.adjacency = adjacency
         self.prepare = prepare

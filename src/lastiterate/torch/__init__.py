@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 from lastiterate.torch.loader import describe_loader
 
 if TYPE_CHECKING:
+    from lastiterate.device.shards import Shards
     from lastiterate.torch.accountant import HiddenStateAccountant
     from lastiterate.torch.bounded_heads import BoundedSoftmax, BoundedTwoLayer
-    from lastiterate.torch.descent import noisy_descent
     from lastiterate.torch.distributed import distributed_descent
     from lastiterate.torch.modules import noisy_module_descent
     from lastiterate.torch.probe import PrivateLinearProbe
     from lastiterate.torch.regularity import estimate_holder
-    from lastiterate.torch.shards import Shards
+    from lastiterate.train.device_descent import noisy_descent
 
 _HOME = {
-    "BoundedSoftmax": "bounded_heads",
-    "BoundedTwoLayer": "bounded_heads",
-    "HiddenStateAccountant": "accountant",
-    "PrivateLinearProbe": "probe",
-    "Shards": "shards",
-    "distributed_descent": "distributed",
-    "estimate_holder": "regularity",
-    "noisy_descent": "descent",
-    "noisy_module_descent": "modules",
+    "BoundedSoftmax": "lastiterate.torch.bounded_heads",
+    "BoundedTwoLayer": "lastiterate.torch.bounded_heads",
+    "HiddenStateAccountant": "lastiterate.torch.accountant",
+    "PrivateLinearProbe": "lastiterate.torch.probe",
+    "Shards": "lastiterate.device.shards",
+    "distributed_descent": "lastiterate.torch.distributed",
+    "estimate_holder": "lastiterate.torch.regularity",
+    "noisy_descent": "lastiterate.train.device_descent",
+    "noisy_module_descent": "lastiterate.torch.modules",
 }
 
 __all__ = [
@@ -49,6 +49,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value

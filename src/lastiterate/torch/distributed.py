@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,17 @@ from torch import Tensor
 
 from lastiterate.description import Training
 from lastiterate.description.validation import number
+from lastiterate.device.gradients import DeviceGradients, RowRule, features
+from lastiterate.device.kernels import Products
 from lastiterate.errors import AssumptionError, LastIterateError
 from lastiterate.losses import LinearLoss
 from lastiterate.noise import Source
 from lastiterate.noise.seeded import Seed
-from lastiterate.torch.descent import descend, linear
-from lastiterate.torch.draws import Draw, Draws
-from lastiterate.torch.gradients import DeviceGradients, RowRule, features
-from lastiterate.torch.kernels import Products
 from lastiterate.train.batches import BatchStream, Rows
-from lastiterate.train.descent import Descent, _generator, _radius, _start
+from lastiterate.train.device_descent import descend, linear
+from lastiterate.train.draws import Draw, Draws
+from lastiterate.train.result import Descent
+from lastiterate.train.settings import centre_of, generator_of, radius_of
 
 
 class LostRankError(LastIterateError, RuntimeError):
@@ -99,15 +99,15 @@ def distributed_descent(
     _agreed(everyone, training)
     first = sum(other[0] for other in everyone[:rank])
 
-    generator = _generator(noise, random_state)
+    generator = generator_of(noise, random_state)
     batches = BatchStream(training.batches, training.records, generator)
     own = Draws(training, gradients.shape, generator, batches, where)
     shared = _SharedDraws(own if rank == 0 else None, training, gradients.shape, where, group)
     reduced = _Reduced(gradients, first, group)
-    centre = _start(start, gradients.shape)
+    centre = centre_of(start, gradients.shape)
     with _lost(rank, "during the updates"):
         _same_everywhere(centre, where, group)
-        ball = _radius(radius, training)
+        ball = radius_of(radius, training)
         released = descend(reduced, shared, training, l2, centre, ball, where, progress)
         facts: list[Any] = [not generator.secure, batches.nonce]
         dist.broadcast_object_list(facts, group_src=0, group=group, device=where)
@@ -117,7 +117,7 @@ def distributed_descent(
             torch.cuda.synchronize(where)
     if save is not None and rank == 0:
         _write(Path(save), released)
-    return Descent(released, training, gradients.loss, facts[0], facts[1])
+    return Descent(released, training, gradients.loss, facts[0] or gradients.coarse, facts[1])
 
 
 class _Reduced:
@@ -153,18 +153,15 @@ class _SharedDraws:
         self._own, self._training, self._shape = own, training, shape
         self._device, self._group = device, group
 
-    def __iter__(self) -> Iterator[Draw]:
-        draws = iter(self._own) if self._own is not None else None
-        for nu in self._training.noises:
-            draw = next(draws) if draws is not None else None
-            rows = self._rows(None if draw is None else draw.rows)
-            noise = None
-            if nu > 0:
-                noise = draw.noise if draw is not None else None
-                if noise is None:
-                    noise = torch.empty(self._shape, dtype=torch.float64, device=self._device)
-                dist.broadcast(noise, group_src=0, group=self._group)
-            yield Draw(rows, noise)
+    def of(self, update: int) -> Draw:
+        draw = None if self._own is None else self._own.of(update)
+        rows = self._rows(None if draw is None else draw.rows)
+        noise = None if draw is None else draw.noise
+        if self._training.noises[update] > 0:
+            if noise is None:
+                noise = torch.empty(self._shape, dtype=torch.float64, device=self._device)
+            dist.broadcast(noise, group_src=0, group=self._group)
+        return Draw(rows, noise)
 
     def _rows(self, rows: Rows | None) -> Rows:
         """A range as (-1, first, last); indices as their count, then themselves."""
@@ -209,11 +206,12 @@ def _device(device: str | torch.device | None) -> torch.device:
             "There is no process group: call torch.distributed.init_process_group() in a script "
             "started with torchrun, or use noisy_descent on one machine."
         )
-    if device is not None:
-        return torch.device(device)
-    if dist.get_backend() == "nccl":
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("cpu")
+    where = torch.device("cpu" if device is None else device)
+    if device is None and "nccl" in dist.get_backend_config() and torch.cuda.is_available():
+        where = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    if where.type == "cuda":
+        torch.cuda.set_device(where)  # NCCL sends objects from the current device
+    return where
 
 
 def _agreed(everyone: list[Any], training: Training) -> None:

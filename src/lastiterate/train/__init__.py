@@ -5,8 +5,9 @@ certified is what was trained.
 """
 
 from lastiterate.train.checkpoint import Checkpoint, EncryptedCheckpoint, MemoryCheckpoint
-from lastiterate.train.descent import Descent, noisy_descent
+from lastiterate.train.descent import noisy_descent
 from lastiterate.train.features import bound_rows
+from lastiterate.train.result import Descent
 
 __all__ = [
     "Checkpoint",

@@ -36,6 +36,7 @@ class State:
     order: NDArray[np.int64] | None
     nonce: str | None
     source: dict[str, Any] | None
+    velocity: NDArray[np.float64] | None = None  # of a run with momentum
 
     def to_bytes(self) -> bytes:
         """As an archive of plain arrays and JSON (never a pickle)."""
@@ -43,6 +44,8 @@ class State:
         arrays: dict[str, NDArray[Any]] = {"parameters": self.parameters, "tail": self.tail}
         if self.order is not None:
             arrays["order"] = self.order
+        if self.velocity is not None:
+            arrays["velocity"] = self.velocity
         text = np.frombuffer(json.dumps(table, default=np.ndarray.tolist).encode(), np.uint8)
         file = io.BytesIO()
         np.savez(file, table=text, **arrays)  # type: ignore[arg-type]
@@ -53,8 +56,10 @@ class State:
         """Read what ``to_bytes`` wrote."""
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             table = json.loads(archive["table"].tobytes())
-            order = archive.get("order")
-            return cls(parameters=archive["parameters"], tail=archive["tail"], order=order, **table)
+            return cls(
+                parameters=archive["parameters"], tail=archive["tail"],
+                order=archive.get("order"), velocity=archive.get("velocity"), **table,
+            )  # fmt: skip
 
 
 class Checkpoint(ABC):

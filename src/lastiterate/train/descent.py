@@ -3,57 +3,38 @@
     θ ← project(θ − η_k·(Σ_{i in batch k} g_i(θ)/divisor + regularization·θ) + ν_k·N(0, I))
 
 with the batch scheme, the nominal divisor, the step sizes η, the noises ν, the clipping of the
-per-record gradients g_i and the projection of the `Training`. Nothing but what it releases leaves.
+per-record gradients g_i and the projection of the `Training`. With momentum m the noisy update u_k
+moves a velocity, v ← m·v + u_k, and that the parameters, θ ← project(θ − v). Nothing but what it
+releases leaves.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description import Training
 from lastiterate.description.validation import number
-from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.device import on_device
+from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
-from lastiterate.noise import Source, source
+from lastiterate.noise import Source
 from lastiterate.noise.seeded import Seed
 from lastiterate.train.batches import BatchStream
-from lastiterate.train.checkpoint import Checkpoint, State, usable
+from lastiterate.train.checkpoint import Checkpoint
 from lastiterate.train.gradients import (
     CallableGradients,
     GradientFunction,
     Gradients,
     LinearGradients,
-    Parameters,
 )
+from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.progress import shown
-
-
-@dataclass(frozen=True)
-class Descent:
-    """What a run released, and what ran.
-
-    Attributes:
-        parameters: what the description releases: the last iterate or the tail average; shape
-            (features,) or (features, outputs); read-only.
-        training: the description that ran.
-        loss: what is proved about the loss (None for a gradient function).
-        experiment: the randomness was seeded, so no certificate may be given.
-        partition_nonce: names the hidden partition; None where batches have none.
-    """
-
-    parameters: Parameters
-    training: Training
-    loss: Loss | None
-    experiment: bool
-    partition_nonce: str | None
+from lastiterate.train.result import Descent, Parameters, released, shares
+from lastiterate.train.settings import centre_of, generator_of, radius_of
 
 
 def noisy_descent(
@@ -70,13 +51,17 @@ def noisy_descent(
     radius: float | None = None,
     progress: bool | None = None,
     checkpoint: Checkpoint | None = None,
+    device: Any = None,
+    products: Literal["split", "fast"] = "split",
+    rows: Literal["check", "shorten", "rescale"] = "check",
 ) -> Descent:
-    """Run a description.
+    """Run a description, with NumPy or, where the data is a tensor, with PyTorch.
 
     Args:
         objective: a loss of `lastiterate.losses`, or a function (parameters, indices) -> one
             gradient per record (then ``data`` may be None and ``start`` is needed).
-        data: one row per record; an array, a table or a sparse matrix.
+        data: one row per record: an array, a table or a sparse matrix; a torch tensor or
+            `lastiterate.torch.Shards`, which run on a device by the same law.
         training: what to run.
         labels: one per record.
         regularization: coefficient of the data-free L2 term, added outside any clipping.
@@ -91,6 +76,8 @@ def noisy_descent(
         progress: show a bar; by default only for long runs on a terminal.
         checkpoint: `MemoryCheckpoint` or `EncryptedCheckpoint`: the run goes on from what it
             holds. It is cleared when the run ends.
+        device, products, rows: only with PyTorch, which a ``device`` asks for by itself; see
+            `lastiterate.torch.noisy_descent`.
 
     >>> from lastiterate import FullBatch, Training
     >>> from lastiterate.losses import Logistic
@@ -100,52 +87,54 @@ def noisy_descent(
     >>> noisy_descent(Logistic(), X, run, labels=y, regularization=0.1).parameters.round(3)
     array([ 1.177, -1.177])
     """
-    generator = _generator(noise, random_state)
+    if isinstance(objective, LinearLoss) and (device is not None or on_device(data)):
+        from lastiterate.train import device_descent
+
+        return device_descent.noisy_descent(
+            objective, data, training, labels=labels, regularization=regularization, start=start,
+            feature_bound=feature_bound, noise=noise, random_state=random_state, radius=radius,
+            progress=progress, checkpoint=checkpoint, device=device, products=products, rows=rows,
+        )  # fmt: skip
+    _only_with_torch(device, products, rows)
+    generator = generator_of(noise, random_state)
     l2 = number("regularization", regularization, "it shrinks every update", at_least=0.0)
     gradients: Gradients
     if isinstance(objective, LinearLoss):
         gradients = LinearGradients(objective, data, labels, training, l2, feature_bound)
     else:
         gradients = _of_function(objective, data, labels, feature_bound, training)
-    centre = _start(start, gradients.shape)
-    ball = _radius(radius, training)
+    centre = centre_of(start, gradients.shape)
+    ball = radius_of(radius, training)
     batches = BatchStream(training.batches, training.records, generator)
-    store = usable(checkpoint)
-    run = _fingerprint(objective, training, l2, ball, centre)
+    run = fingerprint(objective, training, l2, ball, centre)
+    keeping = Keeping(checkpoint, run, batches, generator)
 
-    theta, tail = centre.copy(), np.zeros_like(centre)
-    first = 0
-    if store is not None and (kept := store.load()) is not None:
-        _same_run(kept, run)
+    first, theta, tail = 0, centre.copy(), np.zeros_like(centre)
+    velocity = np.zeros_like(centre) if training.momentum else None
+    if (kept := keeping.resume()) is not None:
         first, theta, tail = kept.step, kept.parameters.copy(), kept.tail.copy()
-        batches.step, batches.order, batches.nonce = kept.step, kept.order, kept.nonce
-        generator.restore(kept.source)
+        velocity = kept.velocity
 
     etas, nus = training.step_sizes, training.noises
     divisor = training.batches.divisor(training.records)
-    window = training.release.window if isinstance(training.release, TailAverage) else 1
+    window, counts = shares(training)
     with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported below
         for k in shown(first, training.steps, progress):
             step = gradients.total(theta, next(batches)) / divisor + l2 * theta
-            theta = theta - etas[k] * step
+            moved = theta - etas[k] * step
             if nus[k] > 0:
-                theta += nus[k] * generator.normal(theta.shape)
-            theta = _project(theta, centre, ball)
-            if k >= training.steps - window:
-                tail += theta
-            if store is not None and (k + 1) % store.every == 0 and k + 1 < training.steps:
-                state = (theta.copy(), tail.copy(), batches.order, batches.nonce, generator.state())
-                store.save(State(run, k + 1, *state))
-    released = tail / window if training.steps else theta
-    if not np.isfinite(released).all():
-        raise AssumptionError(
-            "The run diverged: the parameters are not finite, and nothing is released. The step "
-            f"size {training.step_size} is too large for this loss, or the data too large."
-        )
-    if store is not None:
-        store.clear()
-    released.flags.writeable = False
-    return Descent(released, training, gradients.loss, not generator.secure, batches.nonce)
+                moved += nus[k] * generator.normal(theta.shape)
+            if velocity is not None:
+                velocity = training.momentum * velocity + (theta - moved)
+                moved = theta - velocity
+            theta = _project(moved, centre, ball)
+            if counts[k]:
+                tail += counts[k] * theta
+            if keeping.due(k + 1, training):
+                keeping.save(k + 1, theta.copy(), tail.copy(), velocity)
+    final = released(tail / window if training.steps else theta, training)
+    keeping.end()
+    return Descent(final, training, gradients.loss, not generator.secure, batches.nonce)
 
 
 def _project(theta: Parameters, centre: Parameters, radius: float) -> Parameters:
@@ -157,13 +146,13 @@ def _project(theta: Parameters, centre: Parameters, radius: float) -> Parameters
     return theta if length <= radius else centre + offset * (radius / length)
 
 
-def _generator(noise: Source | None, random_state: Seed) -> Source:
-    if noise is None:
-        return source(random_state)
-    if random_state is not None:
-        why = "one run has one source of randomness"
-        raise DescriptionError("random_state", random_state, "absent when noise is given", why)
-    return noise
+def _only_with_torch(device: Any, products: str, rows: str) -> None:
+    """Raise rather than ignore what the NumPy backend cannot do."""
+    given = [("device", device, None), ("products", products, "split"), ("rows", rows, "check")]
+    for name, value, usual in given:
+        if value != usual:
+            allowed = "left out unless the data is a tensor and the objective a linear loss"
+            raise DescriptionError(name, value, allowed, "what is asked for must be what runs")
 
 
 def _of_function(
@@ -189,49 +178,3 @@ def _of_function(
 
 def _length(data: Any) -> int:
     return int(data.shape[0]) if hasattr(data, "shape") else len(data)
-
-
-def _start(start: ArrayLike | None, shape: tuple[int, ...] | None) -> Parameters:
-    if start is None:
-        if shape is None:
-            why = "a gradient function does not say how many parameters there are"
-            raise DescriptionError("start", None, "given with a gradient function", why)
-        return np.zeros(shape)
-    centre = np.array(start, dtype=np.float64)
-    if shape is not None and centre.shape != shape:
-        why = "there is one parameter per feature and output"
-        raise DescriptionError("start", f"of shape {centre.shape}", f"of shape {shape}", why)
-    if not np.isfinite(centre).all():
-        why = "a run starts somewhere"
-        raise DescriptionError("start", "not finite", "finite numbers", why)
-    return centre
-
-
-def _radius(radius: float | None, training: Training) -> float:
-    if radius is None:
-        return training.diameter / 2
-    why = "the guarantee counts on the diameter of the set that parameters are projected on"
-    half = training.diameter / 2
-    return number("radius", radius, why, at_least=0.0, at_most=half, infinite=True)
-
-
-def _fingerprint(
-    objective: LinearLoss | Callable[..., Any],
-    training: Training,
-    regularization: float,
-    radius: float,
-    start: Parameters,
-) -> str:
-    """What must not change between a checkpoint and its resumption."""
-    kind = repr(objective) if isinstance(objective, LinearLoss) else "a gradient function"
-    facts = [training.to_dict(), kind, regularization, repr(radius), start.tolist()]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _same_run(kept: State, run: str) -> None:
-    if kept.run != run:
-        raise AssumptionError(
-            "The checkpoint belongs to another run (another description, loss, regularization or "
-            "start): going on from it would be a run that nobody described. Use the same "
-            "arguments, or a fresh checkpoint."
-        )

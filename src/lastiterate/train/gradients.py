@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.description import Loss, Training
-from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
+from lastiterate.losses.data import feature_bound_of, targets_of
 from lastiterate.train.batches import Rows
 from lastiterate.train.features import (
     Array,
@@ -27,8 +27,8 @@ from lastiterate.train.features import (
     row_norms,
     sparse,
 )
+from lastiterate.train.result import Parameters
 
-Parameters = NDArray[np.float64]
 GradientFunction = Callable[[Parameters, NDArray[np.int64]], ArrayLike]
 
 _OVER = 1 + 1e-9  # rounding of a gradient that somebody else computed
@@ -63,9 +63,9 @@ class LinearGradients:
     ) -> None:
         self._objective = objective
         self._X = matrix(data, training.records)
-        self._y = _targets(objective, labels, training.records, self._X.dtype)
+        self._y = targets_of(objective, labels, training.records, self._X.dtype)
         norms = row_norms(self._X)
-        R = _feature_bound(objective, training, feature_bound)
+        R = feature_bound_of(objective, training, feature_bound)
         if R is not None:
             check_rows(norms, R)
         self._margin = self._norms = None
@@ -166,39 +166,3 @@ def _shorten(norms: NDArray[Any], longest: float) -> NDArray[np.float64]:
     factors = np.ones(len(norms))
     np.divide(longest, norms, out=factors, where=norms > longest)
     return factors
-
-
-def _targets(objective: LinearLoss, labels: ArrayLike | None, records: int, dtype: Any) -> Array:
-    if labels is None:
-        why = "a loss compares scores with labels"
-        raise DescriptionError("labels", None, "one label per record", why)
-    y = objective.targets(labels)
-    if len(y) != records:
-        why = "every record has one label"
-        raise DescriptionError("labels", f"{len(y)} labels", f"{records} labels", why)
-    return y.astype(dtype, copy=False) if y.dtype.kind == "f" else y
-
-
-def _feature_bound(
-    objective: LinearLoss, training: Training, feature_bound: float | None
-) -> float | None:
-    """R: given, or the largest one for which the loss keeps its gradients short enough."""
-    K, clipping = training.gradient_norm, training.clipping
-    if feature_bound is None:
-        if clipping == "gradient":
-            return None  # nothing bounds the rows, so nothing bounds the smoothness
-        if clipping == "margin" and objective.clipping == "none":
-            why = "the margin derivative is clipped at gradient_norm / feature_bound"
-            raise DescriptionError("feature_bound", None, "given with clipping='margin'", why)
-        R = K / objective.gradient_norm(1.0)
-        while objective.gradient_norm(R) > K:
-            R = float(np.nextafter(R, 0.0))
-        return R
-    R = number("feature_bound", feature_bound, "constants rest on it", above=0.0)
-    if clipping == "none" and objective.gradient_norm(R) > K:
-        raise AssumptionError(
-            f"{type(objective).__name__} with features of norm up to {R:g} has gradients of norm "
-            f"up to {objective.gradient_norm(R):g}, above gradient_norm = {K:g}: the noise would "
-            "be too small. Use objective.gradient_norm(feature_bound), or clip."
-        )
-    return R

@@ -11,20 +11,21 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from lastiterate.description import Loss, Training
 from lastiterate.description.validation import one_of
+from lastiterate.device import as_array
+from lastiterate.device.heads import head_of
+from lastiterate.device.kernels import ROUNDING, Products, gradient_sum
+from lastiterate.device.shards import Shards
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.losses import LinearLoss
-from lastiterate.torch.heads import head_of
-from lastiterate.torch.kernels import ROUNDING, Products, gradient_sum
-from lastiterate.torch.shards import Shards
-from lastiterate.train.batches import Rows
-from lastiterate.train.gradients import _feature_bound, _targets
+from lastiterate.losses.data import feature_bound_of, targets_of
 
 Features = Tensor | Shards
+Rows = slice | NDArray[np.int64]  # as lastiterate.train draws them
 RowRule = Literal["check", "shorten", "rescale"]
 
 
@@ -81,12 +82,14 @@ class DeviceGradients:
         why = "constants rest on a bound on every row"
         one_of("rows", rows, ("check", "shorten", "rescale"), why)
         self._room = ROUNDING[data.dtype, products if data.dtype.itemsize <= 2 else "split"]
+        # Parameters rounded to 16 bits can jump by more than one record moves them: the guarantee
+        # speaks of exact arithmetic, so such a run is never certified.
+        self.coarse = products == "fast" and data.dtype.itemsize <= 2
         exact = torch.float64 if data.dtype == torch.float64 else torch.float32
-        y = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else labels
-        targets = _targets(objective, y, self.records, np.float64)
+        targets = targets_of(objective, as_array(labels), self.records, np.float64)
         self._y = torch.as_tensor(targets).to(device, exact)
 
-        R = _feature_bound(objective, training, feature_bound)
+        R = feature_bound_of(objective, training, feature_bound)
         norms = self._row_norms()
         self._scale = None if R is None else self._scaling(norms, R, rows, exact)
         clip = training.clipping
@@ -105,13 +108,21 @@ class DeviceGradients:
         unknown = Loss.unknown(regularization=regularization, provenance="proved")
         self.loss = unknown if R is None else objective.regularity(R, regularization)
 
+    @property
+    def resident(self) -> bool:
+        """Whether the features stay on a GPU, where nothing has to be sent for a full batch."""
+        return isinstance(self._X, Tensor) and self._X.is_cuda
+
     def total(self, parameters: Tensor, rows: Rows) -> Tensor:
         """The sum of the (clipped) gradients of the records in ``rows``; float64, on the device."""
         theta = parameters.reshape(parameters.shape[0], -1)
         total = torch.zeros_like(theta)
         if isinstance(self._X, Tensor):
-            index = rows if isinstance(rows, slice) else torch.from_numpy(rows).to(self._device)
-            total += self._sum(self._X[index], theta, index)
+            if isinstance(rows, slice):
+                total += self._sum(self._X[rows], theta, rows)
+            else:
+                index = torch.from_numpy(rows).to(self._device)
+                total += self._sum(self._X.index_select(0, index), theta, index)
         elif isinstance(rows, slice):
             for cut, block in self._X.blocks(rows.start, rows.stop, self._device):
                 total += self._sum(block, theta, cut)
@@ -155,8 +166,8 @@ class DeviceGradients:
     def _scaling(self, norms: Tensor, R: float, rule: RowRule, exact: torch.dtype) -> Tensor | None:
         """A factor per row that makes it short enough; None where none is needed."""
         most = R / (1 + self._room)
-        # A hair below, so that rounding the factor to float32 cannot cross the bound.
-        target = most * (1 - 2.0**-22)
+        # A hair below, so that rounding the factor cannot cross the bound.
+        target = most * (1 - 4 * torch.finfo(exact).eps)
         if rule == "rescale":
             return torch.where(norms > 0, target / norms, 1.0).to(exact)
         long = norms > most * (1 + 8 * np.finfo(np.float64).eps)

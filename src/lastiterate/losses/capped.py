@@ -26,9 +26,10 @@ import numpy as np
 from scipy.special import expit, log_expit, logsumexp, softmax
 
 from lastiterate.description.validation import number
-from lastiterate.losses import BinaryLoss, Softmax
 from lastiterate.losses.base import Array, bound
+from lastiterate.losses.margin import BinaryLoss
 from lastiterate.losses.rounding import root_up
+from lastiterate.losses.softmax import Softmax
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,14 @@
 """Features that do not fit on the device: rows in host memory or in files, read ahead in blocks.
 
 `.npy` and `.safetensors` files are memory-mapped, so nothing is copied until a block is read;
-`.parquet` files are read one row group at a time. A thread reads the next block while the device
-works on this one.
+`.parquet` files are read one row group at a time. Threads read the next blocks while the device
+works on this one (`staging`).
 """
 
 from __future__ import annotations
 
 import json
-import queue
 import struct
-import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -21,10 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lastiterate.device import staging
 from lastiterate.errors import DescriptionError, UnsupportedError
 
 _SAFE = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-BLOCK = 64 << 20  # bytes that are read at once
+BLOCK = 32 << 20  # bytes that are read at once
 
 
 class Shard(ABC):
@@ -41,13 +40,19 @@ class Shard(ABC):
 class TensorShard(Shard):
     """Rows of a tensor in host memory or of a mapped file."""
 
-    def __init__(self, values: Tensor) -> None:
+    def __init__(self, values: Tensor, mapped: bool = False) -> None:
         self._values = values
+        self.mapped = mapped
         self.shape = (int(values.shape[0]), int(values.shape[1]))
         self.dtype = values.dtype
 
     def rows(self, first: int, last: int) -> Tensor:
         return self._values[first:last]
+
+    def lock(self) -> None:
+        """Have a GPU read the rows where they are; a mapped file may be larger than memory."""
+        if not self.mapped:
+            staging.page_lock(self._values, self)
 
 
 class ParquetShard(Shard):
@@ -116,6 +121,13 @@ class Shards:
 
     def rows(self, first: int, last: int) -> Tensor:
         """Rows first, ..., last − 1; no copy if they lie in one shard."""
+        parts = self.pieces(first, last)
+        if not parts:
+            return torch.empty((0, self.shape[1]), dtype=self.dtype)
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def pieces(self, first: int, last: int) -> list[Tensor]:
+        """Rows first, ..., last − 1, the rows of each shard by themselves and not copied."""
         parts = []
         while first < last:
             which = bisect_right(self._ends, first)
@@ -123,9 +135,7 @@ class Shards:
             until = min(last, self._ends[which])
             parts.append(self._shards[which].rows(first - start, until - start))
             first = until
-        if not parts:
-            return torch.empty((0, self.shape[1]), dtype=self.dtype)
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return parts
 
     def gather(self, indices: Sequence[int] | Any) -> Tensor:
         """These rows, copied, in ascending order of their index."""
@@ -158,9 +168,12 @@ class Shards:
         step = length or self.block_length()
         cuts = [slice(a, min(a + step, last)) for a in range(first, last, step)]
         if device.type == "cuda":
-            yield from _to_gpu(self, cuts, device)
+            for shard in self._shards:
+                if isinstance(shard, TensorShard):
+                    shard.lock()
+            yield from staging.to_gpu(self, cuts, device)
         else:
-            for cut, block in _ahead(self, cuts):
+            for cut, block in staging.ahead(self, cuts):
                 yield cut, block.to(device)
 
 
@@ -171,9 +184,9 @@ def _open(source: Any, name: str | None) -> Shard:
         return TensorShard(_checked(_as_tensor(source)))
     path = Path(source)
     if path.suffix == ".npy":
-        return TensorShard(_checked(_as_tensor(np.load(path, mmap_mode="c"))))
+        return TensorShard(_checked(_as_tensor(np.load(path, mmap_mode="c"))), mapped=True)
     if path.suffix == ".safetensors":
-        return TensorShard(_checked(_safetensor(path, name)))
+        return TensorShard(_checked(_safetensor(path, name)), mapped=True)
     if path.suffix == ".parquet":
         return ParquetShard(path)
     raise UnsupportedError(
@@ -213,122 +226,3 @@ def _safetensor(path: Path, name: str | None) -> Tensor:
     first, last = header[name]["data_offsets"]
     raw = np.memmap(path, np.uint8, "c", offset=8 + length + first, shape=(last - first,))
     return torch.from_numpy(raw).view(_SAFE[header[name]["dtype"]]).view(*header[name]["shape"])
-
-
-def _ahead(shards: Shards, cuts: list[slice], depth: int = 2) -> Iterator[tuple[slice, Tensor]]:
-    """Blocks in host memory, touched by another thread before they are needed."""
-    waiting: queue.Queue[Any] = queue.Queue(depth)
-    stop = threading.Event()
-
-    def read() -> None:
-        try:
-            for cut in cuts:
-                block = shards.rows(cut.start, cut.stop)
-                if block.numel():
-                    block.view(-1)[:: max(1, 4096 // block.element_size())].sum()  # page it in
-                if not _put(waiting, (cut, block), stop):
-                    return
-            _put(waiting, None, stop)
-        except BaseException as error:  # the reader's problem is the run's problem
-            _put(waiting, error, stop)
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    try:
-        while (item := waiting.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _put(waiting: queue.Queue[Any], item: Any, stop: threading.Event) -> bool:
-    while not stop.is_set():
-        try:
-            waiting.put(item, timeout=0.1)
-            return True
-        except queue.Full:
-            continue
-    return False
-
-
-def _to_gpu(
-    shards: Shards, cuts: list[slice], device: torch.device, depth: int = 3
-) -> Iterator[tuple[slice, Tensor]]:
-    """Blocks on the GPU: a thread fills pinned memory, a second stream copies.
-
-    Rows that are pinned already are copied from where they are.
-    """
-    if not cuts:
-        return
-    longest = max(cut.stop - cut.start for cut in cuts)
-    shape = (longest, shards.shape[1])
-    buffers = [torch.empty(shape, dtype=shards.dtype, device=device) for _ in range(2)]
-    free: queue.Queue[Tensor] = queue.Queue()
-    pinned = all(shards.rows(c.start, c.start + 1).is_pinned() for c in (cuts[0], cuts[-1]))
-    for _ in range(0 if pinned else depth):
-        free.put(torch.empty(shape, dtype=shards.dtype, pin_memory=True))
-    waiting: queue.Queue[Any] = queue.Queue()
-    stop = threading.Event()
-
-    def fill() -> None:
-        try:
-            for cut in cuts:
-                source = shards.rows(cut.start, cut.stop)
-                if pinned:
-                    waiting.put((cut, source, None))
-                    continue
-                while not stop.is_set():
-                    try:
-                        stage = free.get(timeout=0.1)
-                        break
-                    except queue.Empty:
-                        continue
-                if stop.is_set():
-                    return
-                waiting.put((cut, stage[: len(source)].copy_(source), stage))
-            waiting.put(None)
-        except BaseException as error:
-            waiting.put(error)
-
-    copier = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    # Recorded when the device is done with a buffer.
-    used = [torch.cuda.Event() for _ in buffers]  # type: ignore[no-untyped-call]
-    thread = threading.Thread(target=fill, daemon=True)
-    thread.start()
-
-    def copied(turn: int) -> Any:
-        item = waiting.get()
-        if item is None or isinstance(item, BaseException):
-            return item
-        cut, source, stage = item
-        target = buffers[turn % 2][: len(source)]
-        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(copier):
-            copier.wait_event(used[turn % 2])
-            target.copy_(source, non_blocking=True)
-            arrived.record(copier)
-        return cut, target, arrived, stage
-
-    try:
-        for event in used:
-            event.record(torch.cuda.current_stream(device))
-        turn, ahead = 0, copied(0)
-        while ahead is not None:
-            if isinstance(ahead, BaseException):
-                raise ahead
-            cut, target, arrived, stage = ahead
-            turn += 1
-            ahead = copied(turn)  # queued before this block is used, so that they overlap
-            torch.cuda.current_stream(device).wait_event(arrived)
-            yield cut, target
-            used[(turn - 1) % 2].record(torch.cuda.current_stream(device))
-            if stage is not None:
-                arrived.synchronize()
-                free.put(stage)
-    finally:
-        stop.set()
-        thread.join()
-        torch.cuda.current_stream(device).wait_stream(copier)

@@ -9,28 +9,31 @@ real arithmetic: what products round (see `kernels`) is kept inside the gradient
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from lastiterate.description import TailAverage, Training
+from lastiterate.description import Training
 from lastiterate.description.validation import number
-from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.device.gradients import DeviceGradients, RowRule, features
+from lastiterate.device.kernels import Products
+from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.noise import Source
 from lastiterate.noise.seeded import Seed
-from lastiterate.torch.draws import Draw, Draws
-from lastiterate.torch.gradients import DeviceGradients, RowRule, features
-from lastiterate.torch.kernels import Products
-from lastiterate.train.batches import BatchStream
-from lastiterate.train.descent import Descent, _generator, _radius, _start
+from lastiterate.train.batches import BatchStream, Rows
+from lastiterate.train.checkpoint import Checkpoint
+from lastiterate.train.draws import Draw, Draws
+from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.progress import shown
+from lastiterate.train.projection import projected
+from lastiterate.train.replay import Place, recorded
+from lastiterate.train.result import Descent, Parameters, released, shares
+from lastiterate.train.settings import centre_of, generator_of, radius_of
 
 
 def noisy_descent(
@@ -46,6 +49,7 @@ def noisy_descent(
     random_state: Seed = None,
     radius: float | None = None,
     progress: bool | None = None,
+    checkpoint: Checkpoint | None = None,
     device: str | torch.device | None = None,
     products: Products = "split",
     rows: RowRule = "check",
@@ -66,9 +70,11 @@ def noisy_descent(
         random_state: a seed: the run is then an experiment that cannot be certified.
         radius: of the ball that parameters are projected on; at most half of training.diameter.
         progress: show a bar; by default only for long runs on a terminal.
+        checkpoint: `MemoryCheckpoint` or `EncryptedCheckpoint`, as with NumPy.
         device: by default where the data is, else a GPU if there is one.
         products: how 16-bit features are multiplied: "split" (parameters and slopes as sums of
-            two 16-bit numbers) or "fast" (rounded to one).
+            two 16-bit numbers) or "fast" (rounded to one, so that parameters can jump by more
+            than one record moves them: such a run is an experiment).
         rows: what happens to rows longer than the bound: "check" refuses them, "shorten" shortens
             them, "rescale" gives every row the norm of the bound; all without copying the data.
 
@@ -80,70 +86,98 @@ def noisy_descent(
     >>> noisy_descent(Logistic(), X, run, labels=y, regularization=0.1).parameters.round(3)
     array([ 1.177, -1.177])
     """
-    generator = _generator(noise, random_state)
+    generator = generator_of(noise, random_state)
     l2 = number("regularization", regularization, "it shrinks every update", at_least=0.0)
     where = device_of(data, device)
     gradients = DeviceGradients(
         linear(objective), features(data, where), labels, training, l2, feature_bound, where,
         products=products, rows=rows,
     )  # fmt: skip
-    centre = _start(start, gradients.shape)
+    centre = centre_of(start, gradients.shape)
+    ball = radius_of(radius, training)
     batches = BatchStream(training.batches, training.records, generator)
+    run = fingerprint(objective, training, l2, ball, centre)
+    keeping = Keeping(checkpoint, run, batches, generator)
     draws = Draws(training, gradients.shape, generator, batches, where)
-    released = descend(
-        gradients, draws, training, l2, centre, _radius(radius, training), where, progress
-    )
-    return Descent(released, training, gradients.loss, not generator.secure, batches.nonce)
+    final = descend(gradients, draws, training, l2, centre, ball, where, progress, keeping)
+    experiment = not generator.secure or gradients.coarse
+    return Descent(final, training, gradients.loss, experiment, batches.nonce)
+
+
+class Total(Protocol):
+    """What the loop asks of gradients on a device."""
+
+    def total(self, parameters: Tensor, rows: Rows) -> Tensor:
+        """The sum of the (clipped) gradients of the records in ``rows``; float64."""
+
+
+class Drawing(Protocol):
+    """What the loop asks of randomness."""
+
+    def of(self, update: int) -> Draw:
+        """The batch and the noise of an update."""
 
 
 def descend(
-    gradients: Any,
-    draws: Iterable[Draw],
+    gradients: Total,
+    draws: Drawing,
     training: Training,
     l2: float,
-    centre: NDArray[np.float64],
+    centre: Parameters,
     ball: float,
     device: torch.device,
     progress: bool | None = None,
-) -> NDArray[np.float64]:
-    """The updates; returns what the description releases.
-
-    ``gradients.total(theta, rows)`` is the sum of a batch's gradients.
-    """
+    keeping: Keeping | None = None,
+) -> Parameters:
+    """The updates; returns what the description releases."""
     middle = torch.from_numpy(centre.copy()).to(device)
-    theta, tail = middle.clone(), torch.zeros_like(middle)
+    first, theta, tail = 0, middle.clone(), torch.zeros_like(middle)
+    velocity = torch.zeros_like(middle) if training.momentum else None
+    if keeping is not None and (kept := keeping.resume()) is not None:
+        first = kept.step
+        theta, tail = (torch.from_numpy(a.copy()).to(device) for a in (kept.parameters, kept.tail))
+        if kept.velocity is not None:
+            velocity = torch.from_numpy(kept.velocity.copy()).to(device)
     etas, nus = training.step_sizes, training.noises
     divisor = training.batches.divisor(training.records)
-    window = training.release.window if isinstance(training.release, TailAverage) else 1
-    each = iter(draws)
-    with full_precision():
-        for k in shown(0, training.steps, progress):
-            draw = next(each)
-            theta = theta - float(etas[k]) * (
-                gradients.total(theta, draw.rows) / divisor + l2 * theta
-            )
-            if draw.noise is not None:
-                theta = theta + float(nus[k]) * draw.noise
-            theta = projected(theta, middle, ball)
-            if k >= training.steps - window:
-                tail += theta
-    released: NDArray[np.float64] = (tail / window if training.steps else theta).cpu().numpy()
-    if not np.isfinite(released).all():
-        raise AssumptionError(
-            "The run diverged: the parameters are not finite, and nothing is released. The step "
-            f"size {training.step_size} is too large for this loss, or the data too large."
-        )
-    released.flags.writeable = False
-    return released
+    window, counts = shares(training)
+    with full_precision(), _current(device):
+        replay = recorded(gradients, draws, training, l2, Place(first, theta, tail, middle, ball))
+        if replay is not None:
+            theta, tail = replay.theta, replay.tail
+        for k in shown(first, training.steps, progress):
+            if replay is not None:
+                replay.update(k)
+            else:
+                draw = draws.of(k)
+                step = gradients.total(theta, draw.rows) / divisor + l2 * theta
+                moved = theta - float(etas[k]) * step
+                if draw.noise is not None:
+                    moved = moved + float(nus[k]) * draw.noise
+                if velocity is not None:
+                    velocity = training.momentum * velocity + (theta - moved)
+                    moved = theta - velocity
+                theta = projected(moved, middle, ball)
+                if counts[k]:
+                    tail += float(counts[k]) * theta
+            if keeping is not None and keeping.due(k + 1, training):
+                carried = None if velocity is None else _on_host(velocity)
+                keeping.save(k + 1, _on_host(theta), _on_host(tail), carried)
+    final = released(_on_host(tail / window if training.steps else theta), training)
+    if keeping is not None:
+        keeping.end()
+    return final
 
 
-def projected(theta: Tensor, centre: Tensor, radius: float) -> Tensor:
-    """The nearest point of the ball, without waiting for the device."""
-    if math.isinf(radius):
-        return theta
-    offset = theta - centre
-    length = torch.linalg.vector_norm(offset)
-    return torch.where(length <= radius, theta, centre + offset * (radius / length))
+def _current(device: torch.device) -> AbstractContextManager[Any]:
+    """Kernels and graphs are launched on the current GPU."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def _on_host(values: Tensor) -> Parameters:
+    """A copy that later updates do not change."""
+    copied: Parameters = values.detach().clone().cpu().numpy()
+    return copied
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastiterate.torch.fused import AVAILABLE, _jit
+from lastiterate.device.fused import AVAILABLE, _jit
 
 if AVAILABLE:
     import triton.language as tl
@@ -35,7 +35,9 @@ class DeviceSource:
     def __init__(self, device: torch.device) -> None:
         key = np.frombuffer(os.urandom(32), np.uint32).astype(np.int64)
         self._key = torch.from_numpy(key).to(device)
-        self._next = 0  # two blocks make two Gaussians; the counter has 64 bits
+        # Two blocks make two Gaussians. The counter lives on the device and moves there, so that
+        # a recorded launch (a CUDA graph) draws anew every time it is replayed.
+        self._next = torch.zeros(1, dtype=torch.int64, device=device)
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
         """Independent standard Gaussians, float64."""
@@ -151,9 +153,9 @@ def _sample(cosines, sines, rh, rl, ah, al):
 
 @_jit
 def _gaussian_kernel(key, first, out, pairs, BLOCK: tl.constexpr):
-    """Pair i from the blocks first + 2i (radii) and first + 2i + 1 (angles)."""
+    """Pair i from the blocks first + 2i (radii) and first + 2i + 1 (angles); first is a pointer."""
     pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    counter = first + 2 * pair.to(tl.int64)
+    counter = tl.load(first) + 2 * pair.to(tl.int64)
     r0, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15 = _block(
         key, (counter & 0xFFFFFFFF).to(tl.uint32), (counter >> 32).to(tl.uint32)
     )

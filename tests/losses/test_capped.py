@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from lastiterate.losses import Logistic, Softmax
-from lastiterate.models.capped import CappedLogistic, CappedSoftmax
+from lastiterate.losses.capped import CappedLogistic, CappedSoftmax
 
 CAPS = st.sampled_from([0.2, 0.5, 0.7, 0.95, 1.0])
 

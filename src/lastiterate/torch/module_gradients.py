@@ -1,0 +1,126 @@
+"""Per-record gradients of any network, each as short as described, by `torch.func`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lastiterate.description import Training
+from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
+from lastiterate.train.batches import Rows
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+ROOM = 2.0**-20  # what sums of 32-bit gradients round
+_MOST = 1 << 26  # numbers in the gradients that are held at once
+
+
+class ModuleGradients:
+    """Clipped per-record gradients of a network; its trainable parameters as one vector."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: LossFunction,
+        inputs: Tensor,
+        targets: Tensor,
+        training: Training,
+        chunk: int | None = None,
+    ) -> None:
+        _refuse(module, inputs, targets, training)
+        self._module, self._loss, self._training = module, loss, training
+        self._inputs, self._targets = inputs, targets
+        named = dict(module.named_parameters())
+        self._trained = {name: p for name, p in named.items() if p.requires_grad}
+        self._fixed = {name: p.detach() for name, p in named.items() if not p.requires_grad}
+        self._fixed.update(dict(module.named_buffers()))
+        self.size = sum(p.numel() for p in self._trained.values())
+        self._chunk = chunk or max(1, _MOST // max(1, self.size))
+        each = torch.func.grad(self._one)
+        self._each = torch.func.vmap(each, in_dims=(None, 0, 0), randomness="different")
+
+    def _one(self, parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        out = torch.func.functional_call(
+            self._module, {**parameters, **self._fixed}, (x.unsqueeze(0),)
+        )
+        return self._loss(out, y.unsqueeze(0)).reshape(())
+
+    def vector(self) -> Tensor:
+        """The trainable parameters, one after another, in double precision."""
+        return torch.cat([p.detach().double().reshape(-1) for p in self._trained.values()])
+
+    def shaped(self, vector: Tensor) -> dict[str, Tensor]:
+        """A vector as the network's parameters."""
+        parts = torch.split(vector, [p.numel() for p in self._trained.values()])
+        return {
+            name: part.reshape(p.shape).to(p.dtype)
+            for (name, p), part in zip(self._trained.items(), parts, strict=True)
+        }
+
+    def per_record(self, vector: Tensor, index: Tensor) -> Tensor:
+        """One gradient per record, as rows, before any clipping."""
+        grads = self._each(self.shaped(vector), self._inputs[index], self._targets[index])
+        return torch.cat([g.reshape(len(index), -1) for g in grads.values()], dim=1)
+
+    def total(self, vector: Tensor, rows: Rows) -> Tensor:
+        """The sum of the (clipped) gradients of the records in ``rows``."""
+        device = self._inputs.device
+        chosen = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        index = torch.from_numpy(np.ascontiguousarray(chosen)).to(device)
+        total = torch.zeros_like(vector)
+        for part in torch.split(index, self._chunk):
+            if len(part):
+                total += self.clipped(vector, part).double()
+        return total
+
+    def clipped(self, vector: Tensor, index: Tensor) -> Tensor:
+        """The sum of the clipped gradients of a few records."""
+        return self._limited(self.per_record(vector, index))
+
+    def _limited(self, each: Tensor) -> Tensor:
+        norms = torch.linalg.vector_norm(each, dim=1, dtype=torch.float64)
+        factors = self.factors(norms, ROOM)
+        shortened: Tensor = each.sum(0) if factors is None else factors.to(each.dtype) @ each
+        return shortened
+
+    def factors(self, norms: Tensor, room: float) -> Tensor | None:
+        """What every gradient is multiplied by, given its norm in double; None: all stay."""
+        K = self._training.gradient_norm
+        if not norms.isfinite().all():
+            raise AssumptionError("A per-record gradient is not finite: it has no bound.")
+        if self._training.clipping == "gradient":
+            most = K / (1 + room)
+            factors: Tensor = most / norms.clamp(min=most)
+            return factors
+        if (norms > K).any():
+            raise AssumptionError(
+                f"{int((norms > K).sum())} per-record gradients are longer than "
+                f"gradient_norm = {K:g}, which clipping='none' promises. Nothing was released. "
+                "Use clipping='gradient' or a larger gradient_norm."
+            )
+        return None
+
+
+def _refuse(module: nn.Module, inputs: Tensor, targets: Tensor, training: Training) -> None:
+    if training.clipping == "margin":
+        raise UnsupportedError(
+            "clipping='margin' needs a loss whose margin is known: use noisy_descent with a loss "
+            "of lastiterate.losses, or clipping='gradient'."
+        )
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            raise UnsupportedError(
+                f"{name or 'The network'} is a {type(part).__name__}: it mixes the records of a "
+                "batch, so no gradient belongs to one record. Use GroupNorm or LayerNorm."
+            )
+    if not any(p.requires_grad for p in module.parameters()):
+        why = "there is nothing to train"
+        raise DescriptionError("module", type(module).__name__, "with trainable parameters", why)
+    for name, values in (("inputs", inputs), ("targets", targets)):
+        if not isinstance(values, Tensor) or len(values) != training.records:
+            found: Any = len(values) if hasattr(values, "__len__") else type(values).__name__
+            allowed = f"a tensor with one entry for each of training.records = {training.records}"
+            raise DescriptionError(name, found, allowed, "what is certified must be what runs")

@@ -1,0 +1,143 @@
+"""Clipped gradients by Opacus: its layers' hooks, or ghost clipping.
+
+Ghost clipping (Li, Tramer, Liang and Hashimoto 2022) computes the norm of every record's gradient
+without the gradient, and a second backward pass of the weighted losses gives the clipped sum. For
+layers that see a sequence the norm is a sum that can cancel, so its rounding has no bound: there
+Opacus makes each layer's gradients, takes their norms and drops them (fast gradient clipping).
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lastiterate.errors import UnsupportedError
+from lastiterate.torch.module_gradients import ROOM, ModuleGradients
+
+_GHOST_ROOM = 2.0**-12  # what a 32-bit sum of some thousand squares rounds
+_ASKED = 8  # records that are compared
+
+
+class OpacusGradients(ModuleGradients):
+    """The same sums as `ModuleGradients`, on a copy of the network with Opacus' hooks."""
+
+    def __init__(self, plain: ModuleGradients, *, ghost: bool) -> None:
+        self.__dict__.update(plain.__dict__)
+        _refuse(plain._module)
+        self._ghost = ghost
+        self._copy = copy.deepcopy(plain._module)
+        self._weights = [p for p in self._copy.parameters() if p.requires_grad]
+        self._hooked = _hooked(self._copy, ghost, plain._inputs[:1])
+        self._room = _GHOST_ROOM if self._weights[0].dtype == torch.float32 else ROOM
+        self._losses = torch.func.vmap(
+            lambda out, y: plain._loss(out.unsqueeze(0), y.unsqueeze(0)).reshape(())
+        )
+        self._compare(plain)
+
+    def per_record(self, vector: Tensor, index: Tensor) -> Tensor:
+        """One gradient per record, as rows, before any clipping."""
+        _backward(self._forward(vector, index).sum())
+        each = [p.grad_sample.reshape(len(index), -1) for p in self._weights]  # type: ignore[attr-defined]
+        return torch.cat(each, dim=1)
+
+    def clipped(self, vector: Tensor, index: Tensor) -> Tensor:
+        """The sum of the clipped gradients of a few records."""
+        if not self._ghost:
+            return super().clipped(vector, index)
+        losses = self._forward(vector, index)
+        _backward(losses.sum(), again=True)
+        factors = self.factors(self._hooked.get_norm_sample().detach().double(), self._room)
+        if factors is not None:
+            for p in self._weights:
+                p.grad = None
+            self._hooked.disable_hooks()
+            _backward((losses * factors.to(losses.dtype)).sum())
+            self._hooked.enable_hooks()
+        sums = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._weights]
+        return torch.cat([each.reshape(-1) for each in sums])
+
+    def _forward(self, vector: Tensor, index: Tensor) -> Tensor:
+        """The losses of the records at these parameters."""
+        with torch.no_grad():
+            for p, value in zip(self._weights, self.shaped(vector).values(), strict=True):
+                p.copy_(value)
+                p.grad = None
+                p.grad_sample = None  # type: ignore[attr-defined]
+                p.__dict__.pop("_norm_sample", None)  # a norm of other records must not be used
+        losses: Tensor = self._losses(self._hooked(self._inputs[index]), self._targets[index])
+        return losses
+
+    def _compare(self, plain: ModuleGradients) -> None:
+        """Raise if Opacus and `torch.func` disagree on a few records."""
+        index = torch.arange(min(_ASKED, len(self._inputs)), device=self._inputs.device)
+        told = plain.clipped(plain.vector(), index)
+        try:
+            found = self.clipped(plain.vector(), index)
+        except (NotImplementedError, RuntimeError, AttributeError, TypeError) as problem:
+            raise _cannot(f"Opacus says: {problem}") from problem
+        if float((found - told).norm()) > 1e-3 * float(told.norm()) + 1e-12:
+            raise _cannot("its clipped gradients differ from those of torch.func")
+
+
+def _backward(value: Tensor, again: bool = False) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's on hooks of inputs that need no gradient
+        value.backward(retain_graph=again)  # type: ignore[no-untyped-call]
+
+
+def _hooked(module: nn.Module, ghost: bool, one: Tensor) -> Any:
+    try:
+        from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
+    except ImportError as missing:
+        raise UnsupportedError(
+            "per_record='hooks' and 'ghost' need the package `opacus`; per_record='func' needs "
+            "nothing more."
+        ) from missing
+    try:
+        if not ghost:
+            return GradSampleModule(module, loss_reduction="sum")
+        return GradSampleModuleFastGradientClipping(
+            module, loss_reduction="sum", use_ghost_clipping=not _sequences(module, one)
+        )
+    except NotImplementedError as problem:
+        raise _cannot(f"Opacus says: {problem}") from problem
+
+
+def _sequences(module: nn.Module, one: Tensor) -> bool:
+    """Whether a layer with ghost norms sees more than one vector of a record."""
+    seen = []
+
+    def look(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        seen.append(isinstance(layer, nn.Embedding) or inputs[0].dim() > 2)
+
+    layers = [m for m in module.modules() if isinstance(m, (nn.Linear, nn.Embedding))]
+    handles = [layer.register_forward_hook(look) for layer in layers]
+    with torch.no_grad():
+        module(one)
+    for handle in handles:
+        handle.remove()
+    return any(seen)
+
+
+def _refuse(module: nn.Module) -> None:
+    if not module.training:
+        raise UnsupportedError(
+            "Opacus' hooks work on networks in training mode: call module.train() first, or use "
+            "per_record='func'."
+        )
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd):
+            raise UnsupportedError(
+                f"{name or 'The network'} is a {type(part).__name__}, whose draws cannot be "
+                "compared before the run. Use per_record='func'."
+            )
+
+
+def _cannot(why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"Opacus does not clip the gradients of this network: {why}. Use per_record='func'."
+    )

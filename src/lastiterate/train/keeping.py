@@ -1,0 +1,81 @@
+"""A run and its checkpoint: saved on the way, resumed as if never stopped, cleared at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from lastiterate.description import Training
+from lastiterate.errors import AssumptionError
+from lastiterate.losses import LinearLoss
+from lastiterate.noise import Source
+from lastiterate.train.batches import BatchStream
+from lastiterate.train.checkpoint import Checkpoint, State, usable
+from lastiterate.train.result import Parameters
+
+
+class Keeping:
+    """What a loop does with the checkpoint it was given, if any."""
+
+    def __init__(
+        self, checkpoint: Checkpoint | None, run: str, batches: BatchStream, generator: Source
+    ) -> None:
+        self._store, self._run = usable(checkpoint), run
+        self._batches, self._generator = batches, generator
+
+    def resume(self) -> State | None:
+        """What the checkpoint holds; batches and randomness go on from there."""
+        kept = None if self._store is None else self._store.load()
+        if kept is None:
+            return None
+        if kept.run != self._run:
+            raise AssumptionError(
+                "The checkpoint belongs to another run (another description, loss, regularization "
+                "or start): going on from it would be a run that nobody described. Use the same "
+                "arguments, or a fresh checkpoint."
+            )
+        self._batches.step = kept.step
+        self._batches.order, self._batches.nonce = kept.order, kept.nonce
+        self._generator.restore(kept.source)
+        return kept
+
+    def due(self, done: int, training: Training) -> bool:
+        """Whether the state after ``done`` updates is saved."""
+        if self._store is None:
+            return False
+        return done % self._store.every == 0 and done < training.steps
+
+    def save(
+        self,
+        done: int,
+        parameters: Parameters,
+        tail: Parameters,
+        velocity: Parameters | None = None,
+    ) -> None:
+        """Keep the state after ``done`` updates; the arrays are the checkpoint's from now on."""
+        assert self._store is not None
+        order, nonce = self._batches.order, self._batches.nonce
+        source = self._generator.state()
+        self._store.save(State(self._run, done, parameters, tail, order, nonce, source, velocity))
+
+    def end(self) -> None:
+        """The run is over, and its secrets with it."""
+        if self._store is not None:
+            self._store.clear()
+
+
+def fingerprint(
+    objective: LinearLoss | Callable[..., Any],
+    training: Training,
+    regularization: float,
+    radius: float,
+    start: Parameters,
+) -> str:
+    """What must not change between a checkpoint and its resumption."""
+    kind = repr(objective) if isinstance(objective, LinearLoss) else "a gradient function"
+    facts = [training.to_dict(), kind, regularization, repr(radius), list(start.shape)]
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    digest.update(start.tobytes())
+    return digest.hexdigest()
