@@ -4,7 +4,7 @@ For quadratic losses the guarantee of the last iterate is exact, so the measured
 the proved upper bound close in on each other; composition, which assumes that every iterate is
 published, stays far above.
 
-    python examples/audit_quadratic.py --models 10000
+    python examples/audit_quadratic.py --models 10000 [--plot bracket.html]
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from lastiterate.audit import audit
 from lastiterate.audit.attacks.worst_case import QuadraticDescent
 
 
-def bracket(steps: int, models: int, seed: int) -> dict[str, float]:
-    """Lower and upper mu after so many steps."""
+def bracket(steps: int, models: int, seed: int, plot: str | None = None) -> dict[str, float]:
+    """Lower and upper mu after so many steps; with ``plot`` also as a picture."""
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     run = Training(
         records=5, steps=steps, step_size=0.1, noise=0.35, gradient_norm=4.0, batches=FullBatch()
@@ -26,9 +26,14 @@ def bracket(steps: int, models: int, seed: int) -> dict[str, float]:
     found = audit(
         train, *train.worlds(), models=models, method="gdp", random_state=seed, cohort=1000
     )
-    certified = account(run, loss).mu
+    guarantee = account(run, loss)
+    certified = guarantee.mu
     assert certified is not None
-    assert not found.contradicts(account(run, loss))
+    assert not found.contradicts(guarantee)
+    if plot is not None:
+        from lastiterate.report import AuditDisplay, save_figure
+
+        save_figure(AuditDisplay.from_result(found, guarantee).figure_, plot)
     return {
         "steps": steps,
         "audited": found.mu_lower,
@@ -42,11 +47,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plot", help="a file to write: .html, .png, .svg")
     given = parser.parse_args()
     print(f"mu of the last iterate, {given.models:,} models, confidence 0.95")
     print(f"{'steps':>6} {'audited':>9} {'certified':>10} {'ratio':>7} {'all iterates':>13}")
     for steps in (1, 5, 20, 100, 500):
-        row = bracket(steps, given.models, given.seed)
+        row = bracket(steps, given.models, given.seed, given.plot if steps == 500 else None)
         print(
             f"{steps:6d} {row['audited']:9.3f} {row['certified']:10.3f} "
             f"{row['audited'] / row['certified']:7.3f} {row['composition']:13.3f}"

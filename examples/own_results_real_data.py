@@ -5,8 +5,10 @@ accuracy). Every method gets the step size that the public quadratic model of `r
 and the noise that `calibrate` finds; nothing is tuned on the data.
 
     python examples/own_results_real_data.py [--data adult] [--seeds 5] [--workers 2]
+                                             [--methods burst] [--batches 40]
 
-The data are looked for in $LASTITERATE_DATA. A table is written to benchmarks/results/.
+The data are looked for in $LASTITERATE_DATA. A table is written to benchmarks/results/; with
+--methods only these columns of it are measured anew.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +35,7 @@ from benchmarks import datasets
 
 from lastiterate import FullBatch, Shuffled, TailAverage, Training, account
 from lastiterate.losses import Logistic, Softmax
-from lastiterate.recommendation import QuadraticModel
+from lastiterate.recommendation import Alternative, QuadraticModel
 from lastiterate.train import noisy_descent
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
@@ -57,7 +60,9 @@ def objective(name: str) -> Logistic | Softmax:
     return Softmax(10) if name == "mnist" else Logistic()
 
 
-def methods(name: str, epsilon: float) -> list[dict[str, Any]]:
+def methods(
+    name: str, epsilon: float, only: Sequence[str] = (), sizes: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Every setting of one data set and one epsilon, tuned on the public model and calibrated."""
     data = loaded(name)
     records, features = data.train.shape
@@ -70,29 +75,34 @@ def methods(name: str, epsilon: float) -> list[dict[str, Any]]:
     )  # fmt: skip
     found = []
 
-    def add(batches: str, epochs: int, method: str, training: Training) -> None:
+    def add(batches: str, epochs: int, method: str, tuned: Callable[[], Alternative]) -> None:
+        if (only and method not in only) or (sizes and batches not in sizes):
+            return
+        training = tuned().training
         assert account(training, loss).epsilon(data.delta) <= epsilon
         place = {"data": data.name, "key": name, "epsilon": epsilon, "batches": batches}
         found.append({**place, "epochs": epochs, "method": method, "training": training})
 
     steps = FULL_STEPS[name]
-    add("full", steps, "constant", model.tuned("", plain).training)
+    add("full", steps, "constant", partial(model.tuned, "", plain))
     average = plain.replace(release=TailAverage(3 * steps // 4))
-    add("full", steps, "tail average", model.tuned("", average).training)
-    add("full", steps, "optimal schedule", model.scheduled(plain).training)
+    add("full", steps, "tail average", partial(model.tuned, "", average))
+    add("full", steps, "optimal schedule", partial(model.scheduled, plain))
     for count in BATCHES:
         size = records // count
         per_epoch = records // size
         for epochs in EPOCHS:
             run = plain.replace(batches=Shuffled(size), steps=epochs * per_epoch)
-            add(str(count), epochs, "constant", model.tuned("", run).training)
+            add(str(count), epochs, "constant", partial(model.tuned, "", run))
             burst = run.replace(final_noise=2.0)
-            add(str(count), epochs, "burst", model.tuned("", burst).training)
+            add(str(count), epochs, "burst", partial(model.tuned, "", burst))
             equal = run.replace(schedule="equalised")
-            add(str(count), epochs, "equalised", model.tuned("", equal).training)
+            add(str(count), epochs, "equalised", partial(model.tuned, "", equal))
+            both = equal.replace(final_noise=2.0)
+            add(str(count), epochs, "equalised + burst", partial(model.tuned, "", both))
             if count == 40 and epochs > 1:
                 tail = run.replace(release=TailAverage(per_epoch // 2))
-                add(str(count), epochs, "tail average", model.tuned("", tail).training)
+                add(str(count), epochs, "tail average", partial(model.tuned, "", tail))
     return found
 
 
@@ -125,12 +135,15 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", default=["adult", "census", "mnist"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--methods", nargs="*", default=[], help="columns; by default all")
+    parser.add_argument("--batches", nargs="*", default=[], help="full, 40, 1000; by default all")
     options = parser.parse_args()
     begin = time.perf_counter()
-    rows: list[dict[str, Any]] = []
+    rows = kept() if options.methods or options.batches else []
+    chosen = [options.methods] * 3, [options.batches] * 3
     with ProcessPoolExecutor(options.workers) as pool:
         for name in options.data:
-            cases = [c for part in pool.map(methods, [name] * 3, EPSILONS) for c in part]
+            cases = [c for part in pool.map(methods, [name] * 3, EPSILONS, *chosen) for c in part]
             jobs = [(name, c["training"], seed) for c in cases for seed in range(options.seeds)]
             scores = np.reshape(list(pool.map(score, jobs, chunksize=5)), (len(cases), -1))
             for case, own in zip(cases, scores, strict=True):
@@ -138,10 +151,21 @@ def main() -> None:
                 deviation = float(own.std(ddof=1)) if len(own) > 1 else math.nan
                 case |= {"mean": float(own.mean()), "deviation": deviation}
                 case |= {"scores": own.tolist(), "final_noise": training.final_noise}
-                rows.append(case)
+                rows = [row for row in rows if place(row) != place(case)] + [case]
             print(f"{name}: {time.perf_counter() - begin:.0f} s", flush=True)
             save(rows)
     print(table(rows))
+
+
+def place(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Which cell of the table a row belongs to."""
+    return tuple(row[key] for key in ("data", "epsilon", "batches", "epochs", "method"))
+
+
+def kept() -> list[dict[str, Any]]:
+    """What was measured before."""
+    file = RESULTS / "own_results_real_data.json"
+    return json.loads(file.read_text()) if file.exists() else []
 
 
 def save(rows: list[dict[str, Any]]) -> None:
@@ -153,7 +177,9 @@ def save(rows: list[dict[str, Any]]) -> None:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """One line per setting, one column per method: mean and standard deviation, in percent."""
-    names = ["constant", "burst", "equalised", "tail average", "optimal schedule"]
+    names = [
+        "constant", "burst", "equalised", "equalised + burst", "tail average", "optimal schedule",
+    ]  # fmt: skip
     lines = ["| data | epsilon | batches | epochs | " + " | ".join(names) + " |"]
     lines.append("|" + "---|" * (4 + len(names)))
     places = list(dict.fromkeys((r["data"], r["epsilon"], r["batches"], r["epochs"]) for r in rows))

@@ -121,7 +121,7 @@ def test_a_folder(command, table, tmp_path, adjacency):
         "--adjacency", adjacency,
     )  # fmt: skip
     assert code == 0, err
-    audited = ("audit", folder, "--data", table, "--models", 1600, "--seed", 0, "--json")
+    audited = ("audit", folder, "--data", table, "--models", 6000, "--seed", 0, "--json")
     code, out, err = command(*audited)
     found = json.loads(out)
     claimed = Certificate.load(folder / "certificate.json")
@@ -132,6 +132,57 @@ def test_a_folder(command, table, tmp_path, adjacency):
     # somebody claims ten times less
     code, out, _ = command(*audited, "--claim-epsilon", found["epsilon_lower"] * 0.9)
     assert code == 3
+
+
+def scaled(table, folder, adjacency):
+    """A folder whose model was prepared by a private scaler."""
+    from lastiterate.models import PrivateLogisticRegression, PrivateStandardScaler
+    from lastiterate.models.saved import TableModel, about, report, save
+    from lastiterate.models.schema import Schema
+    from lastiterate.models.table import read_table
+
+    schema = Schema.of_flags("label", ["x=-1:1", "z=0:1"], (), (), "no,yes", None)
+    X, y = schema.encode(read_table(table))
+    scaler = PrivateStandardScaler(epsilon=3.0, delta=1e-3, low=0.0, adjacency=adjacency)
+    model = PrivateLogisticRegression(
+        epsilon=60.0, delta=1e-3, steps=20, adjacency=adjacency, prepare=scaler
+    ).fit(X, y)
+    trained = TableModel(schema, model)
+    save(folder, trained, report(trained, len(y), []), about(trained, len(y), []))
+    return model
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_a_folder_with_a_private_scaler(command, table, tmp_path, adjacency):
+    """The scaler is trained again too, and the certificate that is tested covers both."""
+    folder = tmp_path / "run"
+    scaled(table, folder, adjacency)
+    code, out, err = command(
+        "audit", folder, "--data", table, "--models", 400, "--seed", 0, "--json"
+    )
+    found, claimed = json.loads(out), Certificate.load(folder / "certificate.json")
+    assert code == 0, err
+    assert claimed.epsilon > 60.0
+    assert found["claimed_epsilon"] == claimed.epsilon
+    assert 0.5 < found["epsilon_lower"] <= claimed.epsilon
+
+
+def test_repeated_scalers_have_the_law_of_the_mechanism(table, tmp_path):
+    """Statistics over many repetitions; a removed record is missing in them, not a row of zeros."""
+    model = scaled(table, tmp_path / "run", "zero-out")
+    target = named(str(tmp_path / "run"), table, 5, "mislabelled", {})
+    noise = float(model.prepare_.training_.noises[0])
+    v = np.clip(2 * target.inside.X - 1, -1, 1)
+    means = {}
+    for world in (target.inside, target.outside):
+        found = np.array([target.train(world, seed).scaler.mean_ for seed in range(300)])
+        rows = v if world.removed is None else np.delete(v, world.removed, axis=0)
+        expected = (rows.sum(axis=0) / CSV_ROWS + 1) / 2
+        error = noise / 2 / np.sqrt(300)
+        assert np.all(np.abs(found.mean(axis=0) - expected) < 4.5 * error)
+        np.testing.assert_allclose(found.std(axis=0), noise / 2, rtol=0.2)
+        means[world.removed] = expected
+    assert np.any(np.abs(means[None] - means[5]) > 1e-4)
 
 
 def test_a_folder_needs_its_data(command, table, tmp_path):

@@ -22,7 +22,7 @@ from lastiterate import (
     WithoutReplacement,
 )
 from lastiterate.audit.shadow import LinearCohort
-from lastiterate.losses import Huber, Logistic, Softmax, SquaredHinge
+from lastiterate.losses import CappedLogistic, Huber, Logistic, Softmax, SquaredHinge
 from lastiterate.train import noisy_descent
 
 RNG = np.random.default_rng(0)
@@ -46,7 +46,11 @@ def describe(batches, **changes):
         (Logistic(), {"diameter": 0.8}),
         (Logistic(), {"release": TailAverage(7)}),
         (Logistic(), {"step_size": list(np.linspace(0.1, 1, 30))}),
+        (CappedLogistic(0.4), {}),
+        (CappedLogistic(0.4), {"clipping": "gradient", "gradient_norm": 0.3}),
+        (CappedLogistic(0.4), {"clipping": "margin", "gradient_norm": 0.6}),
         (Huber(threshold=1.0), {}),
+        (Huber(threshold=1.0), {"clipping": "gradient", "gradient_norm": 0.3}),
         (SquaredHinge(clip=1.0), {"clipping": "margin"}),
     ],
 )
@@ -55,11 +59,11 @@ def test_without_noise_it_is_noisy_descent(loss, changes, batches):
     run = describe(batches, **changes)
     bound = {"feature_bound": 1.0} if run.clipping == "margin" else {}
     expected = noisy_descent(loss, X, run, labels=Y, regularization=0.1, **bound).parameters
-    train = LinearCohort(loss, run, regularization=0.1, **bound)
+    train = LinearCohort(loss, run, regularization=0.1, dtype=np.float64, **bound)
     found = train.cohort((X, Y), [1, 2])
     np.testing.assert_allclose(found, [expected, expected], rtol=1e-11, atol=1e-13)
-    quick = LinearCohort(loss, run, regularization=0.1, dtype=np.float32, **bound)
-    np.testing.assert_allclose(quick((X, Y), 1), expected, rtol=2e-4, atol=1e-5)
+    quick = LinearCohort(loss, run, regularization=0.1, **bound)
+    np.testing.assert_allclose(quick((X, Y), 1), expected, rtol=0, atol=1e-5)
 
 
 SCHEMES = [FullBatch(), Cyclic(5), Shuffled(5), Reshuffled(5), WithoutReplacement(5), Poisson(0.2)]
@@ -67,11 +71,47 @@ SCHEMES = [FullBatch(), Cyclic(5), Shuffled(5), Reshuffled(5), WithoutReplacemen
 
 @pytest.mark.parametrize("batches", SCHEMES)
 def test_a_model_depends_on_its_seed_alone(batches):
-    train = LinearCohort(Logistic(), describe(batches, noise=0.3, steps=13))
+    train = LinearCohort(Logistic(), describe(batches, noise=0.3, steps=13), dtype=np.float64)
     together = train.cohort((X, Y), [5, 6, 7])
     assert len({tuple(row) for row in together.tolist()}) == 3
     np.testing.assert_allclose(train((X, Y), 6), together[1], rtol=1e-12)
     np.testing.assert_allclose(train.cohort((X, Y), [7, 5]), together[[2, 0]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), CappedLogistic(0.4), Huber(threshold=0.5)])
+@pytest.mark.parametrize("clipping", ["none", "gradient", "margin"])
+def test_hidden_batches_take_the_steps_of_noisy_descent(loss, clipping):
+    """All records in one hidden batch: whatever the order, it is the full batch."""
+    changes = {} if clipping == "none" else {"clipping": clipping, "gradient_norm": 0.3}
+    bound = {"feature_bound": 1.0} if clipping == "margin" else {}
+    full, hidden = (describe(b, **changes) for b in (FullBatch(), Shuffled(N)))
+    expected = noisy_descent(loss, X, full, labels=Y, **bound).parameters
+    found = LinearCohort(loss, hidden, dtype=np.float64, **bound).cohort((X, Y), [1, 2])
+    np.testing.assert_allclose(found, [expected, expected], rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("decay", [None, 0.6])
+def test_averages_weigh_the_last_iterates(decay):
+    """Against the weighted sum of the last iterates of shorter runs."""
+    run = describe(Cyclic(5), steps=12)
+    iterates = [LinearCohort(Logistic(), run.replace(steps=k))((X, Y), 0) for k in range(8, 13)]
+    weights = np.full(5, 0.2)
+    if decay is not None:
+        weights = [decay**4, *((1 - decay) * decay**k for k in (3, 2, 1, 0))]
+    found = LinearCohort(Logistic(), run.replace(release=TailAverage(5, decay)))((X, Y), 0)
+    np.testing.assert_allclose(found, np.dot(weights, iterates), rtol=1e-5, atol=1e-6)
+
+
+def test_momentum():
+    """Against the recursion written out."""
+    run = describe(FullBatch(), steps=9, momentum=0.8)
+    theta = velocity = np.zeros(D)
+    for _ in range(9):
+        slopes = -Y / (1 + np.exp(Y * (X @ theta)))
+        velocity = 0.8 * velocity + 0.7 * (slopes @ X / N + 0.1 * theta)
+        theta = theta - velocity
+    found = LinearCohort(Logistic(), run, regularization=0.1, dtype=np.float64)((X, Y), 0)
+    np.testing.assert_allclose(found, theta, rtol=1e-12)
 
 
 @pytest.mark.parametrize("batches", SCHEMES)

@@ -91,6 +91,23 @@ def test_another_audit_is_refused(tmp_path):
         run(path, random_state=4)
 
 
+class Scaled:
+    """A trainer with a setting."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, data, seed):
+        return self.factor * noisy_sum(data, seed)
+
+
+def test_another_setting_of_the_trainer_is_refused(tmp_path):
+    path = tmp_path / "a.db"
+    assert run(path, train=Scaled(1.0)) == run(path, train=Scaled(1.0))
+    with pytest.raises(AssumptionError, match="another audit"):
+        run(path, train=Scaled(2.0))
+
+
 def test_not_a_store(tmp_path):
     path = tmp_path / "a.db"
     path.write_text("this is no database, and it is longer than a header would be" * 20)

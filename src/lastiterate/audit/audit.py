@@ -241,12 +241,15 @@ def _description(
 
 
 def _name(function: Any) -> str:
-    owner = function if hasattr(function, "__qualname__") else type(function)
-    return f"{owner.__module__}.{owner.__qualname__}"
+    """Of a function its name; of an object its class and its settings."""
+    if hasattr(function, "__qualname__"):
+        return f"{function.__module__}.{function.__qualname__}"
+    kind = type(function)
+    return f"{kind.__module__}.{kind.__qualname__} {_digest(function)}"
 
 
 def _digest(data: Any) -> str:
-    """A hash of the content, where the data can be pickled."""
+    """A hash of the content, where it can be pickled."""
     import hashlib
     import pickle
 

@@ -57,7 +57,8 @@ def required_models(
 ) -> int:
     """Evaluated models *per world* (one-run: canaries) to certify ``epsilon`` with ``power``.
 
-    Within about 2 % for the first three methods; one-run assumes independent canary scores.
+    Within about 2 %. One-run assumes independent canary scores and the best number of guesses,
+    fixed in advance (``guesses=`` of `audit_one_run`; at least 166 of them for epsilon = 4).
     `audit` counts both worlds and sets a share aside for choosing: give it
     2 * required / (1 - choosing) models.
 

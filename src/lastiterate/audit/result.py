@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from decimal import ROUND_FLOOR, Context
-from typing import Any, Literal
+from typing import Any, Literal, Self, cast, get_args
 
 from lastiterate.audit.methods import clopper_pearson, gdp
-from lastiterate.errors import UnsupportedError
+from lastiterate.description.validation import number, one_of, whole
+from lastiterate.errors import DescriptionError, UnsupportedError
 
 MethodName = Literal["clopper-pearson", "gdp", "one-run", "credible"]
 
@@ -160,6 +162,38 @@ class AuditResult:
                 epsilon, delta = 2 * epsilon, (1 + math.exp(epsilon)) * delta
         return bool(delta < 1 and self.epsilon_at(delta) > epsilon)
 
+    def to_dict(self) -> dict[str, Any]:
+        """A table of plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Self:
+        """Read what ``to_dict`` wrote; fields that an audit does not have are ignored.
+
+        >>> look = Look(0.5, 0.4, 0.0, 1, 3, 50, 4, 50, (0.0, 0.1), (0.0, 0.1))
+        >>> result = AuditResult("clopper-pearson", 1e-5, 0.95, (look,), 200)
+        >>> AuditResult.from_dict(result.to_dict()) == result
+        True
+        """
+        why = "an audit that is not whole proves nothing"
+        try:
+            looks = tuple(_look(each) for each in table["looks"])
+            method, delta, confidence, models, searched = (
+                table[name] for name in ("method", "delta", "confidence", "models", "searched")
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DescriptionError("audit", repr(error), "what an audit wrote", why) from None
+        if not looks:
+            raise DescriptionError("audit.looks", [], "at least one look", why)
+        return cls(
+            cast(MethodName, one_of("audit.method", method, get_args(MethodName), why)),
+            number("audit.delta", delta, why, at_least=0.0, at_most=1.0),
+            number("audit.confidence", confidence, why, above=0.0, at_most=1.0),
+            looks,
+            whole("audit.models", models, why),
+            whole("audit.searched", searched, why),
+        )
+
     def __str__(self) -> str:
         best = self.best
         lines = [
@@ -208,6 +242,23 @@ class AuditResult:
             f"epsilon below {printed_down(self.epsilon_lower)}, for datasets that differ as these "
             f"two do. {nothing}"
         )
+
+
+_COUNTS = ("direction", "false_positives", "outside", "false_negatives", "inside")
+
+
+def _look(table: Mapping[str, Any]) -> Look:
+    values: dict[str, Any] = {}
+    for name in (field.name for field in fields(Look)):
+        value = table[name]
+        if name.endswith("interval"):
+            low, high = map(float, value)
+            values[name] = (low, high)
+        else:
+            values[name] = int(value) if name in _COUNTS else float(value)  # "inf" in JSON
+    if math.isnan(values["epsilon_lower"]) or min(values["inside"], values["outside"]) < 1:
+        raise ValueError("a look without models or without a bound")
+    return Look(**values)
 
 
 def printed_down(value: float) -> str:

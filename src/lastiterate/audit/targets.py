@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,16 @@ from numpy.typing import NDArray
 
 from lastiterate.audit.attacks.canaries import Data, checked, mislabelled, replaced
 from lastiterate.audit.attacks.thresholds import LogitScore
-from lastiterate.audit.shadow.linear import LinearCohort
+from lastiterate.audit.retrained import (
+    RecordScore,
+    Retrained,
+    RetrainedWithScaler,
+    ScaledRecordScore,
+    Unscaled,
+)
 from lastiterate.certificate import Certificate
 from lastiterate.description.validation import one_of
-from lastiterate.errors import DescriptionError, UnsupportedError
-from lastiterate.losses import LinearLoss, MarginLoss
-from lastiterate.train import noisy_descent
+from lastiterate.errors import DescriptionError
 
 CANARIES = ("mislabelled", "as-is")
 
@@ -69,45 +73,6 @@ def named(
 # --- a folder written by `lastiterate train` ------------------------------------------------------
 
 
-class Retrained:
-    """Repeats the run of a folder's model: its description, its loss, its regularization."""
-
-    def __init__(self, objective: LinearLoss, training: Any, regularization: float, bound: float):
-        self.objective, self.training = objective, training
-        self.regularization, self.bound = regularization, bound
-
-    def __call__(self, dataset: Data, seed: int) -> NDArray[np.float64]:
-        """The parameters of one model."""
-        return noisy_descent(
-            self.objective, dataset[0], self.training, labels=dataset[1],
-            regularization=self.regularization, feature_bound=self.bound, random_state=seed,
-            progress=False,
-        ).parameters  # fmt: skip
-
-    @property
-    def cohort(self) -> Callable[[Data, Sequence[int]], Any]:
-        """Many at once, where the loss has one score."""
-        if not isinstance(self.objective, MarginLoss):
-            return lambda dataset, seeds: [self(dataset, seed) for seed in seeds]
-        return LinearCohort(
-            self.objective, self.training, regularization=self.regularization,
-            feature_bound=self.bound,
-        ).cohort  # fmt: skip
-
-
-@dataclass(frozen=True)
-class RecordScore:
-    """How well parameters fit one encoded record: minus its loss."""
-
-    objective: LinearLoss
-    x: NDArray[np.float64]
-    y: NDArray[Any]
-
-    def __call__(self, parameters: Any) -> float:
-        """The score of one model."""
-        return -float(self.objective.value(self.x[None] @ parameters, self.y[None])[0])
-
-
 def _folder(folder: Path, data: Path | None, record: int, canary: str) -> Target:
     """The certificate's own adjacency: a zeroed row gives no gradient, whatever its label."""
     import joblib
@@ -124,34 +89,36 @@ def _folder(folder: Path, data: Path | None, record: int, canary: str) -> Target
         )
     saved = joblib.load(path)
     model = saved.model
-    if model.prepare is not None:
-        raise UnsupportedError(
-            "This model was prepared by a private scaler; audits of both together are not built. "
-            "Train with public ranges, and audit that."
-        )
     X, y = saved.schema.encode(read_table(data))
     if len(y) != model.training_.records:
         why = "the audited run must be the one that was certified"
         raise DescriptionError("data", f"{len(y)} records", f"{model.training_.records}", why)
     original = (_dense(X), np.asarray(y))
+    other = "as-is" if canary == "mislabelled" else "mislabelled"
     inside, outside = (
-        (np.asarray(_dense(model._rows.of(one)), float), np.asarray(model._targets(labels)))
-        for one, labels in (
-            _with_canary(original, record, canary),
-            _with_canary(original, record, "as-is" if canary == "mislabelled" else "mislabelled"),
-        )
+        (X, np.asarray(model._targets(labels)))
+        for X, labels in (_with_canary(original, record, kind) for kind in (canary, other))
     )
-    if model.training_.adjacency == "zero-out":
-        outside = replaced(inside, record, np.zeros(inside[0].shape[1]), inside[1][record])
     objective = model._objective()
-    certificate = folder / "certificate.json"
-    return Target(
-        Retrained(objective, model.training_, model.loss_.regularization, model._rows.norm),
-        inside,
-        outside,
-        RecordScore(objective, inside[0][record], inside[1][record]),
-        Certificate.load(certificate) if certificate.is_file() else None,
+    retrained = Retrained(objective, model.training_, model.loss_.regularization, model._rows.norm)
+    path = folder / "certificate.json"
+    claim = Certificate.load(path) if path.is_file() else None
+    removed = model.training_.adjacency == "zero-out"
+    if model.prepare is not None:
+        return Target(
+            RetrainedWithScaler(model.prepare_, model._rows, retrained),
+            Unscaled(*inside),
+            Unscaled(*inside, removed=record) if removed else Unscaled(*outside),
+            ScaledRecordScore(objective, model._rows, inside[0][record], inside[1][record]),
+            claim,
+        )
+    inside, outside = (
+        (np.asarray(_dense(model._rows.of(X)), float), y) for X, y in (inside, outside)
     )
+    if removed:
+        outside = replaced(inside, record, np.zeros(inside[0].shape[1]), inside[1][record])
+    score = RecordScore(objective, inside[0][record], inside[1][record])
+    return Target(retrained, inside, outside, score, claim)
 
 
 # --- an estimator ---------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
 
 from lastiterate.audit.attacks.thresholds import probability
-from lastiterate.errors import DescriptionError
 
 Array = NDArray[np.float64]
 
@@ -46,24 +47,24 @@ class LinearClassifier:
     True
     """
 
-    strength: float = 1.0  # of the fit; scikit-learn's C
+    strength: float = 1.0  # of the data against the penalty |weights|²/2
 
     def fit(self, inside: Array, outside: Array) -> Callable[[Array], Array]:
         """Learn from the features of models of both worlds."""
-        try:
-            from sklearn.linear_model import LogisticRegression
-        except ImportError as missing:
-            raise DescriptionError(
-                "attack", "LinearClassifier", "used with scikit-learn installed", "it fits there"
-            ) from missing
         both = np.concatenate([inside, outside])
         mean, spread = both.mean(axis=0), both.std(axis=0)
         spread = np.where(spread > 0, spread, 1.0)
-        labels = np.repeat([1, 0], [len(inside), len(outside)])
-        fitted = LogisticRegression(C=self.strength, max_iter=1000).fit(
-            (both - mean) / spread, labels
-        )
-        weights, offset = np.asarray(fitted.coef_[0]), float(fitted.intercept_[0])
+        X = (both - mean) / spread
+        signs = np.repeat([1.0, -1.0], [len(inside), len(outside)])
+
+        def objective(w: Array) -> tuple[float, Array]:
+            margins = signs * (X @ w[:-1] + w[-1])
+            pull = -self.strength * signs * expit(-margins)
+            value = self.strength * np.logaddexp(0, -margins).sum() + w[:-1] @ w[:-1] / 2
+            return value, np.append(X.T @ pull + w[:-1], pull.sum())
+
+        fitted = minimize(objective, np.zeros(X.shape[1] + 1), jac=True, method="L-BFGS-B").x
+        weights, offset = fitted[:-1], fitted[-1]
 
         def judge(features: Array) -> Array:
             return np.asarray((features - mean) / spread @ weights + offset)

@@ -89,13 +89,14 @@ class QuadraticDescent:
         training, streams = self.training, Streams(seeds)
         etas, nus = training.step_sizes, training.noises
         divisor, ridge = training.batches.divisor(training.records), self.loss.regularization
-        theta = np.zeros(len(seeds))
+        theta, velocity = np.zeros((2, len(seeds)))
         normals = streams.normals(training.steps, (), np.float64)
         pushes = self._pushes(np.asarray(dataset, float), streams)
         for k in range(training.steps):
             push, share = next(pushes)
-            theta = (1 - etas[k] * (self.curvature * share + ridge)) * theta
-            theta += nus[k] * next(normals) - etas[k] * push / divisor
+            step = etas[k] * ((self.curvature * share + ridge) * theta + push / divisor)
+            velocity = training.momentum * velocity + step - nus[k] * next(normals)
+            theta = theta - velocity
         return theta
 
     def _pushes(self, a: Array, streams: Streams) -> Iterator[tuple[Array | float, Array | float]]:

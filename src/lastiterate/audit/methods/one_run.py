@@ -14,6 +14,7 @@ where B ~ Bin(r, e^ε/(1+e^ε)).
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from scipy.stats import binom
@@ -36,6 +37,7 @@ def p_value(right: int, guesses: int, canaries: int, epsilon: float, delta: floa
     return min(1.0, tail + 2 * canaries * delta * densest)
 
 
+@lru_cache(maxsize=4096)  # counts repeat when audits do
 def epsilon_below(right: int, guesses: int, canaries: int, delta: float, level: float) -> float:
     """The largest epsilon below which everything is refuted at ``level``, rounded down.
 

@@ -19,6 +19,7 @@ import torch
 from torch.nn import functional
 
 from lastiterate.audit.shadow import fused_lenet
+from lastiterate.audit.shadow.graphs import recorded
 from lastiterate.errors import AssumptionError, DescriptionError
 
 Tensor = Any
@@ -284,7 +285,7 @@ class LeNetSGLD:
         if cuda and fused_lenet.AVAILABLE and self.dtype == torch.float32:
             return self._fused_update(nets, images, labels, seed, shrink, noise)
         draws = torch.empty_like(nets.flat)
-        # The graph-safe default generator on a GPU; a private one elsewhere.
+        # On a GPU the default generator, which a graph advances; elsewhere a private one.
         generator = None if cuda else torch.Generator(device=nets.flat.device).manual_seed(seed)
 
         def update() -> None:
@@ -293,7 +294,7 @@ class LeNetSGLD:
             draws.normal_(0.0, noise, generator=generator)
             torch.add(draws, nets.flat, alpha=shrink, out=nets.flat)
 
-        return _graph(update, nets, seed) if cuda else update
+        return recorded(update, [nets.flat], seed, tf32=True) if cuda else update
 
     def _fused_update(
         self, nets: LeNets, images: Tensor, labels: Tensor, seed: int, shrink: float, noise: float
@@ -306,7 +307,7 @@ class LeNetSGLD:
             descend_fused(nets.p, images, rows, labels, self.step, self.clip)
             fused_lenet.shrink_and_shake(nets.flat, shrink, noise, counter)
 
-        return _graph(update, nets, seed)
+        return recorded(update, [nets.flat, counter], seed, tf32=True)
 
     def description(self, records: int) -> Any:
         """The clipped run on so many records, for the accountant (with ``Loss.unknown``)."""
@@ -353,24 +354,3 @@ def probabilities(nets: LeNets, x: Tensor) -> Tensor:
     logits = forward(nets.p, x[None].expand(nets.models, *x.shape))["logits"]
     return torch.softmax(logits, -1)
 
-
-def _graph(update: Callable[[], None], nets: LeNets, seed: int) -> Callable[[], None]:
-    """Record one update and replay it; the networks are as before the recording."""
-    start = nets.flat.clone()
-    products = torch.backends.cuda.matmul
-    before, products.allow_tf32 = products.allow_tf32, True  # the recorded kernels keep it
-    cuda: Any = torch.cuda
-    side = cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):  # libraries choose their kernels before they are recorded
-            update()
-    torch.cuda.current_stream().wait_stream(side)
-    graph: Any = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        update()
-    products.allow_tf32 = before
-    nets.flat.copy_(start)
-    torch.cuda.manual_seed(seed)
-    replay: Callable[[], None] = graph.replay
-    return replay

@@ -2,8 +2,9 @@
 
     Θ ← project(Θ − η_k·(Σ_{i in batch k} g_i(Θ)/divisor + regularization·Θ) + ν_k·N(0, I))
 
-Row m of Θ is model m, with its own noise and its own hidden batches. Batches that all models share
-are two matrix products; hidden batches are gathered per model.
+(with momentum the velocity is moved so, and moves Θ). Row m of Θ is model m, with its own noise
+and its own hidden batches. Batches that all models share are two matrix products; hidden batches
+are gathered per model.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from lastiterate.description import (
     WithoutReplacement,
 )
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
-from lastiterate.losses import BinaryLoss, Logistic, MarginLoss
+from lastiterate.losses import BinaryLoss, CappedLogistic, Logistic, MarginLoss
 
 Array = NDArray[Any]
 
-_CACHE = 400_000  # numbers of one intermediate array that stay in a core's cache
+_CACHE = 150_000  # numbers of one intermediate array that stay in a core's cache
+_MOST = 500  # models at once: their noise, drawn ahead, stays near too
 
 
 class LinearCohort:
@@ -45,7 +47,9 @@ class LinearCohort:
         regularization: coefficient of the data-free L2 term.
         feature_bound: R, needed where the margin derivative is clipped.
         start: parameters before the first update; zero unless given.
-        dtype: np.float32 is twice as fast; the models are then those of 32-bit training.
+        dtype: np.float32 (default) is twice as fast as np.float64; parameters then differ from
+            those of `noisy_descent` by rounding, about 1e-6 of their size, which no audit sees:
+            the noise of any private run is far larger.
 
     A model is its parameter vector.
 
@@ -53,7 +57,7 @@ class LinearCohort:
     ...                batches=FullBatch())
     >>> train = LinearCohort(Logistic(), run, regularization=0.1)
     >>> train((np.eye(2), [1.0, -1.0]), seed=0).round(3)
-    array([ 1.177, -1.177])
+    array([ 1.177, -1.177], dtype=float32)
     """
 
     def __init__(
@@ -64,7 +68,7 @@ class LinearCohort:
         regularization: float = 0.0,
         feature_bound: float | None = None,
         start: ArrayLike | None = None,
-        dtype: Any = np.float64,
+        dtype: Any = np.float32,
     ) -> None:
         if not isinstance(loss, MarginLoss):
             raise UnsupportedError(
@@ -103,7 +107,7 @@ class LinearCohort:
         if isinstance(self.loss, BinaryLoss):
             # The loss of (x, y) is that of (y·x, +1): no label has to be multiplied any more.
             X, y = X * y[:, None], np.ones((), self.dtype)
-        size = max(1, _CACHE // max(1, self._width(X)))
+        size = min(_MOST, max(1, _CACHE // max(1, self._width(X))))
         parts = [seeds[k : k + size] for k in range(0, len(seeds), size)]
         with _one_thread(), np.errstate(over="ignore", invalid="ignore"):
             models = np.concatenate([self._run(X, y, part) for part in parts])
@@ -122,70 +126,50 @@ class LinearCohort:
         return batches.size * (1 if isinstance(batches, Cyclic) else X.shape[1])
 
     def _run(self, X: Array, y: Array, seeds: Sequence[int]) -> Array:
-        training = self.training
-        streams, d = Streams(seeds), X.shape[1]
-        clipped = training.clipping == "gradient"
-        norms = np.sqrt(np.einsum("ij,ij->i", X, X)) if clipped else None
+        training, d = self.training, X.shape[1]
+        streams = Streams(seeds)
         theta = np.zeros((len(seeds), d), self.dtype)
         if self.start is not None:
             theta += np.asarray(self.start, self.dtype)
         centre = theta[0].copy()
         etas, nus = training.step_sizes, training.noises
         divisor = training.batches.divisor(training.records)
-        window = training.release.window if isinstance(training.release, TailAverage) else 1
-        tail = np.zeros_like(theta)
+        release = training.release
+        weights = release.weights if isinstance(release, TailAverage) else np.ones(1)
+        velocity, released = np.zeros_like(theta), np.zeros_like(theta)
+        gradients = _Gradients(self.loss, X, y, self._limits(X), len(seeds))
         rows = self._rows(streams)
-        gathered: Array | None = None
         normals = streams.normals(training.steps, (d,), self.dtype)
         for k in range(training.steps):
-            chosen, weight = next(rows)
-            eta = self.dtype.type(etas[k])
-            if isinstance(chosen, slice):
-                batch = X[chosen]
-            else:
-                if gathered is None:
-                    gathered = np.empty((*chosen.shape, d), self.dtype)
-                # "clip" skips a check of indices that are known to be in range
-                batch = np.take(X, chosen, axis=0, out=gathered, mode="clip")
-            labels = y if y.ndim == 0 else y[chosen]
-            lengths = None if norms is None else norms[chosen]
-            pull = self._total(theta, batch, labels, lengths, weight)
-            pull *= eta / self.dtype.type(divisor)
-            theta *= 1 - eta * self.dtype.type(self.regularization)
-            theta -= pull
+            move = gradients.summed(theta, *next(rows))
+            move *= float(etas[k]) / divisor
+            if self.regularization:
+                move += (float(etas[k]) * self.regularization) * theta
             noise = next(normals)
             if nus[k] > 0:
-                noise *= self.dtype.type(nus[k])
-                theta += noise
+                noise *= float(nus[k])
+                move -= noise
+            if training.momentum:
+                velocity *= training.momentum
+                velocity += move
+                move = velocity
+            theta -= move
             if training.diameter < np.inf:
                 _project(theta, centre, training.diameter / 2)
-            if k >= training.steps - window:
-                tail += theta
-        return tail / window if training.steps else theta
+            if (place := k - training.steps + len(weights)) >= 0:
+                released += float(weights[place]) * theta
+        return released if training.steps else theta
 
-    def _total(
-        self, theta: Array, X: Array, y: Array, norms: Array | None, weight: Array | None
-    ) -> Array:
-        """The summed (clipped) gradients of every model; X is (rows, d) or (models, rows, d)."""
-        scores = theta @ X.T if X.ndim == 2 else np.matmul(X, theta[:, :, None])[:, :, 0]
-        slope = _logistic_slope(scores) if self._logistic else self.loss.slope(scores, y)
+    def _limits(self, X: Array) -> Array | None:
+        """How steep the loss of each record may be: its gradient is slope·x. One number, or n."""
         if self.margin is not None:
-            np.clip(slope, -self.margin, self.margin, out=slope)
-        elif norms is not None:
-            length = np.abs(slope) * norms
-            longest = self.dtype.type(self.training.gradient_norm)
-            factor = np.ones_like(slope)
-            np.divide(longest, length, out=factor, where=length > longest)
-            slope *= factor
-        if weight is not None:
-            slope *= weight
-        total: Array
-        total = slope @ X if X.ndim == 2 else np.matmul(slope[:, None, :], X)[:, 0]
-        return total
-
-    @property
-    def _logistic(self) -> bool:
-        return type(self.loss) is Logistic
+            return np.asarray(self.margin, self.dtype)
+        if self.training.clipping != "gradient":
+            return None
+        norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+        steepest: Array = np.full_like(norms, np.inf)
+        np.divide(self.training.gradient_norm, norms, out=steepest, where=norms > 0)
+        return steepest
 
     def _rows(self, streams: Streams) -> Iterator[tuple[Any, Array | None]]:
         """(rows, weights) of every step: a slice for all models, or an index array per model."""
@@ -203,8 +187,9 @@ class LinearCohort:
                 yield slice(0, n), flips
         if isinstance(batches, WithoutReplacement):
             while True:
-                draws = [g.choice(n, batches.size, replace=False) for g in streams.batches]
-                yield np.stack(draws), None
+                size, several = batches.size, streams.batches
+                drawn = [g.choice(n, size, replace=False, shuffle=False) for g in several]
+                yield np.stack(drawn), None
         assert isinstance(batches, (Shuffled, Reshuffled))
         orders: Array | None = None
         while True:
@@ -214,15 +199,69 @@ class LinearCohort:
                 yield orders[:, k * batches.size : (k + 1) * batches.size], None
 
 
-def _logistic_slope(margins: Array) -> Array:
-    """−1/(1 + exp(margin)): `Logistic` for the label +1, by the quicker exponential.
+class _Gradients:
+    """Sums of (clipped) gradients of all models, computed in buffers that are used again.
 
-    Where it overflows the slope is 0, as it should be.
+    The logistic slope −1/(1 + e^m) of a margin m is (tanh(m/2) − 1)/2; with half of X on both
+    sides the halves vanish. A cap or a clip on it is a smallest margin.
     """
-    np.exp(margins, out=margins)
-    margins += 1
-    np.divide(margins.dtype.type(-1), margins, out=margins)
-    return margins
+
+    def __init__(self, loss: MarginLoss, X: Array, y: Array, limits: Array | None, models: int):
+        self.loss, self.y, self.limits, self.models = loss, y, limits, models
+        self.logistic = type(loss) in (Logistic, CappedLogistic)
+        self.X = X / 2 if self.logistic else X
+        self.turned = np.ascontiguousarray(self.X.T)
+        self.pull = np.empty((models, X.shape[1]), X.dtype)
+        self.scores: Array = np.empty(0, X.dtype)
+        self.batch: Array = np.empty((0, 0, 0), X.dtype)
+        steepest = np.minimum(getattr(loss, "cap", 1.0), np.inf if limits is None else limits)
+        self.capped = self.logistic and bool((steepest < 1).any())
+        if self.capped:
+            with np.errstate(divide="ignore"):
+                self.smallest = np.log((1 - steepest) / steepest).astype(X.dtype) / 2
+
+    def summed(self, theta: Array, rows: slice | Array, weight: Array | None) -> Array:
+        """Of the same rows for all models (a slice), or of each model's own (models, batch)."""
+        if isinstance(rows, slice):
+            return self._shared(theta, rows, weight)
+        if self.batch.shape[:2] != rows.shape:
+            self.batch = np.empty((*rows.shape, theta.shape[1]), theta.dtype)
+            self.scores = np.empty((*rows.shape, 1), theta.dtype)
+        # "clip" skips a check of indices that are known to be in range
+        np.take(self.X, rows, axis=0, out=self.batch, mode="clip")
+        np.matmul(self.batch, theta[:, :, None], out=self.scores)
+        slopes = self._slopes(self.scores[:, :, 0], rows)
+        np.matmul(slopes[:, None, :], self.batch, out=self.pull[:, None, :])
+        return self.pull
+
+    def _shared(self, theta: Array, rows: slice, weight: Array | None) -> Array:
+        if self.scores.shape[1:] != (rows.stop - rows.start,):
+            self.scores = np.empty((self.models, rows.stop - rows.start), theta.dtype)
+        np.matmul(theta, self.turned[:, rows], out=self.scores)
+        slopes = self._slopes(self.scores, rows)
+        if weight is not None:
+            slopes *= weight
+        return np.matmul(slopes, self.X[rows], out=self.pull)
+
+    def _slopes(self, scores: Array, rows: slice | Array) -> Array:
+        """The loss's derivative in the scores (twice it, for logistic losses); in place."""
+        if self.logistic:
+            if self.capped:
+                # np.maximum with one number is three times slower
+                np.clip(scores, _of(self.smallest, rows), np.inf, out=scores)
+            np.tanh(scores, out=scores)
+            scores -= 1
+            return scores
+        slopes = self.loss.slope(scores, _of(self.y, rows))
+        if self.limits is not None:
+            steepest = _of(self.limits, rows)
+            np.clip(slopes, -steepest, steepest, out=slopes)
+        return slopes
+
+
+def _of(values: Array, rows: slice | Array) -> Array:
+    """The values of these records; one that holds for all stays alone."""
+    return values if values.ndim == 0 else values[rows]
 
 
 def _project(theta: Array, centre: Array, radius: float) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import functional
 
+from lastiterate.audit.shadow.graphs import recorded
 from lastiterate.errors import AssumptionError
 
 Tensor = Any
@@ -35,7 +36,7 @@ class StackedCohort:
         regularization: coefficient of the data-free L2 term.
         every: updates between two observations; by default only the end is observed.
         loss: (logits of one record, label) -> number.
-        device: where to train.
+        device: None: the GPU if there is one, where an update is one CUDA graph.
     """
 
     def __init__(
@@ -51,13 +52,14 @@ class StackedCohort:
         regularization: float = 0.0,
         every: int | None = None,
         loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy,
-        device: str = "cpu",
+        device: Any = None,
     ) -> None:
         self.build, self.probes = build, np.asarray(probes, np.float32)
         self.steps, self.every = steps, every or steps
         self.step_size, self.noise, self.batch = step_size, noise, batch
         self.clip, self.regularization = clip, regularization
-        self.loss, self.device = loss, device
+        self.loss = loss
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
 
     def __call__(self, dataset: Any, seed: int) -> Any:
         """One model's probabilities."""
@@ -72,12 +74,45 @@ class StackedCohort:
         stacked: Any = stack_module_state
         parameters, buffers = stacked(networks)
         parameters = {name: value.detach() for name, value in parameters.items()}
-        skeleton = networks[0]
-        generator = torch.Generator(device=self.device).manual_seed(seeds[0])
+        update = self.update(networks[0], parameters, buffers, (X, y), seeds[0])
+        seen = vmap(_logits(networks[0]), in_dims=(0, 0, None))
         looks = []
+        with torch.no_grad():
+            for k in range(1, self.steps + 1):
+                update()
+                if k % self.every == 0 or k == self.steps:
+                    shown = torch.softmax(seen(parameters, buffers, probes), -1)
+                    looks.append(shown.double().cpu().numpy())
+        found = np.stack(looks, axis=1)
+        if not np.isfinite(found).all():
+            raise AssumptionError("Networks diverged: use a smaller step_size.")
+        return found
 
-        def logits(p: Tensor, b: Tensor, x: Tensor) -> Tensor:
-            return functional_call(skeleton, (p, b), (x,))
+    def update(
+        self, skeleton: torch.nn.Module, parameters: dict[str, Tensor], buffers: dict[str, Tensor],
+        dataset: tuple[Tensor, Tensor], seed: int,
+    ) -> Callable[[], None]:  # fmt: skip
+        """One simultaneous update of all networks, as a function; a CUDA graph on a GPU."""
+        X, y = dataset
+        models = len(next(iter(parameters.values())))
+        gradients = vmap(self._summed(_logits(skeleton)))
+        # The graph-safe default generator on a GPU; a private one elsewhere.
+        generator = None if X.is_cuda else torch.Generator(device=X.device).manual_seed(seed)
+
+        def update() -> None:
+            rows = torch.randint(len(X), (models, self.batch), generator=generator, device=X.device)
+            slopes = gradients(parameters, buffers, X[rows], y[rows])
+            for name, value in parameters.items():
+                value.mul_(1 - self.step_size * self.regularization)
+                value.sub_(slopes[name], alpha=self.step_size / self.batch)
+                draw = torch.randn(value.shape, generator=generator, device=X.device)
+                value.add_(draw, alpha=self.noise)
+
+        with torch.no_grad():
+            return recorded(update, list(parameters.values()), seed) if X.is_cuda else update
+
+    def _summed(self, logits: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """(parameters, buffers, batch, labels) of one network -> its summed gradients."""
 
         def one_loss(p: Tensor, b: Tensor, x: Tensor, label: Tensor) -> Tensor:
             return self.loss(logits(p, b, x[None])[0], label)
@@ -87,32 +122,10 @@ class StackedCohort:
 
         transform: Any = grad
         if self.clip is None:
-            gradients = vmap(transform(batch_loss))
-        else:
-            each = vmap(transform(one_loss), in_dims=(None, None, 0, 0))
-
-            def clipped(p: Tensor, b: Tensor, x: Tensor, labels: Tensor) -> Tensor:
-                return self._clipped(each(p, b, x, labels))
-
-            gradients = vmap(clipped)
-        with torch.no_grad():
-            for k in range(1, self.steps + 1):
-                rows = torch.randint(
-                    len(X), (len(seeds), self.batch), generator=generator, device=self.device
-                )
-                slopes = gradients(parameters, buffers, X[rows], y[rows])
-                for name, value in parameters.items():
-                    value.mul_(1 - self.step_size * self.regularization)
-                    value.sub_(slopes[name], alpha=self.step_size / self.batch)
-                    draw = torch.randn(value.shape, generator=generator, device=self.device)
-                    value.add_(draw, alpha=self.noise)
-                if k % self.every == 0 or k == self.steps:
-                    seen = vmap(logits, in_dims=(0, 0, None))(parameters, buffers, probes)
-                    looks.append(torch.softmax(seen, -1).double().cpu().numpy())
-        found = np.stack(looks, axis=1)
-        if not np.isfinite(found).all():
-            raise AssumptionError("Networks diverged: use a smaller step_size.")
-        return found
+            whole: Callable[..., Tensor] = transform(batch_loss)
+            return whole
+        each = vmap(transform(one_loss), in_dims=(None, None, 0, 0))
+        return lambda p, b, x, labels: self._clipped(each(p, b, x, labels))
 
     def _built(self, seed: int) -> torch.nn.Module:
         with torch.random.fork_rng(devices=[]):
@@ -126,3 +139,7 @@ class StackedCohort:
         assert self.clip is not None
         scale = self.clip / square.sqrt().clamp(min=self.clip)
         return {name: torch.tensordot(scale, g, dims=1) for name, g in each.items()}
+
+
+def _logits(skeleton: torch.nn.Module) -> Callable[..., Tensor]:
+    return lambda p, b, x: functional_call(skeleton, (p, b), (x,))
