@@ -6,12 +6,12 @@ BIN    := $(VENV)/bin
 TORCH  ?= torch==2.13.0
 TEST_EXTRAS := cli,verify,models,torch,sampling,audit,federated,cluster,report,explore,docs,browser,dev
 
-.PHONY: demo test test-all fuzz bench lint clean
+.PHONY: demo test test-all fuzz bench docs lint chromium clean
 
 $(BIN)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[cli,models,verify]"
+	$(BIN)/python -m pip install --quiet --editable ".[cli,models,verify,report]"
 	@touch $@
 
 $(BIN)/.test: $(BIN)/.core
@@ -20,16 +20,20 @@ $(BIN)/.test: $(BIN)/.core
 	@touch $@
 
 demo: $(BIN)/.core
-	$(BIN)/lastiterate demo
+	@mkdir -p build && rm -rf build/demo
+	$(BIN)/lastiterate demo --out build/demo
 
 lint: $(BIN)/.test
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
 
-test: lint
+chromium:
+	@scripts/install-chromium
+
+test: lint chromium
 	$(BIN)/python -m pytest -n 2 -m "not slow and not fuzz"
 
-test-all: lint
+test-all: lint chromium
 	$(BIN)/python -m pytest -n 2
 
 fuzz: $(BIN)/.test
@@ -38,5 +42,12 @@ fuzz: $(BIN)/.test
 bench: $(BIN)/.test
 	$(BIN)/python -m benchmarks
 
+# Strict: a broken link, a missing anchor or any other warning is an error. Reads nothing from outside.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: export DISABLE_MKDOCS_2_WARNING = true
+docs: $(BIN)/.test
+	$(BIN)/python -m mkdocs build --strict --site-dir site
+	@echo "Open site/index.html"
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist site *.egg-info

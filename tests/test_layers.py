@@ -16,10 +16,10 @@ PACKAGE = Path(lastiterate.__file__).parent
 
 # Rooms from the ground up. A room may import from its own floor or from below.
 FLOORS = (
-    {"errors"},
+    {"errors", "doorway"},
     {"description", "curves", "noise"},
     {"theorems", "composition", "losses"},
-    {"guarantee", "generalization"},
+    {"guarantee", "generalization", "device"},
     {"accounting"},
     {"risk"},
     {"growth", "utility", "schedules", "calibration"},
@@ -35,6 +35,7 @@ FLOORS = (
         "torch",
         "recommendation",
     },
+    {"explore"},
     {"cli"},
 )
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
@@ -43,20 +44,24 @@ FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 HOMES = {
     "typer": {"cli"},
     "rich": {"cli", "train"},  # train: a progress bar
-    "torch": {"torch", "train", "models", "federated", "sampling", "audit"},
+    "torch": {"torch", "device", "train", "models", "federated", "sampling", "audit"},
     "opacus": {"torch"},
     "sklearn": {"models", "audit", "train", "torch"},
-    "triton": {"torch"},
-    "pyarrow": {"torch"},
+    "triton": {"audit", "device"},
+    "pyarrow": {"device"},
     "pandas": {"models"},
     "joblib": {"models", "audit", "sampling"},
     "ray": {"audit"},
     "distributed": {"audit"},
     "flwr": {"federated"},
     "arviz": {"sampling"},
-    "plotly": {"report", "sampling"},
+    "plotly": {"report"},
     "kaleido": {"report"},
-    "dash": {"report"},
+    "jinja2": {"report"},
+    "dash": {"explore"},
+    "flask": {"explore"},
+    "werkzeug": {"explore"},
+    "waitress": {"explore"},
     "flint": {"certificate"},
     "jsonschema": {"certificate"},
     "cryptography": {"noise", "train", "models", "sampling", "certificate"},
@@ -123,6 +128,26 @@ def test_rooms_do_not_import_each_other_in_circles() -> None:
         free = {room for room, others in needs.items() if not others & set(needs)}
         assert free, f"a circle among {sorted(needs)}"
         needs = {room: others for room, others in needs.items() if room not in free}
+
+
+def named_imports(source: str) -> Iterator[str]:
+    """Rooms of this package that a module loads by name, whatever the name of the importer."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+            for argument in node.args if called in ("import_module", "__import__") else ():
+                if isinstance(argument, ast.Constant) and "lastiterate." in str(argument.value):
+                    yield str(argument.value).split(".")[1]
+
+
+def test_the_doorway_is_the_only_way_up() -> None:
+    up = {
+        (room_of(path), other)
+        for path in modules()
+        for other in named_imports(path.read_text(encoding="utf-8"))
+        if FLOOR[other] > FLOOR[room_of(path)]
+    }
+    assert up == {("doorway", "report")}
 
 
 def test_the_rules_catch_what_breaks_them() -> None:

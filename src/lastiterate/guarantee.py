@@ -16,6 +16,7 @@ from typing import Any
 from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.validation import number
+from lastiterate.doorway import picture
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 
 REFERENCE_DELTA = 1e-5  # where bounds are ranked when nobody asks for a particular delta
@@ -133,6 +134,10 @@ class Guarantee:
         Valid for one adjacency only: compose it with mechanisms counted the same way.
         """
         return to_dp_accounting(self.best.curve)
+
+    def plot(self) -> Any:
+        """A Plotly figure of epsilon against delta (extra ``report``)."""
+        return picture("privacy_curve", self)
 
     def __str__(self) -> str:
         return _paragraph(self)

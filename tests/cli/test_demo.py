@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from lastiterate.cli.demo import full_batch, show
+from lastiterate.audit import AuditResult
+from lastiterate.certificate import verify
+from lastiterate.cli.demo import file_a_model, full_batch, show
 from lastiterate.cli.main import run
 
 
@@ -45,3 +48,28 @@ def test_an_example_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for words in ("steps", "10,000", "only the last iterate", "1.336", "plateau at step"):
         assert words in printed
+
+
+def test_a_model_is_filed_with_everything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file_a_model(tmp_path / "demo", models=200)
+    printed = capsys.readouterr().out
+    for words in ("test accuracy", "verified: epsilon", "Not contradicted", "VERIFIED."):
+        assert words in printed
+    run = tmp_path / "demo" / "run"
+    assert verify(run / "certificate.json").epsilon <= 4.0
+    audited = json.loads((run / "audit.json").read_text())
+    assert AuditResult.from_dict(audited).models == 200
+    score = json.loads((run / "run.json").read_text())["score"]
+    assert score["value"] > 0.8  # a constant would have 0.5
+    assert "VERIFIED." in (tmp_path / "demo" / "report.html").read_text()
+
+
+def test_an_older_demo_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        run(["demo", "--out", str(tmp_path)])
+    assert left.value.code == 2
+    assert "nothing is overwritten" in capsys.readouterr().err

@@ -1,38 +1,117 @@
-"""`lastiterate demo`: what the library is for, in three small tables and one trained model.
+"""`lastiterate demo`: what the library is for, in three small tables and one filed model.
 
-Every number is computed while you wait; nothing is stored.
+Every number is computed while you wait: a model is trained, its certificate verified, an attack on
+it measured, and a report written.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from lastiterate.cli.description_flags import AsJson
-from lastiterate.cli.output import number, print_json, print_table, print_text
+from lastiterate.cli.output import json_text, number, print_json, print_table, print_text
+from lastiterate.errors import DescriptionError
+
+AUDITED_MODELS = 4000
 
 
-def demo(as_json: AsJson = False) -> None:
-    """Run the main job on three examples and print what comes out."""
+def demo(
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A new folder for model and report; else a temporary one."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the main job on three examples, then train, verify, audit and report on a model."""
+    if out is not None and (out.exists() or not out.absolute().parent.is_dir()):
+        why = "nothing is overwritten"
+        raise DescriptionError("out", str(out), "a new folder inside one that exists", why)
     parts = (full_batch, shuffled_loader, one_pass)
     if as_json:
         print_json("demo", {part.__name__: part()["numbers"] for part in parts})
         return
     for part in parts:
         show(part())
-    train_a_model()
+    file_a_model(out)
 
 
-def train_a_model() -> None:
-    """Train on bundled data and certify; says what to install where that is not possible."""
-    print_text("4. A model trained and certified")
+def file_a_model(out: Path | None, models: int = AUDITED_MODELS) -> None:
+    """Train, verify, audit, report; says what to install where that is not possible."""
+    print_text("4. A model trained, certified, attacked and reported")
     try:
-        from lastiterate.models.demo import run
+        from lastiterate.models.demo import run, write_tables
     except ImportError as missing:
-        print_text(
-            f'   not shown: {missing.name} is not installed (pip install "lastiterate[models]").'
-        )
+        _not_shown(missing, "models")
         return
-    print_text(str(run()))
+    folder = _new_folder(out)
+    table, test = write_tables(folder)
+    print_text(str(run(folder / "run", table, test)))
+    verify_it(folder / "run")
+    audit_it(folder / "run", table, models)
+    report_it(folder)
+
+
+def verify_it(run: Path) -> None:
+    """Recompute the certificate, as a stranger would."""
+    from lastiterate.certificate import verify
+
+    path = run / "certificate.json"
+    print_text(f"\nlastiterate verify {path}")
+    print_text(f"  {verify(path)}")
+
+
+def audit_it(run: Path, table: Path, models: int) -> None:
+    """Attack the run: thousands of models with and without one record, which was mislabelled."""
+    from lastiterate.audit import audit
+    from lastiterate.audit.targets import named
+    from lastiterate.cli.audit import answer, verdict
+
+    print_text(
+        f"\nlastiterate audit {run} --data {table} --models {models} --json > {run / 'audit.json'}"
+    )
+    target = named(str(run), table, 0, "mislabelled", {})
+    claim: Any = target.claim
+    result = audit(
+        target.train, target.inside, target.outside, score=target.score, models=models,
+        delta=claim.delta, progress=False,
+    )  # fmt: skip
+    contradicted = result.contradicts(claim)
+    found = json_text("audit", answer(result, claim, contradicted))
+    (run / "audit.json").write_text(found + "\n", encoding="utf-8")
+    for line in (*str(result).splitlines(), verdict(claim, contradicted)):
+        print_text(f"  {line}")
+
+
+def report_it(folder: Path) -> None:
+    """One page about all of it."""
+    try:
+        from lastiterate.report.page import Report
+    except ImportError as missing:
+        _not_shown(missing, "report")
+        return
+    path = folder / "report.html"
+    print_text(f"\nlastiterate report {folder / 'run'} -o {path}")
+    page = Report.of(folder / "run")
+    page.save(path)
+    print_text(f"  {page.status.upper()}. Open it in a browser: {path.resolve()}")
+
+
+def _new_folder(out: Path | None) -> Path:
+    import tempfile
+
+    if out is None:
+        return Path(tempfile.mkdtemp(prefix="lastiterate-demo-"))
+    out.mkdir()
+    return out
+
+
+def _not_shown(missing: ImportError, extra: str) -> None:
+    print_text(
+        f'   not shown: {missing.name} is not installed (pip install "lastiterate[{extra}]").'
+    )
 
 
 def show(found: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ def page_lock(values: Tensor, owner: object) -> None:
     """Pin a tensor's memory for as long as its owner lives, if the driver agrees."""
     if values.numel() == 0 or not values.is_contiguous() or values.is_pinned():
         return
-    runtime: Any = torch.cuda.cudart()
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     address = values.data_ptr()
     if int(runtime.cudaHostRegister(address, values.numel() * values.element_size(), 0)) == 0:
         weakref.finalize(owner, runtime.cudaHostUnregister, address)

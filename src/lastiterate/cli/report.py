@@ -1,0 +1,63 @@
+"""`lastiterate report`: one HTML page about a run, to be read, printed, signed and filed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.output import print_json, print_text
+
+
+def report(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder written by `lastiterate train`, or a certificate.", show_default=False
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The page; an older one is replaced.")
+    ] = Path("report.html"),
+    as_json: AsJson = False,
+) -> None:
+    """Write a run's page: guarantee, verification, figures, assumptions; exit code 3 if refused.
+
+    The certificate is recomputed. The result of an audit is shown if it lies in the folder as
+    audit.json (lastiterate audit ... --json > FOLDER/audit.json).
+    """
+    from lastiterate.errors import UnsupportedError
+
+    try:
+        from lastiterate.report.page import Report, check_target
+    except ModuleNotFoundError as missing:
+        what = f"A report needs {missing.name}, which is not installed."
+        raise UnsupportedError(f'{what} Run: pip install "lastiterate[report]"') from None
+
+    check_target(output)
+    page = Report.of(run)
+    page.save(output)
+    certificate = page.folder.certificate
+    if as_json:
+        print_json(
+            "report",
+            {
+                "out": str(output),
+                "status": page.status,
+                "reason": page.folder.reason,
+                "contradicted": page.folder.audited is not None
+                and page.folder.audited.contradicted,
+                "epsilon": None if certificate is None else certificate.epsilon,
+                "delta": None if certificate is None else certificate.delta,
+                "figures": [figure.name for figure in page.figures.drawn],
+                "not_drawn": dict(page.figures.missing),
+            },
+        )
+    else:
+        print_text(f"{page.status.upper()}. The report is {output}.")
+    if page.failed:
+        why = page.folder.reason or "an audit contradicts the certificate."
+        typer.echo(f"lastiterate: {why}", err=True)
+        raise typer.Exit(3)

@@ -1,0 +1,231 @@
+"""Epsilon against the number of steps, for every bound that applies.
+
+The same description is stopped after each number of steps (a schedule of values is cut there). The
+last point of every line is the run itself. Bounds that cost more than a closed form are computed
+at a few numbers of steps, marked on the line; the straight lines between are only drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from lastiterate.accounting import account
+from lastiterate.curves import gaussian
+from lastiterate.curves.base import Curve
+from lastiterate.curves.mixture import Mixture
+from lastiterate.curves.renyi import Linear, Renyi
+from lastiterate.description import Cyclic, FullBatch, Loss, Schedule, Shuffled, Training
+from lastiterate.description.validation import number, whole
+from lastiterate.growth import plateau
+from lastiterate.guarantee import REFERENCE_DELTA, Guarantee, printed
+from lastiterate.report.style import GREY, SHADE, blank, log_axis, pens, upright
+from lastiterate.theorems import LEDGER
+from lastiterate.theorems.ledger import Bound, Run, Theorem
+from lastiterate.theorems.lower import lower_reference
+
+_MIXED, _SOME = 24, 8  # points of averages; of Renyi curves and of strings
+_FEW, _MORE = 3, 8  # points of what is searched or convolved; of the same if thorough
+_QUICK_STEPS = 20_000  # of a schedule: its lower reference is a loop over the steps
+_QUICK_SEARCH = 4_000  # positions times steps
+
+Line = tuple[Theorem, list[int], list[float]]
+
+
+def epsilon_growth(
+    training: Training,
+    loss: Loss,
+    delta: float = REFERENCE_DELTA,
+    *,
+    points: int = 60,
+    thorough: bool = False,
+) -> Any:
+    """Epsilon at ``delta`` after each number of steps, by every applicable bound.
+
+    The plateau is marked where there is one, and what some loss of the declared class really
+    suffers is shaded.
+
+    Args:
+        training: the run; it is stopped after each number of steps.
+        loss: what is known about the loss.
+        delta: the probability with which epsilon may fail.
+        points: numbers of steps at which closed forms are evaluated.
+        thorough: also the references and plateaus that take seconds (mini-batches, bounded
+            domains).
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
+    ...                batches=FullBatch())
+    >>> figure = epsilon_growth(run, Loss(smoothness=1.0, strong_convexity=1.0))
+    >>> figure.layout.title.text
+    'epsilon stops growing after 45 steps: 1.336 instead of 5.053'
+    """
+    why = "it is the probability with which the epsilon may fail"
+    delta = number("delta", delta, why, above=0, at_most=1)
+    points = whole("points", points, "a line needs points")
+    guarantee = account(training, loss)
+    runs = _Stopped(training, loss)
+    applicable = [theorem for theorem in LEDGER if theorem.obstacle(guarantee.run) is None]
+    left_out = [] if thorough else [t.name for t in applicable if _slow(t, training)]
+    lines = [
+        _line(theorem, guarantee, runs, delta, points, _MORE if thorough else _FEW)
+        for theorem in applicable
+        if theorem.name not in left_out
+    ]
+    lines.sort(key=lambda line: line[2][-1])
+    figure = blank("", "steps T", f"epsilon at delta = {delta:g}", _note(lines, left_out))
+    figure.update_layout(legend_traceorder="reversed")
+    heights = _shade_reference(figure, runs, delta, thorough)
+    heights += [value for *_, values in lines for value in values]
+    heights = [value for value in heights if 0 < value < math.inf]
+    _draw(figure, lines)
+    still = _plateau(training, loss, delta, thorough)
+    if still is not None and still <= training.steps and heights:
+        upright(figure, still, min(heights), max(heights), f"plateau: {still:,} steps")
+    figure.update_layout(title_text=_finding(guarantee, lines, delta, still))
+    figure.update_xaxes(log_axis([step for _, steps, _ in lines for step in steps]))
+    figure.update_yaxes(log_axis(heights))
+    return figure
+
+
+def stopped(training: Training, steps: int) -> Training:
+    """The same description, ended after ``steps`` steps."""
+    changes: dict[str, Any] = {"steps": steps}
+    for field in ("step_size", "noise"):
+        value = getattr(training, field)
+        if isinstance(value, Schedule):
+            changes[field] = value.values[:steps]
+    return training.replace(**changes)
+
+
+class _Stopped:
+    """The run after each number of steps, described once for all theorems."""
+
+    def __init__(self, training: Training, loss: Loss) -> None:
+        self.training, self.loss = training, loss
+        self._known: dict[int, Run] = {}
+
+    def __getitem__(self, steps: int) -> Run:
+        if steps not in self._known:
+            self._known[steps] = Run(stopped(self.training, steps), self.loss)
+        return self._known[steps]
+
+    def counts(self, points: int) -> list[int]:
+        """Numbers of steps, even on a logarithmic axis; whole epochs where there are epochs."""
+        total = self.training.steps
+        if total == 0:
+            return [0]
+        first, unit = Run(self.training, self.loss).window, self.training.batches_per_epoch or 1
+        grid = np.geomspace(first, total, max(points, 2))
+        if total >= 2 * unit:
+            grid = np.maximum(np.round(grid / unit), math.ceil(first / unit)) * unit
+        whole_steps = np.unique(np.append(np.minimum(grid, total).round(), total))
+        return [int(step) for step in whole_steps]
+
+
+def _line(
+    theorem: Theorem, guarantee: Guarantee, runs: _Stopped, delta: float, points: int, few: int
+) -> Line:
+    """Epsilon of one theorem at its numbers of steps; the run's own bound at the end."""
+    run = guarantee.run
+    known = {bound.theorem.name: bound for bound in guarantee.bounds}
+    last = known.get(theorem.name) or theorem.prove(run)
+    steps, bounds = [], []
+    most = _affordable(last.curve, theorem, run, few)
+    for count in runs.counts(int(min(points, most))):
+        if count == run.training.steps:
+            steps.append(count)
+            bounds.append(last)
+        elif theorem.obstacle(runs[count]) is None:
+            steps.append(count)
+            bounds.append(theorem.prove(runs[count]))
+    # The end is the guarantee's own answer, to the last digit.
+    return theorem, steps, [*_epsilons(bounds[:-1], delta), last.curve.epsilon(delta)]
+
+
+def _affordable(curve: Curve, theorem: Theorem, run: Run, few: int) -> float:
+    """How many points: any number of a closed form, a few of what is searched or convolved."""
+    linear = run.contraction is not None and bool(np.all(np.isfinite(run.contraction)))
+    if theorem.hidden_state and not linear:
+        return few
+    if curve.mu is not None:
+        return math.inf if run.training.constant and run.last_only else _SOME
+    if isinstance(curve, Renyi):
+        return _SOME if isinstance(curve.bound, Linear) else few
+    return _MIXED if isinstance(curve, Mixture) else few
+
+
+def _slow(theorem: Theorem, training: Training) -> bool:
+    """Dominated bounds of the literature that take a search for every position and step."""
+    return (
+        theorem.name in ("L Theorem A.1", "L Corollary A.3")
+        and (training.batches_per_epoch or 1) * training.steps > _QUICK_SEARCH
+    )
+
+
+def _note(lines: list[Line], left_out: list[str]) -> str:
+    parts = []
+    if len(lines[0][1]) <= _MORE < lines[0][1][-1]:
+        parts.append("computed at the marks, joined by straight lines")
+    if left_out:
+        parts.append(f"{', '.join(left_out)} left out: slow (thorough=True)")
+    return "; ".join(parts)
+
+
+def _epsilons(bounds: list[Bound], delta: float) -> list[float]:
+    mus = [bound.curve.mu for bound in bounds]
+    if not mus or None in mus:
+        return [bound.curve.epsilon(delta) for bound in bounds]
+    return [float(value) for value in gaussian.epsilon(np.array(mus, float), np.array(delta))]
+
+
+def _draw(figure: Any, lines: list[Line]) -> None:
+    """The tightest last, on top of the others, with the widest pen."""
+    for pen, (theorem, steps, values) in reversed(list(zip(pens(), lines, strict=False))):
+        few = len(steps) <= _MORE
+        figure.add_scatter(
+            x=steps, y=values, name=theorem.name, mode="lines+markers", line=pen.line,
+            marker=pen.markers(0 if few else 6),
+            hovertemplate="%{x:,} steps: epsilon %{y:.4g}",
+        )  # fmt: skip
+
+
+def _shade_reference(figure: Any, runs: _Stopped, delta: float, thorough: bool) -> list[float]:
+    """What some loss of the declared class really suffers, shaded down to the axis."""
+    training = runs.training
+    full = isinstance(training.batches, FullBatch)
+    if not (thorough or (full and (training.constant or training.steps <= _QUICK_STEPS))):
+        return []
+    quick = full and training.constant and math.isinf(training.diameter)
+    steps = runs.counts(_SOME if quick or thorough else _FEW)
+    values = [max(0.0, lower_reference(runs[count])(delta)) for count in steps]
+    if any(values):
+        figure.add_scatter(
+            x=steps, y=values, name="some loss really suffers this", mode="lines",
+            line={"color": GREY, "width": 1}, fill="tozeroy", fillcolor=SHADE,
+            hovertemplate="%{x:,} steps: epsilon at least %{y:.4g}",
+        )  # fmt: skip
+    return values
+
+
+def _plateau(training: Training, loss: Loss, delta: float, thorough: bool) -> int | None:
+    closed = isinstance(training.batches, (FullBatch, Cyclic, Shuffled))
+    if not (closed and training.constant and training.steps):
+        return None
+    if math.isfinite(training.diameter) and not thorough:
+        return None
+    return plateau(training, loss, delta)
+
+
+def _finding(guarantee: Guarantee, lines: list[Line], delta: float, still: int | None) -> str:
+    steps, end = guarantee.training.steps, guarantee.epsilon(delta)
+    public = [values[-1] for theorem, _, values in lines if not theorem.hidden_state]
+    instead = f" instead of {printed(min(public))}" if public and min(public) > end else ""
+    if still is not None and still <= steps:
+        return f"epsilon stops growing after {still:,} steps: {printed(end)}{instead}"
+    if not instead:
+        return f"epsilon = {printed(end)} after {steps:,} steps: hiding the states buys nothing"
+    later = f"; it would stop growing after {still:,}" if still is not None else ""
+    return f"epsilon = {printed(end)}{instead} after {steps:,} steps{later}"

@@ -1,0 +1,213 @@
+"""One HTML file about one run, to be read, printed, signed and filed.
+
+It stands alone: styles, figures and Plotly are inside, and a content security policy forbids it to
+ask for anything else or to run any script but its own two. Everything that comes from files is
+escaped. What it says about privacy comes from a certificate that was verified while the page was
+made.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import os
+import platform
+import re
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import plotly.offline
+
+from lastiterate import __version__
+from lastiterate.certificate import Certificate
+from lastiterate.errors import DescriptionError
+from lastiterate.guarantee import printed
+from lastiterate.report.attacker import FALSE_ALARMS, detection_rate, percent
+from lastiterate.report.page_figures import Figures, figures_of
+from lastiterate.report.recipe import python_recipe, toml_recipe, writable
+from lastiterate.report.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run's page. Make one with `Report.of`, look at `status`, write it with `save`."""
+
+    folder: RunFolder
+    figures: Figures
+
+    @classmethod
+    def of(cls, run: str | os.PathLike[str]) -> Report:
+        """Read a folder written by `lastiterate train`, or a certificate, and verify it.
+
+        >>> import tempfile
+        >>> from lastiterate import FullBatch, Loss, Training, certify
+        >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
+        ...                batches=FullBatch())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "run.json"
+        ...     certify(run, Loss(smoothness=1.0), delta=1e-5).save(path)
+        ...     Report.of(path).status
+        'verified'
+        """
+        folder = RunFolder.read(Path(run))
+        figures = Figures((), ()) if folder.status == "refused" else figures_of(folder)
+        return cls(folder, figures)
+
+    @property
+    def status(self) -> str:
+        """ "verified", "refused" or "experiment"."""
+        return self.folder.status
+
+    @property
+    def failed(self) -> bool:
+        """Whether a check failed: the certificate's, or an audit against it."""
+        return self.folder.failed
+
+    def html(self) -> str:
+        """The page."""
+        return _render(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page; at every moment the path holds the old file or the whole new one."""
+        target = Path(path)
+        check_target(target)
+        _write(target, self.html())
+
+
+def check_target(path: Path) -> None:
+    """Raise where no page could or should be written: better before the work than after."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        why = "a report must not replace a certificate or a model by a slip of the hand"
+        raise DescriptionError("output", str(path), "a name that ends in .html", why)
+    if not path.absolute().parent.is_dir() or path.is_dir():
+        why = "nothing is guessed"
+        raise DescriptionError("output", str(path), "a file inside a folder that exists", why)
+
+
+def _write(target: Path, text: str) -> None:
+    why = "a report that is nowhere helps nobody"
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode("utf-8", "backslashreplace"))  # JSON can hold half a character
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except BaseException as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            allowed = "a file that can be written"
+            raise DescriptionError("output", f"{target} ({error})", allowed, why) from None
+        raise
+
+
+# --- what the page says ---------------------------------------------------------------------------
+
+
+def _render(report: Report) -> str:
+    room = files("lastiterate.report")
+    style, script = (
+        room.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js")
+    )
+    scripts = [_spelled(plotly.offline.get_plotlyjs()), script] if report.figures.drawn else []
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(room.joinpath("page.html").read_text(encoding="utf-8"))
+    return template.render(
+        **_facts(report.folder),
+        figures=report.figures,
+        style=style,
+        scripts=scripts,
+        script_hashes=[_hash(text) for text in scripts],
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        version=__version__,
+        versions=_versions(),
+    )
+
+
+def _facts(folder: RunFolder) -> dict[str, Any]:
+    certificate = folder.certificate
+    description = folder.description
+    return {
+        "folder": folder,
+        "about": folder.about,
+        "title": _title(folder),
+        "certificate": certificate,
+        "promise": None if certificate is None else _promise(certificate, folder.proved),
+        "recipe": None if description is None else _recipe(*description),
+        "audit": None if folder.audited is None else str(folder.audited.result).splitlines(),
+    }
+
+
+def _title(folder: RunFolder) -> str:
+    if folder.about is not None:
+        return f"{folder.about.model} of “{folder.about.target}”"
+    if folder.certificate is not None and folder.certificate.dataset:
+        return f"A run on “{folder.certificate.dataset}”"
+    return f"The run in “{folder.label}”"
+
+
+def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) -> dict[str, Any]:
+    """The verified numbers, printed so that no digit promises too much."""
+    claims = ((certificate.delta, certificate.epsilon), *certificate.curve)
+    runs = [run.training for run in certificate.parts or (certificate,)]
+    return {
+        "epsilon": printed(certificate.epsilon),
+        "delta": printed(certificate.delta),
+        "one_in": f"{math.floor(1 / certificate.delta):,}",
+        "mu": None if certificate.mu is None else printed(certificate.mu),
+        "curve": [(printed(delta), printed(epsilon)) for delta, epsilon in sorted(claims)],
+        "records": sorted({f"{run.records:,}" for run in runs if run is not None}),
+        "replaced": certificate.adjacency == "replace",
+        "attacks": [
+            (percent(rate), percent(detection_rate(rate, proved, certificate.mu)))
+            for rate in FALSE_ALARMS
+        ],
+        "assumptions": [_voucher(text) for text in certificate.assumptions],
+        "parts": [
+            (run.theorem, run.release, printed(run.epsilon), printed(run.delta))
+            for run in certificate.parts
+        ],
+    }
+
+
+def _voucher(text: str) -> tuple[str, str]:
+    """An assumption of a certificate, apart from who vouches for it."""
+    statement, bracket, voucher = text.rpartition(" [")
+    return (statement, voucher[:-1]) if bracket and voucher.endswith("]") else (text, "")
+
+
+def _recipe(training: Any, loss: Any, delta: float, releases: tuple[int, ...]) -> dict[str, Any]:
+    if not writable(training):
+        return {"run": str(training), "python": None, "toml": None}
+    return {
+        "run": str(training),
+        "python": python_recipe(training, loss, delta, releases=releases),
+        "toml": toml_recipe(training, loss, delta, releases=releases),
+    }
+
+
+def _versions() -> dict[str, str]:
+    used = ("lastiterate", "numpy", "scipy", "python-flint", "plotly")
+    return {"python": platform.python_version(), **{name: version(name) for name in used}}
+
+
+def _spelled(script: str) -> str:
+    """A script whose control characters, which HTML forbids, are written as escapes."""
+    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", lambda sign: f"\\x{ord(sign[0]):02x}", script)
+
+
+def _hash(script: str) -> str:
+    """A script as a content security policy names it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,238 @@
+"""The figures of a report, each with its finding in words and its numbers in a table.
+
+A figure that this run does not have is named, with the reason. The table is what remains on paper,
+without JavaScript, and for whoever cannot see the picture.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from typing import Any
+
+import numpy as np
+
+from lastiterate.accounting import account
+from lastiterate.certificate import Certificate
+from lastiterate.description import Loss, Training
+from lastiterate.errors import LastIterateError, UnsupportedError
+from lastiterate.report.certified_figures import certified_attack, certified_curve
+from lastiterate.report.displays import ComparisonDisplay
+from lastiterate.report.figures.bracket import audit_bracket
+from lastiterate.report.figures.curves import privacy_curve, tradeoff
+from lastiterate.report.figures.growth import epsilon_growth
+from lastiterate.report.figures.positions import positions
+from lastiterate.report.figures.string import taut_string
+from lastiterate.report.run_folder import RunFolder
+
+_ROWS = 12  # of a table, for each line of the figure
+_DIGITS = 5
+_HEIGHT = 360  # two of them fit on a printed page
+_QUICK = 0.3  # seconds for one epsilon; a slower bound is not asked dozens of times
+_PATIENCE = 3.0  # seconds for one bound; beyond, a figure that needs many would take minutes
+_WIDEST = 38  # letters of a title along a figure of that height
+_CURVE = (
+    "The smaller the probability delta that the promise may fail, the larger the epsilon of the "
+    "promise. Every pair on or to the right of the line holds."
+)
+_DOTS = "The dots are the pairs that the certificate claims, recomputed for this page."
+_ATTACK = (
+    "A test guesses from what is released whether a record was used. However clever, it makes at "
+    "least the false negatives that the line shows. The straight line is blind guessing."
+)
+_FROM_BELOW = re.compile(r"lower|at least|suffers|no test", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure for the page: heading, what it says, the picture as JSON, and its numbers."""
+
+    name: str
+    heading: str
+    caption: str
+    json: str
+    columns: tuple[str, str, str]
+    rows: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What could be drawn, and what could not, with the reason."""
+
+    drawn: tuple[Drawn, ...]
+    missing: tuple[tuple[str, str], ...]
+
+
+def figures_of(folder: RunFolder) -> Figures:
+    """Every figure that this run has."""
+    drawn, missing = [], []
+    for name, caption, draw in _wanted(folder):
+        try:
+            drawn.append(_ready(name, caption, draw()))
+        except LastIterateError as error:
+            missing.append((name, str(error)))
+    return Figures(tuple(drawn), tuple(missing))
+
+
+def _wanted(folder: RunFolder) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Name, caption and how to draw it."""
+    if folder.description is not None:
+        training, loss, delta, releases = folder.description
+        yield from _of_a_run(folder, training, loss, delta, releases)
+    audited, certificate = folder.audited, folder.certificate
+    if folder.description is None and certificate is not None:
+        yield from _of_a_certificate(folder, certificate)
+    if audited is not None:
+        yield (
+            "Audit",
+            "An attack measured what leaks, from below; the guarantee bounds it from above. The "
+            "truth lies between. A low measurement proves nothing: the attack may be weak.",
+            lambda: audit_bracket(audited.result, certificate, audited.result.delta),
+        )
+
+
+def _of_a_run(
+    folder: RunFolder, training: Training, loss: Loss, delta: float, releases: tuple[int, ...]
+) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    guarantee = account(training, loss, releases=releases)
+    began = time.perf_counter()
+    guarantee.epsilon(delta)
+    seconds = time.perf_counter() - began
+    certificate = folder.certificate
+
+    def growth() -> Any:
+        if seconds > _PATIENCE:
+            raise UnsupportedError(
+                f"The bound of this run takes {seconds:.0f} seconds, and the figure needs it for "
+                "several numbers of steps. Draw it with lastiterate.report.epsilon_growth."
+            )
+        return epsilon_growth(training, loss, delta)
+
+    def last_only(draw: Callable[[], Any]) -> Callable[[], Any]:
+        if not releases:
+            return draw
+        why = "Checkpoints of this run were released too; this figure is about the end alone."
+        return lambda: _refuse(why)
+
+    if certificate is not None and seconds > _QUICK:
+        yield from _of_a_certificate(folder, certificate)
+    else:
+        claimed = _CURVE if certificate is None else f"{_CURVE} {_DOTS}"
+        yield "Privacy curve", claimed, lambda: _with_claims(privacy_curve(guarantee), certificate)
+        yield "Best attack", _ATTACK, lambda: tradeoff(guarantee)
+    yield (
+        "Growth",
+        "What the run costs after each number of steps, by every theorem that applies to it. The "
+        "lowest line counts.",
+        last_only(growth),
+    )
+    yield (
+        "Comparison",
+        "The same run, charged by every theorem that applies. All of them are true; the smallest "
+        "number says most. A hatched bar is what another algorithm would cost, and no claim about "
+        "this run.",
+        last_only(lambda: ComparisonDisplay.from_run(training, loss, delta).figure_),
+    )
+    yield (
+        "Taut string",
+        "Why the number is what it is: one record's influence arrives step by step, and the noise "
+        "pays for it. The cheapest way to pay is a string pulled tight.",
+        last_only(lambda: taut_string(training, loss)),
+    )
+    yield (
+        "Positions",
+        "What the record in each batch of the epoch would pay if its place were known: what is "
+        "used last is remembered best, unless the steps or the noise make up for it.",
+        last_only(lambda: positions(training, loss)),
+    )
+
+
+def _of_a_certificate(
+    folder: RunFolder, certificate: Certificate
+) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    yield (
+        "Privacy curve",
+        f"{_CURVE} {_DOTS}",
+        lambda: _with_claims(certified_curve(certificate, folder.proved), certificate),
+    )
+    yield "Best attack", _ATTACK, lambda: certified_attack(certificate, folder.proved)
+
+
+def _refuse(why: str) -> None:
+    raise UnsupportedError(why)
+
+
+def _with_claims(figure: Any, certificate: Certificate | None) -> Any:
+    if certificate is not None:
+        pairs = sorted([(certificate.delta, certificate.epsilon), *certificate.curve])
+        figure.add_scatter(
+            x=[epsilon for _, epsilon in pairs],
+            y=[delta for delta, _ in pairs],
+            mode="markers",
+            name="claimed by the certificate, verified",
+            marker={"color": "#1a1a1a", "symbol": "circle", "size": 9},
+        )
+    return figure
+
+
+def _ready(name: str, caption: str, figure: Any) -> Drawn:
+    layout = figure.layout
+    heading, detail = (_words(text) for text in (layout.title.text, layout.title.subtitle.text))
+    columns = ("line", _words(layout.xaxis.title.text), _words(layout.yaxis.title.text))
+    rows = tuple(row for trace in figure.data for row in _rows(trace))
+    figure.update_layout(
+        title={"text": "", "subtitle": {"text": ""}},
+        autosize=True,
+        width=None,
+        height=_HEIGHT,
+        margin={"l": 70, "r": 15, "t": 30, "b": 60},
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
+    )
+    figure.update_yaxes(title_text=_wrapped(layout.yaxis.title.text or ""))
+    if detail:
+        caption += f" ({detail[0].upper()}{detail[1:].rstrip('.')}.)"
+    return Drawn(name, heading, caption, _inert(figure.to_json()), columns, rows)
+
+
+def _wrapped(title: str) -> str:
+    """A long title of the upright axis on two lines."""
+    return "<br>".join(textwrap.wrap(title, _WIDEST)) if "<br>" not in title else title
+
+
+def _words(text: str | None) -> str:
+    """A text of the figure without its markup."""
+    return " ".join(re.sub(r"<[^>]*>", " ", text or "").split())
+
+
+def _inert(text: str) -> str:
+    """JSON that cannot end the script element it stands in."""
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _rows(trace: Any) -> Iterator[tuple[str, str, str]]:
+    x, y = (() if values is None else values for values in (trace.x, trace.y))
+    count = min(len(x), len(y))
+    rows = count if any(isinstance(value, str) for value in (*x[:1], *y[:1])) else _ROWS
+    up = not _FROM_BELOW.search(trace.name or "")
+    for k in np.unique(np.linspace(0, count - 1, min(count, rows)).round().astype(int)):
+        yield trace.name or "", _cell(x[k], up), _cell(y[k], up)
+
+
+def _cell(value: Any, up: bool) -> str:
+    """Five digits, rounded up where the line is a guarantee, down where it is a lower bound."""
+    if isinstance(value, (int, np.integer)):
+        return f"{int(value):,}"
+    if not isinstance(value, (float, np.floating)):
+        return str(value)
+    if not math.isfinite(value):
+        return "-" if math.isnan(value) else f"{value:g}"
+    rounding = ROUND_CEILING if up else ROUND_FLOOR
+    digits = Context(prec=_DIGITS, rounding=rounding).create_decimal(repr(float(value)))
+    return f"{float(digits):.{_DIGITS}g}"

@@ -1,0 +1,459 @@
+"""`lastiterate report`: what the page says, what it refuses, what it leaves on the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lastiterate import Certificate, FullBatch, Loss, Training, certify, compose
+from lastiterate.certificate.certificate import sealed
+from lastiterate.cli.main import run as command
+from lastiterate.guarantee import printed
+
+HOSTILE = '</title></script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
+RUN = Training(
+    records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+)
+LOSS = Loss(smoothness=1.0)
+Call = Callable[..., tuple[int, str, str]]
+
+
+class Page(HTMLParser):
+    """The elements of a page with their attributes and text, as a browser would find them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.blocks: dict[str, str] = {}
+        self._block = ""
+        self._silent = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._silent = tag in ("script", "style")
+        if tag == "pre":
+            self._block = dict(attrs).get("id") or "other"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._silent = False
+        if tag == "pre":
+            self._block = ""
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            self.words.append(data)
+        if self._block:
+            self.blocks[self._block] = self.blocks.get(self._block, "") + data
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def count(self, tag: str, **attributes: str) -> int:
+        return sum(
+            name == tag and all(found.get(k) == v for k, v in attributes.items())
+            for name, found in self.elements
+        )
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            command([str(a) for a in arguments])
+        said = capsys.readouterr()
+        return int(left.value.code or 0), said.out, said.err
+
+    return run
+
+
+def table(path: Path, name: str = "income", classes: tuple[str, str] = ("low", "high")) -> Path:
+    rng = np.random.default_rng(0)
+    ages = rng.integers(0, 100, 300)
+    rows = [f'{age},"{classes[int(age > 50)]}"' for age in ages]
+    quoted = name.replace('"', '""')
+    path.write_text(f'age,"{quoted}"\n' + "\n".join(rows) + "\n")
+    return path
+
+
+def trained(folder: Path, *flags: str, name: str = "income") -> Path:
+    data = table(folder / "data.csv", name)
+    with contextlib.redirect_stdout(io.StringIO()), pytest.raises(SystemExit) as left:
+        command(["train", str(data), "--target", name, "--epsilon", "1", "--delta", "1e-4",
+                 "--out", str(folder / "run"), "--numeric", "age=0:100", "--classes", "low,high",
+                 "--test", str(data), *flags])  # fmt: skip
+    assert left.value.code == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def filed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("filed"))
+
+
+@pytest.fixture
+def folder(filed: Path, tmp_path: Path) -> Path:
+    """A run of one's own, to be spoiled."""
+    return Path(shutil.copytree(filed, tmp_path / "run"))
+
+
+def test_a_trained_run(call: Call, folder: Path, tmp_path: Path) -> None:
+    code, out, err = call("report", folder, "-o", tmp_path / "report.html")
+    assert (code, err) == (0, "")
+    assert out.startswith("VERIFIED.")
+    html = (tmp_path / "report.html").read_text()
+    page = Page(html)
+    certificate = Certificate.load(folder / "certificate.json")
+    assert "VERIFIED." in page.text
+    assert "REFUSED" not in page.text
+    assert f"ε = {printed(certificate.epsilon)}" in page.text
+    for statement in (*certificate.assumptions, *certificate.not_covered):
+        assert statement.split(" [")[0] in page.text
+    for path in folder.iterdir():
+        assert hashlib.sha256(path.read_bytes()).hexdigest() in page.text
+    assert certificate.sha256 in page.text
+    assert "accuracy" in page.text
+    assert page.count("figure") >= 4
+    assert page.count("table") >= 5 + page.count("figure")
+    assert page.count("table") == page.count("caption")
+    assert str(tmp_path) not in html  # where the folder lies is nobody's business
+    assert len(html) < 6_000_000
+
+
+def test_the_printed_epsilon_is_never_below_the_certified_one(call: Call, tmp_path: Path) -> None:
+    certificate = certify(RUN, LOSS, delta=1 / 30_000)
+    certificate.save(tmp_path / "c.json")
+    assert call("report", tmp_path / "c.json", "-o", tmp_path / "r.html")[0] == 0
+    text = Page((tmp_path / "r.html").read_text()).text
+    [epsilon] = re.findall(r"ε = (\S+)", text)
+    [delta] = re.findall(r"δ = (\S+)", text)
+    assert certificate.epsilon <= float(epsilon) <= 1.001 * certificate.epsilon
+    assert certificate.delta <= float(delta) <= 1.001 * certificate.delta
+
+
+def test_what_it_says_to_type_gives_the_number(call: Call, folder: Path, tmp_path: Path) -> None:
+    call("report", folder, "-o", tmp_path / "report.html")
+    page = Page((tmp_path / "report.html").read_text())
+    certificate = Certificate.load(folder / "certificate.json")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(page.blocks["python"], {})
+    assert float(out.getvalue()) == pytest.approx(certificate.epsilon, rel=1e-3)
+    (tmp_path / "run.toml").write_text(page.blocks["toml"])
+    code, found, _ = call("account", tmp_path / "run.toml", "--json")
+    assert (code, json.loads(found)["epsilon"]) == (0, float(out.getvalue()))
+
+
+def test_json(call: Call, folder: Path, tmp_path: Path) -> None:
+    code, out, _ = call("report", folder, "-o", tmp_path / "report.html", "--json")
+    answer = json.loads(out)
+    certificate = Certificate.load(folder / "certificate.json")
+    assert (code, answer["command"], answer["status"]) == (0, "report", "verified")
+    assert (answer["epsilon"], answer["delta"]) == (certificate.epsilon, certificate.delta)
+    assert {"Privacy curve", "Growth", "Comparison", "Positions"} <= set(answer["figures"])
+    assert Path(answer["out"]).is_file()
+
+
+def test_a_seeded_run_is_called_an_experiment(call: Call, tmp_path: Path) -> None:
+    run = trained(tmp_path, "--seed", "1")
+    code, out, _ = call("report", run, "-o", tmp_path / "report.html", "--json")
+    answer = json.loads(out)
+    assert (code, answer["status"], answer["epsilon"]) == (0, "experiment", None)
+    page = Page((tmp_path / "report.html").read_text())
+    assert "EXPERIMENT." in page.text
+    assert "VERIFIED" not in page.text
+    assert "Not a guarantee" in page.text
+    assert page.count("section", id="sign") == 0
+    (run / "run.json").unlink()  # an older folder: only the model is there
+    assert call("report", run, "-o", tmp_path / "report.html")[0] == 0
+    assert "EXPERIMENT." in Page((tmp_path / "report.html").read_text()).text
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def refused(call: Call, folder: Path, out: Path) -> str:
+    code, said, err = call("report", folder, "-o", out, "--json")
+    answer = json.loads(said)
+    assert (code, answer["status"]) == (3, "refused")
+    assert answer["reason"]
+    assert answer["reason"] in err
+    page = Page(out.read_text())
+    assert "REFUSED." in page.text
+    assert "VERIFIED" not in page.text
+    assert "ε =" not in page.text
+    assert page.count("div", **{"class": "status refused"}) == 1
+    assert page.count("figure") == 0
+    return page.text
+
+
+def test_one_changed_digit(call: Call, folder: Path, tmp_path: Path) -> None:
+    path = folder / "certificate.json"
+    text = path.read_text()
+    [claim] = re.findall(r'^ "epsilon": (.*),$', text, flags=re.MULTILINE)
+    path.write_text(text.replace(claim, "0.5"))
+    assert "changed after it was written" in refused(call, folder, tmp_path / "report.html")
+
+
+def test_a_false_claim_with_a_right_hash(call: Call, folder: Path, tmp_path: Path) -> None:
+    path = folder / "certificate.json"
+    content = dict(Certificate.load(path).content)
+    content.pop("sha256")
+    sealed(content | {"epsilon": 0.9 * content["epsilon"]}).save(path)
+    assert "does not hold" in refused(call, folder, tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", '{"format": "lastiterate-certificate"}', "\0"])
+def test_what_is_no_certificate(text: str, call: Call, folder: Path, tmp_path: Path) -> None:
+    (folder / "certificate.json").write_text(text)
+    refused(call, folder, tmp_path / "report.html")
+
+
+def test_half_a_certificate(call: Call, folder: Path, tmp_path: Path) -> None:
+    path = folder / "certificate.json"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    refused(call, folder, tmp_path / "report.html")
+
+
+def test_a_certificate_that_went_missing(call: Call, folder: Path, tmp_path: Path) -> None:
+    (folder / "certificate.json").unlink()
+    assert "is not here" in refused(call, folder, tmp_path / "report.html")
+
+
+def test_a_certificate_of_another_run(call: Call, folder: Path, tmp_path: Path) -> None:
+    certify(RUN, LOSS, delta=1e-4).save(folder / "certificate.json")
+    assert "certifies another run" in refused(call, folder, tmp_path / "report.html")
+
+
+def test_a_refusal_replaces_an_older_page(call: Call, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    assert call("report", folder, "-o", out)[0] == 0
+    (folder / "certificate.json").write_text("{}")
+    refused(call, folder, out)
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+def test_there_must_be_a_run(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for place in ("nowhere", "empty"):
+        code, _, err = call("report", tmp_path / place, "-o", tmp_path / "report.html")
+        assert code == 2
+        assert place in err
+        assert not (tmp_path / "report.html").exists()
+
+
+def test_a_page_replaces_nothing_but_pages(call: Call, folder: Path, tmp_path: Path) -> None:
+    before = (folder / "certificate.json").read_bytes()
+    for out in (folder / "certificate.json", tmp_path / "no" / "report.html", tmp_path):
+        assert call("report", folder, "-o", out)[0] == 2
+    assert (folder / "certificate.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["run.json", "audit.json"])
+@pytest.mark.parametrize("text", ["", "[1]", "{}", '{"looks": []}', "[" * 100_000, "\ud800"])
+def test_broken_metadata(name: str, text: str, call: Call, folder: Path, tmp_path: Path) -> None:
+    (folder / name).write_bytes(text.encode("utf-8", "surrogatepass"))
+    code, _, err = call("report", folder, "-o", tmp_path / "report.html")
+    assert code == 2
+    assert "run.json" in err or "audit" in err
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_every_field_of_the_metadata_is_checked(call: Call, folder: Path, tmp_path: Path) -> None:
+    public = json.loads((folder / "run.json").read_text())
+    for field in set(public) - {"format", "version", "certified", "score"}:
+        (folder / "run.json").write_text(json.dumps(public | {field: {"what": None}}))
+        code, _, err = call("report", folder, "-o", tmp_path / "report.html")
+        assert code == 2, field
+        assert "Traceback" not in err
+
+
+# --- what comes from files is text, never markup --------------------------------------------------
+
+
+def only_its_own_markup(html: str) -> None:
+    page = Page(html)
+    assert HOSTILE not in html
+    assert HOSTILE in "".join(page.words)  # shown, as text
+    assert page.count("img") == 0
+    for tag, attributes in page.elements:
+        assert not any(name.startswith("on") for name in attributes), tag
+    kinds = [found.get("type") for tag, found in page.elements if tag == "script"]
+    assert kinds.count(None) == 2  # Plotly and our own
+    assert set(kinds) == {None, "application/json"}
+    policy = next(
+        found["content"]
+        for tag, found in page.elements
+        if found.get("http-equiv") == "Content-Security-Policy"
+    )
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert policy.count("'sha256-") == 2
+    assert "unsafe-eval" not in policy
+
+
+def test_a_hostile_column_name(call: Call, tmp_path: Path) -> None:
+    run = trained(tmp_path, name=HOSTILE)
+    assert call("report", run, "-o", tmp_path / "report.html")[0] == 0
+    only_its_own_markup((tmp_path / "report.html").read_text())
+
+
+def test_a_hostile_label(call: Call, tmp_path: Path) -> None:
+    certify(RUN, LOSS, delta=1e-5, dataset=HOSTILE).save(tmp_path / "c.json")
+    assert call("report", tmp_path / "c.json", "-o", tmp_path / "report.html")[0] == 0
+    only_its_own_markup((tmp_path / "report.html").read_text())
+
+
+def test_hostile_metadata(call: Call, folder: Path, tmp_path: Path) -> None:
+    public = json.loads((folder / "run.json").read_text())
+    public |= {
+        "model": HOSTILE,
+        "choice": [[HOSTILE, HOSTILE]],
+        "warnings": [HOSTILE],
+        "versions": {"numpy": HOSTILE},
+        "score": {"name": HOSTILE, "value": 0.5, "records": 3},
+    }
+    (folder / "run.json").write_text(json.dumps(public))
+    assert call("report", folder, "-o", tmp_path / "report.html")[0] == 0
+    only_its_own_markup((tmp_path / "report.html").read_text())
+
+
+# --- other certificates ---------------------------------------------------------------------------
+
+
+def test_a_composition(call: Call, tmp_path: Path) -> None:
+    one = certify(RUN, LOSS, delta=1e-5, dataset="patients")
+    compose([one, one]).save(tmp_path / "c.json")
+    code, _, _ = call("report", tmp_path / "c.json", "-o", tmp_path / "r.html")
+    assert code == 0
+    text = Page((tmp_path / "r.html").read_text()).text
+    assert "counted together" in text
+    assert "as certified" in text  # the figures of a certificate without a single run
+    assert "patients" in text
+    assert "VERIFIED." in text
+
+
+def test_checkpoints_and_long_schedules(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RUN.replace(steps=300, noise=np.linspace(0.1, 0.2, 300))
+    certify(run, LOSS, delta=1e-5, releases=(100,)).save(tmp_path / "c.json")
+    code, out, _ = call("report", tmp_path / "c.json", "-o", tmp_path / "r.html", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert "Growth" in answer["not_drawn"]  # it would be about the end alone
+    page = Page((tmp_path / "r.html").read_text())
+    assert "Checkpoints of this run were released too" in page.text
+    assert "the certificate holds it" in page.text
+    assert "python" not in page.blocks
+    (tmp_path / "certificate.json").write_bytes((tmp_path / "c.json").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    printed_number = io.StringIO()
+    with contextlib.redirect_stdout(printed_number):
+        exec(page.blocks["python-long"], {})
+    assert float(printed_number.getvalue()) == pytest.approx(answer["epsilon"], rel=1e-6)
+
+
+# --- audits ---------------------------------------------------------------------------------------
+
+
+def audited(call: Call, folder: Path, *flags: Any) -> None:
+    data = table(folder.parent / "data.csv")
+    _, out, _ = call("audit", folder, "--data", data, "--models", 200, "--seed", 1, "--json",
+                     *flags)  # fmt: skip
+    (folder / "audit.json").write_text(out)
+
+
+def test_an_audit_stands_beside_its_certificate(call: Call, folder: Path, tmp_path: Path) -> None:
+    audited(call, folder)
+    code, out, _ = call("report", folder, "-o", tmp_path / "report.html", "--json")
+    assert code == 0
+    assert "Audit" in json.loads(out)["figures"]
+    text = Page((tmp_path / "report.html").read_text()).text
+    assert "200 models" in text
+    assert "CONTRADICTED" not in text
+
+
+def test_an_audit_that_contradicts_is_shown_and_fails(
+    call: Call, folder: Path, tmp_path: Path
+) -> None:
+    audited(call, folder)
+    found = json.loads((folder / "audit.json").read_text())
+    found["looks"][0] |= {
+        "false_positives": 0, "false_negatives": 0, "epsilon_lower": 3.0, "mu_lower": 3.0,
+        "fpr_interval": [0.0, 0.04], "fnr_interval": [0.0, 0.04],
+    }  # fmt: skip
+    (folder / "audit.json").write_text(json.dumps(found | {"contradicted": True}))
+    code, _, err = call("report", folder, "-o", tmp_path / "report.html")
+    assert code == 3
+    assert "contradicts" in err
+    assert "CONTRADICTED BY AN AUDIT." in Page((tmp_path / "report.html").read_text()).text
+
+
+# --- on the disk ----------------------------------------------------------------------------------
+
+
+def test_ctrl_c_leaves_the_old_page_or_the_new_one(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pages" / "report.html"
+    out.parent.mkdir()
+    program = "from lastiterate.cli.main import run; run()"
+    started = [sys.executable, "-c", program, "report", str(folder), "-o", str(out)]
+    codes = set()
+    for wait in (0.2, 0.7, 1.2, 1.7, 2.2, None):  # None: as soon as something is being written
+        out.write_text("old")
+        process = subprocess.Popen(started, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if wait is None:
+            while process.poll() is None and len(list(out.parent.iterdir())) == 1:
+                time.sleep(0.001)
+        else:
+            time.sleep(wait)
+        process.send_signal(signal.SIGINT)
+        codes.add(process.wait(timeout=60))
+        assert [path.name for path in out.parent.iterdir()] == ["report.html"]
+        text = out.read_text()
+        assert text == "old" or text.rstrip().endswith("</html>")
+    assert codes - {0}  # some were interrupted
+
+
+def test_half_a_character_is_spelled_out(call: Call, folder: Path, tmp_path: Path) -> None:
+    public = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(public | {"warnings": ["odd: \ud800"]}))
+    assert call("report", folder, "-o", tmp_path / "report.html")[0] == 0
+    assert "odd: \\ud800" in (tmp_path / "report.html").read_text()
+
+
+def test_a_full_disk_leaves_the_old_page(folder: Path, tmp_path: Path) -> None:
+    """A process that may not write large files, in the place of a disk that is full."""
+    out = tmp_path / "pages" / "report.html"
+    out.parent.mkdir()
+    out.write_text("old")
+    program = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))\n"
+        "from lastiterate.cli.main import run; run()"
+    )
+    started = [sys.executable, "-c", program, "report", str(folder), "-o", str(out)]
+    left = subprocess.run(started, capture_output=True, text=True)
+    assert left.returncode == 2
+    assert "can be written" in left.stderr
+    assert "Traceback" not in left.stderr
+    assert [path.name for path in out.parent.iterdir()] == ["report.html"]
+    assert out.read_text() == "old"
