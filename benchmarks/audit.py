@@ -1,14 +1,26 @@
-"""Speed of shadow training: many linear models at once against one fit after the other."""
+"""Audits: speed of shadow training against one fit after the other; how close bounds come.
+
+The loop that is compared with is what somebody writes who has an estimator: ``fit`` for every
+model, one after the other (`PrivateLogisticRegression`; for cyclic batches, which it does not
+offer, `noisy_descent`). A fit also calibrates its noise, which a cohort does once; so the bare
+engine is timed beside it. Ratios are of processor time, one core against one core: wall time on a
+machine with other work measures that work. Cohorts may use both cores, which doubles the ratios.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 
-from lastiterate import Cyclic, FullBatch, Training
+from lastiterate import Cyclic, FullBatch, Loss, Shuffled, Training, account
+from lastiterate.audit import audit
+from lastiterate.audit.attacks.worst_case import QuadraticDescent
 from lastiterate.audit.shadow import LinearCohort
 from lastiterate.losses import Logistic
 from lastiterate.models import PrivateLogisticRegression
@@ -17,6 +29,7 @@ from lastiterate.train import noisy_descent
 MODELS, STEPS, RECORDS, FEATURES, BATCH = 10_000, 1_000, 500, 20, 50
 CORES = 2
 LOOPED = 20  # fits of the loop that are measured; the rest is scaled
+Row = dict[str, Any]
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
@@ -51,68 +64,122 @@ def _timed(train: LinearCohort, dataset: Any, seeds: list[int]) -> float:
     return time.process_time() - start
 
 
-def plain_loop(batches: Any) -> float:
-    """Processor seconds of a loop over the bare engine, scaled from a few fits."""
-    X, y = data()
+def looped(fit: Callable[[int], Any]) -> float:
+    """Processor seconds of a loop over all models, scaled from a few."""
+    fit(0)
     start = time.process_time()
     for seed in range(LOOPED):
-        noisy_descent(Logistic(), X, described(batches), labels=y, random_state=seed)
+        fit(seed)
     return (time.process_time() - start) * MODELS / LOOPED
 
 
-def estimator_loop() -> tuple[float, Any]:
-    """The same for a loop over an estimator's fits, and one fitted estimator."""
+def engine(batches: Any) -> Callable[[int], Any]:
+    """The bare loop of one model, without an estimator around it."""
     X, y = data()
-    model = PrivateLogisticRegression(
-        epsilon=2.0, delta=1e-5, steps=STEPS, batch_size=BATCH, feature_bound=1.0,
+    run = described(batches)
+    return lambda seed: noisy_descent(Logistic(), X, run, labels=y, random_state=seed)
+
+
+def estimator(batch: int) -> Any:
+    """Shuffled batches, or full ones; its cohort trains the run that a fit would."""
+    return PrivateLogisticRegression(
+        epsilon=2.0, delta=1e-5, steps=STEPS, batch_size=batch, feature_bound=1.0,
         fit_intercept=False,
     )  # fmt: skip
-    start = time.process_time()
-    for seed in range(LOOPED):
-        model.set_params(random_state=seed).fit(X, y)
-    return (time.process_time() - start) * MODELS / LOOPED, model
 
 
-def rows() -> list[dict[str, Any]]:
+def speed() -> list[Row]:
+    """Cyclic, shuffled and full batches."""
+    X, y = data()
+    rows = _compared("cyclic", LinearCohort(Logistic(), described(Cyclic(BATCH))),
+                     {"noisy_descent": engine(Cyclic(BATCH))})  # fmt: skip
+    for name, batches, batch in (("shuffled", Shuffled(BATCH), BATCH), ("full", FullBatch(), 500)):
+        model = estimator(batch).set_params(random_state=0).fit(X, y)
+        assert model.training_.batches == batches
+        train = LinearCohort(
+            model._objective(), model.training_, regularization=model.loss_.regularization,
+            feature_bound=1.0,
+        )  # fmt: skip
+        loops = {
+            "an estimator's fits": lambda seed, m=model: m.set_params(random_state=seed).fit(X, y),
+            "noisy_descent": engine(batches),
+        }
+        rows += _compared(name, train, loops)
+    return rows
+
+
+def _compared(name: str, train: LinearCohort, loops: dict[str, Callable[[int], Any]]) -> list[Row]:
+    wall, spent = together(train)
+    size = f"{MODELS:,} linear models x {STEPS:,} steps, n = {RECORDS}, d = {FEATURES}"
+    rows = [
+        {
+            "name": f"{size}, {name} batches",
+            "goal": "<= 60 s on two cores",
+            "measured": f"{wall:.1f} s ({spent:.1f} s of processor)",
+            "ok": wall <= 60,
+        }
+    ]
+    for place, (what, fit) in enumerate(loops.items()):
+        ratio = looped(fit) / spent
+        rows.append(
+            {
+                "name": f"  {name}: against a loop over {what} ({LOOPED} measured, scaled)",
+                # The first loop is the one that is asked about; the bare engine is for orientation.
+                "goal": ">= 50x, core against core" if place == 0 else "no goal",
+                "measured": f"{ratio:.0f}x ({CORES * ratio:.0f}x if both cores are used)",
+                "ok": ratio >= 50 if place == 0 else None,
+            }
+        )
+    return rows
+
+
+def tightness() -> list[Row]:
+    """Noisy descent on a quadratic, where the guarantee is exact."""
+    loss = Loss(smoothness=1.0, strong_convexity=1.0)
+    run = Training(
+        records=5, steps=200, step_size=0.1, noise=0.35, gradient_norm=4.0, batches=FullBatch()
+    )
+    train, guarantee = QuadraticDescent(run, loss), account(run, loss)
+    assert guarantee.mu is not None
+    ratios = []
+    for seed in range(5):
+        found = audit(
+            train, *train.worlds(), models=MODELS, method="gdp", random_state=seed, cohort=1000
+        )
+        ratios.append(found.mu_lower / guarantee.mu)
+    return [
+        {
+            "name": f"mu audited / certified, noisy descent on a quadratic, {MODELS:,} models",
+            "goal": ">= 0.93 (each of five audits)",
+            "measured": ", ".join(f"{ratio:.3f}" for ratio in ratios),
+            "ok": min(ratios) >= 0.93,
+        }
+    ]
+
+
+def digits() -> list[Row]:
+    """The bracket of examples/audit_shuffled_logistic.py."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    from audit_shuffled_logistic import bracket
+
+    rows = []
+    for epochs in (1, 2, 4, 8):
+        found = bracket(epochs, MODELS, noise=0.002, seed=0)
+        rows.append(
+            {
+                "name": f"epsilon, shuffled logistic regression on digits, {epochs} epochs, "
+                f"{MODELS:,} models, delta = 1e-3",
+                "goal": "audit <= certificate",
+                "measured": f"{found['audited']:.3f} <= truth <= {found['certified']:.3f}",
+                "ok": found["audited"] <= found["certified"],
+            }
+        )
+    return rows
+
+
+def rows() -> list[Row]:
     """One row a goal: name, goal, measured, ok."""
-    size = "10,000 linear models x 1,000 steps, n = 500, d = 20"
-    found = []
-    for name, batches, dtype in (
-        ("full batches, 64 bit", FullBatch(), np.float64),
-        (f"cyclic batches of {BATCH}, 64 bit", Cyclic(BATCH), np.float64),
-        (f"cyclic batches of {BATCH}, 32 bit", Cyclic(BATCH), np.float32),
-    ):
-        train = LinearCohort(Logistic(), described(batches), dtype=dtype)
-        seconds, spent = together(train)
-        ratio = plain_loop(batches) / spent
-        found.append(_time(f"{size}, {name}", seconds))
-        # A full-batch fit spends its time in products and exponentials that a cohort needs too.
-        judged = batches != FullBatch()
-        found.append(_ratio(f"against a loop over noisy_descent, {name}", ratio, judged))
-    loop, model = estimator_loop()
-    train = LinearCohort(
-        model._objective(), model.training_, regularization=model.loss_.regularization,
-        feature_bound=1.0,
-    )  # fmt: skip
-    seconds, spent = together(train)
-    name = f"shuffled batches of {BATCH}, 64 bit"
-    found.append(_time(f"{size}, {name}", seconds))
-    found.append(_ratio(f"against a loop over estimator fits, {name}", loop / spent, True))
-    return found
-
-
-def _time(name: str, seconds: float) -> dict[str, Any]:
-    goal = "<= 60 s on two cores"
-    return {"name": name, "goal": goal, "measured": f"{seconds:.1f} s", "ok": seconds <= 60}
-
-
-def _ratio(name: str, ratio: float, judged: bool) -> dict[str, Any]:
-    return {
-        "name": f"  {name} ({LOOPED} fits measured, scaled)",
-        "goal": ">= 50x in processor time" if judged else "no goal: see the comment",
-        "measured": f"{ratio:.0f}x",
-        "ok": ratio >= 50 if judged else None,
-    }
+    return speed() + tightness() + digits()
 
 
 if __name__ == "__main__":

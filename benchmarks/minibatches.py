@@ -18,8 +18,10 @@ def _schedules() -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """A constant run of a million steps, and one whose every step is different."""
     one = np.ones(BATCHES * EPOCHS)
     rng = np.random.default_rng(0)
-    varied = tuple(one * rng.uniform(low, high, len(one)) for low, high in
-                   ((0.9999, 1.0), (0.5, 1.0), (0.9, 1.1)))
+    varied = tuple(
+        one * rng.uniform(low, high, len(one))
+        for low, high in ((0.9999, 1.0), (0.5, 1.0), (0.9, 1.1))
+    )
     return (0.9999 * one, one, one), varied
 
 
@@ -31,13 +33,15 @@ def rows() -> list[dict[str, Any]]:
         ("shuffled, 10^6 steps, constant", 2.0, lambda: position_mus(*constant, BATCHES)),
         ("shuffled, 10^6 steps, any schedule", 60.0, lambda: position_mus(*varied, BATCHES)),
         (
-            "shuffled, 10^6 steps, any schedule, bounded domain", 60.0,
+            "shuffled, 10^6 steps, any schedule, bounded domain",
+            60.0,
             lambda: position_mus(*varied, BATCHES, 5.0),
         ),
         ("reshuffled, 40 x 200", 20.0, lambda: reshuffled(*small, 40, delta=1e-6)),
         ("reshuffled, 1000 x 1000", 120.0, lambda: reshuffled(*constant, BATCHES, delta=1e-6)),
         (
-            "reshuffled, 1000 x 1000, any schedule", 120.0,
+            "reshuffled, 1000 x 1000, any schedule",
+            120.0,
             lambda: reshuffled(*varied, BATCHES, delta=1e-6),
         ),
     ]

@@ -64,14 +64,19 @@ WINDOWS = [
 def rows() -> list[dict[str, Any]]:
     """Name, goal, measured, and whether the goal is met (to the digits it is printed with)."""
     return [
-        {"name": name, "goal": goal, "measured": float(measured), "ok": bool(_met(measured, goal))}
+        {"name": name, "goal": goal, "measured": float(measured), "ok": bool(met(measured, goal))}
         for name, goal, measured in _all()
     ]
 
 
-def _met(measured: float, goal: float) -> bool:
-    digits = -int(Decimal(repr(goal)).as_tuple().exponent)
-    return round(measured, digits) <= goal
+def met(measured: float, goal: float) -> bool:
+    """Whether the goal is met to the digits it is printed with."""
+    return round(measured, printed_digits(goal)) <= goal
+
+
+def printed_digits(goal: float) -> int:
+    """Digits after the point."""
+    return -int(Decimal(repr(goal)).as_tuple().exponent)
 
 
 def _all() -> Iterator[tuple[str, float, float]]:

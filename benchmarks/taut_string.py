@@ -46,16 +46,28 @@ def rows() -> list[dict[str, str | float]]:
     hoelder = Modulus(c=1.0, h=0.1, p=0.5, e=1.0, cap=0.4)
     measured = [
         ("taut string, 10^6 random steps, seconds", 0.3, times[-1]),
-        ("taut string, 10^6 random steps, peak MB", 200.0,
-         _peak_megabytes(lambda: taut_string(*large))),
+        (
+            "taut string, 10^6 random steps, peak MB",
+            200.0,
+            _peak_megabytes(lambda: taut_string(*large)),
+        ),
         ("taut string, log-log slope of time, 10^4 to 10^6", 1.1, slope),
         ("all restarts, 10^5 steps, seconds", 1.0, _seconds(lambda: restarts(*middle, 1.0))),
-        ("closed form, 10^12 steps, seconds", 1e-3,
-         _seconds(lambda: constant(1 - 1e-9, 1.0, 1.0, 10**12))),
-        ("curve mu(T), T = 1..10^4, seconds", 0.01,
-         _seconds(lambda: constant_curve(0.999, 1.0, 1.0, np.arange(1, 10_001), 5.0))),
-        ("Hoelder 0.5, 200 steps, seconds", 1.0,
-         _seconds(lambda: taut_path(hoelder, np.full(200, 0.08), 1.0, 1.0))),
+        (
+            "closed form, 10^12 steps, seconds",
+            1e-3,
+            _seconds(lambda: constant(1 - 1e-9, 1.0, 1.0, 10**12)),
+        ),
+        (
+            "curve mu(T), T = 1..10^4, seconds",
+            0.01,
+            _seconds(lambda: constant_curve(0.999, 1.0, 1.0, np.arange(1, 10_001), 5.0)),
+        ),
+        (
+            "Hoelder 0.5, 200 steps, seconds",
+            1.0,
+            _seconds(lambda: taut_path(hoelder, np.full(200, 0.08), 1.0, 1.0)),
+        ),
     ]
     return [
         {"name": name, "goal": goal, "measured": value, "ratio": value / goal}

@@ -66,6 +66,7 @@ def random_run(random, scheme, steps, records=60):
     releases = ()
     if scheme not in ("reshuffled",) and random.random() < 0.15 and steps > 1:
         releases = tuple(int(k) for k in random.integers(1, steps, 2))
+    decay = float(random.uniform(0, 1)) if random.random() < 0.3 else None
     training = Training(
         records=records,
         steps=steps,
@@ -76,6 +77,17 @@ def random_run(random, scheme, steps, records=60):
         diameter=_between(random, 1e-3, 10.0) if bounded else float("inf"),
         adjacency=adjacency,
         clipping=str(random.choice(["none", "gradient", "margin"])),
-        release=TailAverage(window) if window > 1 else "last",
+        release=TailAverage(window, decay) if window > 1 else "last",
+        final_noise=_between(random, 0.1, 30.0) if random.random() < 0.2 else 1.0,
+        momentum=float(random.uniform(0, 1)) if random.random() < 0.1 else 0.0,
     )
-    return training, loss, releases
+    return sometimes_equalised(random, training), loss, releases
+
+
+def sometimes_equalised(random, training):
+    """Where the last epoch is whole and the step size is one number, sometimes equalised."""
+    per_epoch = training.batches_per_epoch
+    whole = per_epoch is not None and training.steps % per_epoch == 0
+    if whole and isinstance(training.step_size, float) and random.random() < 0.4:
+        return training.replace(schedule="equalised")
+    return training

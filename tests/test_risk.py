@@ -37,10 +37,12 @@ def simulated(training, weights, seed):
     """Mean risk of the weighted last iterates and its standard error, by running the updates."""
     rng = np.random.default_rng(seed)
     x = np.tile(START, (PATHS, 1))
-    released = np.zeros_like(x)
+    released, velocity = np.zeros((2, *x.shape))
     window = len(weights)
     for k, (eta, nu) in enumerate(zip(training.step_sizes, training.noises, strict=True)):
-        x = x - eta * SPECTRUM * x + nu * rng.normal(size=x.shape)
+        update = eta * SPECTRUM * x - nu * rng.normal(size=x.shape)
+        velocity = training.momentum * velocity + update
+        x = x - velocity
         if k >= training.steps - window:
             released += weights[k - training.steps + window] * x
     risks = (released**2) @ SPECTRUM / 2
@@ -57,14 +59,19 @@ CASES = {
     "schedules": run(step_size=np.linspace(1.5, 0.1, 40), noise=np.linspace(0.1, 0.5, 40)),
     "tail average": run(release=TailAverage(30)),
     "tail average and burst": run(batches=Shuffled(4), release=TailAverage(10), final_noise=16.0),
+    "momentum": run(momentum=0.8, step_size=0.1),
+    "momentum and schedules": run(momentum=0.5, step_size=np.linspace(0.5, 0.1, 40), noise=0.1),
+    "momentum and tail average": run(momentum=0.9, step_size=0.1, release=TailAverage(20)),
+    "exponential average": run(release=TailAverage(20, decay=0.8)),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_simulated_risk(name):
     training = CASES[name]
-    window = training.release.window if training.release != "last" else 1
-    mean, error = simulated(training, np.full(window, 1 / window), seed=len(name))
+    release = training.release
+    weights = np.ones(1) if release == "last" else release.weights
+    mean, error = simulated(training, weights, seed=len(name))
     predicted = predicted_risk(training, LOSS, SPECTRUM, START).total
     assert abs(predicted - mean) <= 4 * error
     assert error < 0.01 * mean  # the test can tell a percent or two

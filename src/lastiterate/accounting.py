@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from lastiterate.description import FullBatch, Loss, Poisson, Training, WithoutReplacement
+from lastiterate.doorway import picture
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import REFERENCE_DELTA, Guarantee, printed
 from lastiterate.theorems import LEDGER
@@ -34,8 +36,8 @@ def account(training: Training, loss: Loss, *, releases: Iterable[int] = ()) -> 
     1.336 by Shifted interpolation
     """
     run = Run(training, loss, tuple(releases))
-    _refuse_unsupported(training)
-    bounds = [theorem.prove(run) for theorem in _candidates(run)]
+    refuse_unsupported(training)
+    bounds = [theorem.prove(run) for theorem in candidates(run)]
     if not bounds:
         raise UnsupportedError(
             f"No theorem of the ledger covers this run ({training}). `compare` says what each one "
@@ -44,7 +46,7 @@ def account(training: Training, loss: Loss, *, releases: Iterable[int] = ()) -> 
     return Guarantee(run, tuple(_undominated(bounds)), lower_reference(run))
 
 
-def _candidates(run: Run) -> list[Theorem]:
+def candidates(run: Run) -> list[Theorem]:
     """Sound theorems that apply and are not dominated by another one that applies."""
     able = [t for t in LEDGER if t.obstacle(run) is None]
     names = {t.name for t in able}
@@ -60,7 +62,7 @@ def _undominated(bounds: list[Bound]) -> list[Bound]:
     return others
 
 
-def _refuse_unsupported(training: Training) -> None:
+def refuse_unsupported(training: Training) -> None:
     """Pairs of batch scheme and adjacency without a theorem."""
     if isinstance(training.batches, Poisson) and training.adjacency == "replace":
         raise UnsupportedError(
@@ -107,6 +109,10 @@ class Comparison:
     def __getitem__(self, index: int) -> Row:
         return self.rows[index]
 
+    def plot(self) -> Any:
+        """A Plotly figure with a bar for every bound (extra ``report``)."""
+        return picture("comparison_bars", self)
+
     def __str__(self) -> str:
         lines = [f"epsilon at delta = {self.delta:g}, {self.run.training}"]
         lines += [
@@ -129,7 +135,7 @@ def compare(
 ) -> Comparison:
     """Every applicable sound bound, tightest first; what does not apply, and why."""
     run = Run(training, loss, tuple(releases))
-    _refuse_unsupported(training)
+    refuse_unsupported(training)
     rows, idle = [], []
     for theorem in LEDGER:
         reason = theorem.obstacle(run)

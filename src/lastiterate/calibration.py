@@ -26,6 +26,7 @@ from lastiterate.description import (
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import TargetError, UnsupportedError
 from lastiterate.schedules.burst import best_burst
+from lastiterate.schedules.optimal import optimal_schedule
 
 TOLERANCE = 1e-3  # the guarantee found is within this part of the target
 _AIM = 1 - TOLERANCE / 3
@@ -45,6 +46,7 @@ def calibrate(
     find: Literal["noise", "steps", "records"] = "noise",
     *,
     final_noise: Literal["best"] | None = None,
+    schedule: Literal["optimal"] | None = None,
 ) -> Training: ...
 @overload
 def calibrate(
@@ -67,6 +69,7 @@ def calibrate(
     find: str = "noise",
     *,
     final_noise: Literal["best"] | None = None,
+    schedule: Literal["optimal"] | None = None,
 ) -> Training | tuple[Training, Loss]:
     """The description whose guarantee meets (epsilon, delta), and only just.
 
@@ -83,6 +86,8 @@ def calibrate(
         final_noise: "best" also chooses the burst of noise at the last step that needs the least
             noise in all (`lastiterate.schedules.best_burst`); for find="noise" and batches that
             pass over the data in order.
+        schedule: "optimal" finds the step sizes too (`lastiterate.schedules.optimal_schedule`, with
+            its public guesses of spectrum and start); for find="noise" and full batches.
 
     Raises:
         TargetError: if no value reaches the target; it says which quantity would. Also if any
@@ -102,6 +107,10 @@ def calibrate(
         one_of("final_noise", final_noise, ("best",), "a number is a field of the description")
         one_of("find", find, ("noise",), "the burst is chosen together with the noise")
         training = training.replace(final_noise=best_burst(training, loss, target, delta))
+    if schedule is not None:
+        one_of("schedule", schedule, ("optimal",), "others are fields of the description")
+        one_of("find", find, ("noise",), "the step sizes are chosen together with the noise")
+        return optimal_schedule(training, loss, target, delta)
     if find == "noise":
         return _noise(training, loss, target, delta)
     if find == "steps":

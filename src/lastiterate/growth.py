@@ -16,6 +16,7 @@ from lastiterate.theorems import dynamics
 
 _TOLERANCE = 0.01
 _FAR = 2**40  # steps; where there are closed forms "for ever" is as cheap as one step
+_FORGOTTEN = 64  # memories after which a contracting run has forgotten its start: e^-64
 
 
 def plateau(training: Training, loss: Loss, delta: float) -> int | None:
@@ -39,6 +40,8 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
             "with single values."
         )
     memory = _memory(training, loss)
+    if training.momentum:
+        return None  # composition alone covers it, and composition never stops growing
     if math.isinf(memory) and math.isinf(training.diameter):
         return None
     # Batches drawn at random have no epochs; as many steps as an epoch would have serve as one.
@@ -50,7 +53,8 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
         return account(training.replace(steps=blocks * unit), loss).epsilon(delta)
 
     closed_form = isinstance(training.batches, (FullBatch, Cyclic, Shuffled))
-    far = _FAR // unit if closed_form else _settled(epsilon, memory, unit)
+    ever = min(_FAR, math.ceil(_FORGOTTEN * memory)) if math.isfinite(memory) else _FAR
+    far = -(-ever // unit) if closed_form else _settled(epsilon, memory, unit)
     if far is None:
         return None
     limit = epsilon(far)

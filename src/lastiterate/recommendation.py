@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from lastiterate.calibration import calibrate
 from lastiterate.description import FullBatch, Loss, Shuffled, TailAverage, Training
 from lastiterate.description.validation import number, whole
+from lastiterate.doorway import picture
 from lastiterate.risk import Floats, Risk, predicted_risk
 from lastiterate.schedules.burst import best_burst, burst_rule, noise_factor
 from lastiterate.schedules.optimal import optimal_schedule
@@ -55,6 +57,10 @@ class Recommendation:
     def risk(self) -> Risk:
         """Its predicted excess risk."""
         return self.alternatives[0].risk
+
+    def plot(self) -> Any:
+        """A Plotly figure with a bar for every alternative (extra ``report``)."""
+        return picture("recommendation_bars", self)
 
     def __str__(self) -> str:
         lines = [
@@ -144,8 +150,7 @@ def _candidates(plain: Training, epochs: int) -> Iterator[tuple[str, Training]]:
         name = f"shuffled, {plain.records // size} batches of {size}"
         yield f"{name}, constant", run
         yield f"{name}, equalised last epoch", run.replace(schedule="equalised")
-        if epochs >= 2:
-            yield f"{name}, final noise burst", run.replace(final_noise=2.0)
+        yield f"{name}, final noise burst", run.replace(final_noise=2.0)
 
 
 @dataclass(frozen=True)
@@ -162,13 +167,15 @@ class QuadraticModel:
     def directions(self) -> tuple[Floats, Floats]:
         """Eigenvalues ~ 1/i with a sum of the smoothness, as bounded rows have; and their counts.
 
-        Beyond the first few, neighbours on a logarithmic scale share one value.
+        Beyond the first few, neighbours on a logarithmic scale share one value. The L2 term comes
+        on top, and no direction bends less than the loss says.
         """
         edges = np.unique(np.geomspace(1, self.dimension + 1, _DIRECTIONS + 1).round())
         counts = np.diff(edges)
         values = 1 / np.sqrt(edges[:-1] * (edges[1:] - 1))
         assert self.loss.smoothness is not None
-        return values * (self.loss.smoothness / float(counts @ values)), counts
+        values = values * (self.loss.smoothness / float(counts @ values))
+        return np.maximum(values, self.loss.strong_convexity) + self.loss.regularization, counts
 
     @property
     def start(self) -> Floats:
@@ -190,8 +197,9 @@ class QuadraticModel:
 
         def at(size: float) -> Training:
             run = training.replace(step_size=float(size))
-            if burst:
-                run = run.replace(final_noise=burst_rule(run, self.loss, self.directions[0]))
+            if burst:  # the rule is that of constant steps; an equalised epoch needs little more
+                rule = burst_rule(run, self.loss, self.directions[0])
+                run = run.replace(final_noise=1.0 if run.schedule else rule)
             return run.scale_noise(noise_factor(run, self.loss, self.epsilon, self.delta))
 
         risks = [self.risk(at(size)).total for size in sizes]

@@ -47,7 +47,7 @@ def predicted_risk(
     """E[f(released) − min f] for f(x) = ½ Σ λ_i x_i², started at ``start``.
 
     With a_t the weight of iterate t in what is released and R_k(λ) = Σ_{t>k} a_t Π_{k<l<t}(1−η_l λ)
-    the response to the noise of step k:
+    the response to the noise of step k (with momentum: of the velocity that carries it on):
         bias = ½ Σ_i λ_i start_i² p_i²,   noise = ½ Σ_k ν_k² Σ_i λ_i R_k(λ_i)².
     Assumptions: every batch sees the same quadratic (its own sampling error is not counted), no
     clip and no projection is at work.
@@ -73,19 +73,26 @@ def predicted_risk(
     weights = _average(training, average)
     if training.steps == 0:
         return Risk(float(curved @ distances**2) / 2, 0.0)
-    if training.constant and len(weights) == 1:
+    if training.constant and not training.momentum and len(weights) == 1:
         return _constant(training, values, curved, distances)
-    left, per_step = responses(training.step_sizes, values, weights, counts)
+    sizes, momentum = training.step_sizes, training.momentum
+    left, per_step = responses(sizes, values, weights, counts, momentum)
     noise = float(per_step @ training.noises**2) / 2
     return Risk(float(curved @ (distances * left) ** 2) / 2, noise)
 
 
 def responses(
-    etas: Floats, spectrum: Floats, average: Floats, counts: ArrayLike = 1.0
+    etas: Floats,
+    spectrum: Floats,
+    average: Floats,
+    counts: ArrayLike = 1.0,
+    momentum: float = 0.0,
 ) -> tuple[Floats, Floats]:
     """p_i, the factor left of the start in each direction, and w_k = Σ_i count_i λ_i R_k(λ_i)².
 
-    ``average`` weighs the last iterates. Backwards: R_{k-1} = a_k + (1 − η_k λ) R_k.
+    ``average`` weighs the last iterates. Backwards, P the response to the parameters after step k
+    and R to its noise (what the velocity adds later included): R_k = P_k + m R_{k+1} and
+    P_{k-1} = a_k + P_k − η_k λ R_k. Without momentum R = P.
 
     >>> left, weights = responses(np.array([0.5, 0.5]), np.array([1.0]), np.array([1.0]))
     >>> left, weights
@@ -93,14 +100,15 @@ def responses(
     """
     steps, window = len(etas), len(average)
     curved = spectrum * np.asarray(counts, dtype=np.float64)
-    response = np.zeros(len(spectrum))
+    position, response = np.zeros((2, len(spectrum)))
     weights = np.empty(steps)
     for k in range(steps - 1, -1, -1):
         if k >= steps - window:
-            response = response + average[k - steps + window]
+            position = position + average[k - steps + window]
+        response = position + momentum * response
         weights[k] = curved @ (response * response)
-        response = (1.0 - etas[k] * spectrum) * response
-    return response, weights
+        position = position - etas[k] * spectrum * response
+    return position, weights
 
 
 def checked_spectrum(spectrum: ArrayLike, loss: Loss) -> Floats:
@@ -126,9 +134,10 @@ def checked_spectrum(spectrum: ArrayLike, loss: Loss) -> Floats:
 
 
 def _average(training: Training, average: ArrayLike | None) -> Floats:
-    window = training.release.window if isinstance(training.release, TailAverage) else 1
+    release = training.release
+    window = release.window if isinstance(release, TailAverage) else 1
     if average is None:
-        return np.full(window, 1.0 / window)
+        return release.weights if isinstance(release, TailAverage) else np.ones(1)
     weights = np.atleast_1d(np.asarray(average, dtype=np.float64))
     if weights.ndim != 1 or not 1 <= len(weights) <= window or not np.sum(weights) > 0:
         raise DescriptionError(

@@ -103,8 +103,10 @@ def prescribe(
 
 def _strongly_convex(training: Training, loss: Loss) -> tuple[float, float]:
     lam = loss.strong_convexity + loss.regularization
-    if not isinstance(training.batches, FullBatch) or not training.constant:
-        raise AssumptionError("excess_risk is stated for full batches and constant parameters.")
+    if not isinstance(training.batches, FullBatch) or not training.constant or training.momentum:
+        raise AssumptionError(
+            "excess_risk is stated for full batches, constant parameters and no momentum."
+        )
     if not loss.convex or lam <= 0 or training.clipping == "gradient":
         raise AssumptionError(
             f"excess_risk needs a strongly convex loss without gradient clipping, but the loss is "

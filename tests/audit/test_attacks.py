@@ -193,3 +193,18 @@ def test_one_run_through_audit():
     assert 3.5 < found.epsilon_lower < 30
     assert found.models == 1
     assert "Guesses" in str(found)
+
+
+def test_the_linear_classifier_is_logistic_regression():
+    """Against scikit-learn's, on overlapping and on separable features, one of them constant."""
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    rng = np.random.default_rng(0)
+    for distance in (0.5, 8.0):
+        inside = rng.normal(distance, 1, (60, 4)) * [1, 10, 0.1, 0]
+        outside = rng.normal(0, 1, (40, 4)) * [1, 10, 0.1, 0]
+        found = LinearClassifier().fit(inside, outside)(np.vstack([inside, outside]))
+        both = np.vstack([inside, outside])
+        spread = np.where(both.std(axis=0) > 0, both.std(axis=0), 1)
+        X, y = (both - both.mean(axis=0)) / spread, np.repeat([1, 0], [60, 40])
+        expected = linear_model.LogisticRegression(C=1.0, tol=1e-8, max_iter=2000).fit(X, y)
+        np.testing.assert_allclose(found, expected.decision_function(X), rtol=0.01, atol=0.01)

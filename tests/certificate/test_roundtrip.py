@@ -23,6 +23,7 @@ from lastiterate import (
 )
 from lastiterate.certificate import TamperedCertificateError
 from lastiterate.certificate.checks import CHECKS
+from lastiterate.certificate.evidence import checkable
 from lastiterate.errors import DescriptionError
 
 DELTA = 1e-6
@@ -30,8 +31,8 @@ DELTA = 1e-6
 
 def best(training, loss, releases):
     """The tightest bound that has an independent check."""
-    bounds = account(training, loss, releases=releases).bounds
-    able = [bound for bound in bounds if bound.theorem.name in CHECKS]
+    guarantee = account(training, loss, releases=releases)
+    able = [bound for bound in guarantee.bounds if checkable(guarantee.run, bound)]
     return min(able, key=lambda bound: bound.curve.epsilon(DELTA))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from described_runs import RUNS
 
-from lastiterate import Certificate, CertificateError, certify, verify
+from lastiterate import Certificate, CertificateError, Loss, certify, verify
 from lastiterate.certificate import (
     ClaimError,
     TamperedCertificateError,
@@ -126,6 +126,8 @@ DISHONEST = {
     "clipped": training(clipping="gradient"),
     "other batches": training(batches={"scheme": "cyclic", "size": 10}),
     "less noise": training(noise=0.001),
+    "momentum": training(momentum=0.1),
+    "negative momentum": training(momentum=-0.1),
     "other steps": training(steps=61),
     "negative noise": training(noise=-1.0),
     "another release": lambda content: {**content, "release": "everything"},
@@ -272,3 +274,40 @@ def test_failed_claims_are_named(tmp_path):
     changed = rehashed({**content, "epsilon": content["epsilon"] / 2})
     with pytest.raises(ClaimError, match=r"epsilon = .* at delta = 1e-06 does not hold"):
         verify(write(tmp_path, changed))
+
+
+def with_momentum(name):
+    """The same certificate for a run with momentum, resealed by a liar."""
+    content = content_of(name)
+    return rehashed({**content, "training": {**content["training"], "momentum": 0.5}})
+
+
+# One run whose certificate rests on each theorem that hides the state.
+HIDDEN = {
+    "full": "Shifted interpolation",
+    "cyclic": "Worst position",
+    "shuffled": "Hidden position",
+    "reshuffled, bounded": "Boundary policy",
+    "Poisson": "Poisson deferral",
+    "without replacement": "Corrected L Theorem 3.12",
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_momentum_is_covered_by_composition_alone(name, tmp_path):
+    changed = with_momentum(name)
+    assert changed["theorem"]["name"] == HIDDEN[name]
+    with pytest.raises(ClaimError, match="momentum"):
+        verify(write(tmp_path, changed))
+    # Composition charges the same with and without: the certificate of one covers the other.
+    training, _, releases = RUNS[name]
+    plain = certify(training.replace(diameter=np.inf), Loss.unknown(), DELTA, releases=releases)
+    moved = {**plain.content, "training": {**plain.content["training"], "momentum": 0.5}}
+    assert verify(write(tmp_path, rehashed(moved))).epsilon == plain.epsilon
+
+
+def test_certificates_written_before_momentum_still_verify(tmp_path):
+    """A run without momentum is described as it always was: the field is absent."""
+    content = CONTENTS["full, schedule"]
+    assert "momentum" not in content["training"]
+    assert Certificate.load(write(tmp_path, content)).training.momentum == 0.0

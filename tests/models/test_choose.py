@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastiterate import FullBatch, Shuffled, TailAverage, account
+from lastiterate import FullBatch, Shuffled, account
 from lastiterate.calibration import calibrate
 from lastiterate.losses import Logistic, Softmax
 from lastiterate.models import PrivateLogisticRegression
@@ -20,7 +20,7 @@ EPSILON = st.floats(0.01, 20)
 
 
 @given(RECORDS, EPSILON, st.floats(0.1, 30), st.sampled_from(["zero-out", "replace"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_every_choice_is_a_run_that_contracts(
     records: int, epsilon: float, row_norm: float, adjacency: str
 ) -> None:
@@ -34,13 +34,15 @@ def test_every_choice_is_a_run_that_contracts(
     assert run.gradient_norm == row_norm
     assert run.adjacency == adjacency
     if isinstance(run.batches, Shuffled) and run.batches_per_epoch > 1:
-        assert run.schedule == "equalised"
+        assert run.release == "last"  # averages of mini-batch runs lost wherever they were tried
+        assert (run.schedule == "equalised") != (run.final_noise > 1)
     else:
-        assert run.steps == 1 or isinstance(run.release, TailAverage)
+        assert run.schedule is None
+        assert run.final_noise == 1
 
 
 @given(RECORDS, st.integers(1, 5000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_steps_asked_for_are_taken(records: int, steps: int) -> None:
     chosen = choose(Logistic(), records=records, row_norm=1.0, epsilon=1.0, delta=1e-6, steps=steps)
     assert chosen.training.steps == steps
@@ -48,7 +50,7 @@ def test_steps_asked_for_are_taken(records: int, steps: int) -> None:
 
 
 @given(RECORDS, st.integers(1, 10**6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_batches_asked_for_are_taken(records: int, size: int) -> None:
     run = choose(
         Logistic(), records=records, row_norm=1.0, epsilon=1.0, delta=1e-6, batch_size=size

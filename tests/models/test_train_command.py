@@ -62,7 +62,7 @@ def test_a_run_writes_model_certificate_and_report(train: Any, folder: Path) -> 
     code, out, err = train()
     assert (code, err) == (0, "")
     assert {p.name for p in (folder / "run").iterdir()} == {
-        "model.joblib", "certificate.json", "report.md",
+        "model.joblib", "certificate.json", "report.md", "run.json",
     }  # fmt: skip
     certificate = Certificate.load(folder / "run" / "certificate.json")
     assert verify(folder / "run" / "certificate.json")
@@ -80,6 +80,23 @@ def test_json(train: Any) -> None:
     answer = json.loads(out)
     assert (code, answer["command"], answer["records"], answer["features"]) == (0, "train", 400, 4)
     assert answer["epsilon"] is None  # seeded
+
+
+def test_other_records_give_a_score(train: Any, folder: Path) -> None:
+    rows = (folder / "data.csv").read_text().splitlines()
+    (folder / "other.csv").write_text("\n".join(rows[:101]) + "\n")
+    code, _, err = train("--test", str(folder / "other.csv"), "--seed", "1")
+    assert (code, err) == (0, "")
+    public = json.loads((folder / "run" / "run.json").read_text())
+    trained = joblib.load(folder / "run" / "model.joblib")
+    truth = [row.rsplit(",", 1)[1] for row in rows[1:101]]
+    assert public["score"] == {
+        "name": "accuracy",
+        "value": np.mean(trained.predict(folder / "other.csv") == truth),
+        "records": 100,
+    }
+    assert public["certified"] is False  # seeded
+    assert "on 100 other records" in (folder / "run" / "report.md").read_text()
 
 
 def test_flags_declare_the_same_schema(train: Any, folder: Path) -> None:
@@ -189,7 +206,7 @@ def test_nothing_is_left_half_written(train: Any, folder: Path) -> None:
     trained = joblib.load(folder / "run" / "model.joblib")
     before = sorted(folder.iterdir())
     with pytest.raises(UnicodeEncodeError):
-        saved.save(folder / "second", trained, "\ud800")
+        saved.save(folder / "second", trained, "\ud800", {})
     assert sorted(folder.iterdir()) == before
 
 

@@ -58,29 +58,50 @@ def averages(rng, window):
     ]
 
 
-@pytest.mark.parametrize("scheme", [FullBatch, Cyclic, Shuffled, Reshuffled])
-@pytest.mark.parametrize("schedule", [None, "equalised"])
+SCHEMES = [FullBatch, Cyclic, Shuffled, Reshuffled]
+SCHEDULES = [None, "equalised", "listed"]
+
+
+def check_linear_run(rng, scheme, schedule, rho):
+    """A random run and every kind of average of its window: never below the exact law."""
+    size, epochs = int(rng.integers(2, 5)), int(rng.integers(1, 4))
+    batches = FullBatch() if scheme is FullBatch else scheme(1)
+    steps = epochs if scheme is FullBatch else size * epochs
+    step = rng.uniform(0.05, 1.0)
+    sizes, noises = step, step
+    if schedule == "listed":
+        sizes, noises = step * rng.uniform(0.1, 1, steps), step * rng.uniform(0.5, 2, steps)
+    window = int(rng.integers(1, steps + 1))
+    loss = Loss(smoothness=1.0, strong_convexity=rng.choice([0.0, 0.3]))
+    run = Training(
+        records=size, steps=steps, step_size=sizes, noise=noises, final_noise=rho,
+        schedule=schedule if schedule == "equalised" else None,
+        gradient_norm=rng.uniform(0.2, 0.8), batches=batches, release=TailAverage(window),
+    )  # fmt: skip
+    guarantee = account(run, loss)
+    bounds = {epsilon: guarantee.delta(epsilon) for epsilon in (0.2, 1.0, 2.5)}
+    for weights in averages(rng, window):
+        pair = linear_pair(run, loss, weights)
+        for epsilon, bound in bounds.items():
+            assert bound >= pair.delta(epsilon) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_burst_and_window_cover_linear_runs(scheme, schedule):
     rng = np.random.default_rng(5)
     repeats = 1 if scheme is Reshuffled else 6  # levels are searched anew for every question
     for rho, _ in itertools.product((0.3, 1.0, 6.0), range(repeats)):
-        size, epochs = int(rng.integers(2, 5)), int(rng.integers(1, 4))
-        batches = FullBatch() if scheme is FullBatch else scheme(1)
-        steps = epochs if scheme is FullBatch else size * epochs
-        step = rng.uniform(0.05, 1.0)
-        window = int(rng.integers(1, steps + 1))
-        loss = Loss(smoothness=1.0, strong_convexity=rng.choice([0.0, 0.3]))
-        run = Training(
-            records=size, steps=steps, step_size=step, noise=step, schedule=schedule,
-            gradient_norm=rng.uniform(0.2, 0.8), batches=batches, final_noise=rho,
-            release=TailAverage(window),
-        )  # fmt: skip
-        guarantee = account(run, loss)
-        bounds = {epsilon: guarantee.delta(epsilon) for epsilon in (0.2, 1.0, 2.5)}
-        for weights in averages(rng, window):
-            pair = linear_pair(run, loss, weights)
-            for epsilon, bound in bounds.items():
-                assert bound >= pair.delta(epsilon) * (1 - 1e-9)
+        check_linear_run(rng, scheme, schedule, rho)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_burst_and_window_cover_many_linear_runs(scheme, schedule):
+    rng = np.random.default_rng(500)
+    for _ in range(15 if scheme is Reshuffled else 150):
+        check_linear_run(rng, scheme, schedule, float(np.exp(rng.uniform(-2, 4))))
 
 
 # c, T, k: the average of a linear run, the window bound, in units of s^2/nu^2

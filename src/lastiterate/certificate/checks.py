@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lastiterate.certificate import epochs, sampled, strings
 from lastiterate.certificate.balls import Ball, above, arb, proved
+from lastiterate.certificate.coupled import Coupled
 from lastiterate.certificate.profile import Profile
 from lastiterate.certificate.steps import Case, spreads
 from lastiterate.certificate.strings import ratio, repeated
@@ -102,6 +104,20 @@ def _stretch(case: Case, stretch: Witness) -> Ball:
 def _check_shifts(shifts: Sequence[float]) -> None:
     if not all(math.isfinite(shift) and shift >= 0 for shift in shifts):
         raise CertificateError("a shift of the witness is not a length")
+
+
+def coupling(case: Case, witness: Witness) -> Profile:
+    """Full batches on a bounded domain: the string of the witness, and the recursion on a grid."""
+    training, string = case.training, shifted_interpolation(case, witness)
+    alone = case.releases == () and case.window == 1
+    _demand(training.constant and training.steps > 0 and alone, "its steps are not all alike")
+    factors = case.factors(0, 1)
+    _demand(factors is not None and proved(factors[0] <= 1), "its updates may expand")
+    assert factors is not None
+    c, s = (math.nextafter(float(above(x)), 2.0) for x in (factors[0], case.impulses(0, 1)[0]))
+    nu, cells = float(training.noises[0]), int(witness["cells"])
+    coupled = Coupled(min(c, 1.0), s, nu, training.diameter, training.steps, cells)
+    return replace(string, coupled=coupled)
 
 
 def _diameter(width: float, factor: Ball | None) -> Ball:
@@ -317,15 +333,27 @@ def _counted(steps: sampled.Counted) -> sampled.Counted:
     return list(counts.items())
 
 
+def _plain_descent(check: Check) -> Check:
+    """A check whose theorem follows the parameters alone: the velocity of momentum breaks it."""
+
+    def checked(case: Case, witness: Witness) -> Profile:
+        _demand(case.training.momentum == 0, f"it has momentum {case.training.momentum:g}")
+        return check(case, witness)
+
+    return checked
+
+
+# Momentum is covered where every noisy update is paid for in full: the composition theorems.
 CHECKS: dict[str, Check] = {
-    "Shifted interpolation": shifted_interpolation,
-    "Worst position": worst_position,
-    "Hidden position": hidden_position,
-    "Boundary policy": boundary_policy,
+    "Shifted interpolation": _plain_descent(shifted_interpolation),
+    "Coupling (stop-DP)": _plain_descent(coupling),
+    "Worst position": _plain_descent(worst_position),
+    "Hidden position": _plain_descent(hidden_position),
+    "Boundary policy": _plain_descent(boundary_policy),
     "Composition": composition,
-    "Output perturbation": output_perturbation,
+    "Output perturbation": _plain_descent(output_perturbation),
     "Poisson composition": poisson_composition,
-    "Poisson deferral": poisson_deferral,
-    "Corrected L Theorem 3.12": without_replacement,
+    "Poisson deferral": _plain_descent(poisson_deferral),
+    "Corrected L Theorem 3.12": _plain_descent(without_replacement),
     "Without-replacement composition": without_replacement_composition,
 }

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.certificate.coupled import MOST_CELLS, WIDEST
 from lastiterate.curves.base import Curve
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.mixture import Mixture
@@ -21,6 +22,7 @@ from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import Poisson
 from lastiterate.theorems import dynamics, poisson, without_replacement
 from lastiterate.theorems.boundary_levels import Levels, LevelSearch
+from lastiterate.theorems.coupling import Coupling, StoppedCoupling, stopped_delta
 from lastiterate.theorems.dynamics import ROUNDING, Array
 from lastiterate.theorems.epoch_costs import epoch_costs
 from lastiterate.theorems.ledger import Bound, Run
@@ -28,9 +30,13 @@ from lastiterate.theorems.modulus import taut_path
 from lastiterate.theorems.positions import position_impulses
 from lastiterate.theorems.reshuffled import reshuffled
 from lastiterate.theorems.sampled_batches import poisson_contraction
+from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
 
 Evidence = tuple[dict[str, Any], Curve]
 Collector = Callable[[Run, Bound, float], Evidence]
+
+_CELLS_PER_NOISE, _FEWEST_CELLS = 30, 256  # of the grid that a coupling is checked on
+_ROOM = 3e-4
 
 
 def _as_found(run: Run, bound: Bound, delta: float) -> Evidence:
@@ -39,6 +45,52 @@ def _as_found(run: Run, bound: Bound, delta: float) -> Evidence:
 
 def _nothing(run: Run, bound: Bound, delta: float) -> Evidence:
     return {}, bound.curve
+
+
+class _Coupled(Curve):
+    """The coupling curve at one delta, and on a coarse list of epsilons at all others.
+
+    The verifier rounds in its own way: the room for that is left here.
+    """
+
+    def __init__(self, curve: Coupling, delta: float) -> None:
+        self._curve, self._delta, self._epsilon = curve, delta, curve.epsilon(delta)
+        shares = np.concatenate([np.linspace(0.5, 1.0, 8), np.geomspace(1.05, 3.0, 16)])
+        self._epsilons = self._epsilon * shares
+        bounds = stopped_delta(curve.problem, self._epsilons)
+        self._deltas = np.minimum.accumulate(bounds) * (1 + _ROOM)
+
+    def epsilon(self, delta: float) -> float:
+        string = self._curve.string.epsilon(delta)
+        if delta == self._delta:
+            return min(self._epsilon * (1 + _ROOM), string)
+        held = self._epsilons[self._deltas <= delta]
+        return min(float(held[0]), string) if len(held) else string
+
+    def delta(self, epsilon: float) -> float:
+        return self._curve.delta(epsilon)
+
+    def rdp(self, order: float) -> float:
+        return self._curve.rdp(order)
+
+
+def _coupling(run: Run, bound: Bound, delta: float) -> Evidence:
+    assert isinstance(bound.curve, Coupling)
+    training = run.training
+    wanted = _CELLS_PER_NOISE * training.diameter / float(training.noises[0])
+    cells = min(max(math.ceil(wanted), _FEWEST_CELLS), MOST_CELLS)
+    string = ShiftedInterpolation().prove(run)
+    return {**string.witness, "cells": cells}, _Coupled(bound.curve, delta)
+
+
+def checkable(run: Run, bound: Bound) -> bool:
+    """Whether the verifier can follow: the coupling bound only where all steps are alike."""
+    if bound.theorem.name != StoppedCoupling.name:
+        return bound.theorem.name in EVIDENCE
+    assert run.contraction is not None
+    noise = float(run.training.noises[0])
+    narrow = run.training.diameter + float(run.impulses[0]) < WIDEST * noise / 2
+    return run.training.constant and bool(run.contraction[0] <= 1) and narrow
 
 
 def _positions(run: Run, bound: Bound, delta: float) -> Evidence:
@@ -180,6 +232,7 @@ def _horizon(run: Run, bound: Bound, delta: float) -> Evidence:
 
 EVIDENCE: dict[str, Collector] = {
     "Shifted interpolation": _as_found,
+    "Coupling (stop-DP)": _coupling,
     "Worst position": _positions,
     "Hidden position": _positions,
     "Boundary policy": _levels,

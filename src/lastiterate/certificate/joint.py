@@ -7,6 +7,7 @@ partitions must be independent, or the same; the nonces say which.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -118,7 +119,7 @@ def _joint(runs: Sequence[Certificate], profiles: Sequence[Profile]) -> Profile:
         else profiles[group[0]]
         for group in groups.values()
     ]
-    return reduce(Profile.then, joint)
+    return replace(reduce(Profile.then, joint), coupled=None)
 
 
 def _shareable(

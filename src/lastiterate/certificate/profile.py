@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lastiterate.certificate.balls import Ball, above, arb, mixture_delta, precision
+from lastiterate.certificate.coupled import Coupled
 from lastiterate.certificate.losses import Labelled, Shift, Step, Total
 from lastiterate.curves.bracket import safe_end
 
@@ -26,7 +27,8 @@ _LEVELS = 48  # different mus of an average that becomes a loss distribution
 class Profile:
     """delta(eps) is at most that of: a label with ``weights``, given it mu^2 = ``squares``; then
     all ``steps``; or a failure. ``by_position``: the squares belong to the positions of an epoch,
-    in order, all equally likely.
+    in order, all equally likely. ``coupled``: a second bound of the same release, by coupling; the
+    smaller one counts. Only the first one is composed.
     """
 
     squares: tuple[Ball, ...]
@@ -34,6 +36,7 @@ class Profile:
     steps: tuple[tuple[Step, int], ...] = ()
     failure: Ball | None = None
     by_position: bool = False
+    coupled: Coupled | None = None
 
     @classmethod
     def gaussian(cls, square: Ball) -> Profile:
@@ -54,7 +57,7 @@ class Profile:
     @property
     def mu(self) -> float | None:
         """The one mu, rounded up, if this is one Gaussian."""
-        if self.steps or self.failure is not None or len(self.squares) > 1:
+        if self.steps or self.failure is not None or len(self.squares) > 1 or self.coupled:
             return None
         return math.nextafter(float(above(self.squares[0].sqrt())), math.inf)
 
@@ -74,7 +77,7 @@ class Profile:
     def beside(self, other: Profile) -> Profile:
         """Both releases, when they share the hidden position: mu_j^2 adds for each j."""
         squares = tuple(a + b for a, b in zip(self.squares, other.squares, strict=True))
-        return replace(self, squares=squares)
+        return replace(self, squares=squares, coupled=None)
 
     def labelled(self) -> Step:
         """The law of mu as one pair with a revealed label, on a few levels, rounded up."""
@@ -119,8 +122,8 @@ class Judge:
             steps.append((Shift(1.0, 0.0, mu), 1))
         return Total(steps, self.smallest_delta)
 
-    def delta(self, epsilon: float) -> Ball:
-        """An upper bound on delta(epsilon), an exact number."""
+    def delta(self, epsilon: float, sufficient: float = 0.0) -> Ball:
+        """An upper bound on delta(epsilon), an exact number; one below ``sufficient`` will do."""
         point = arb(epsilon)
         if not all(square.is_finite() for square in self.profile.squares):
             return arb(1)
@@ -128,14 +131,16 @@ class Judge:
             value = self._total.delta(point)
         else:
             value = mixture_delta(self.profile.squares, self.profile.weights, point)
-        if self.profile.failure is None:
-            return value
-        with precision():
-            return above(value + self.profile.failure).min(arb(1))
+        if self.profile.failure is not None:
+            with precision():
+                value = above(value + self.profile.failure).min(arb(1))
+        if self.profile.coupled is not None and not value <= sufficient:
+            value = value.min(arb(self.profile.coupled.delta(epsilon)))
+        return value
 
     def holds(self, epsilon: float, delta: float) -> bool:
         """Whether (epsilon, delta) is proved."""
-        return bool(self.delta(epsilon) <= delta)
+        return bool(self.delta(epsilon, sufficient=delta) <= delta)
 
     def epsilon(self, delta: float) -> float | None:
         """A proved epsilon at ``delta``, the smallest up to one part in 10^7; None if none is."""

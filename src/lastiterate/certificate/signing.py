@@ -18,7 +18,7 @@ from lastiterate.accounting import account
 from lastiterate.certificate.balls import need_balls, precision
 from lastiterate.certificate.certificate import FORMAT, VERSION, Certificate, sealed
 from lastiterate.certificate.checks import CHECKS
-from lastiterate.certificate.evidence import EVIDENCE
+from lastiterate.certificate.evidence import EVIDENCE, checkable
 from lastiterate.certificate.profile import STANDARD_DELTAS, Judge
 from lastiterate.certificate.statements import assumptions, not_covered, release_model
 from lastiterate.certificate.steps import Case
@@ -47,7 +47,7 @@ def certify(
     """A certificate of the run's privacy at ``delta``, checked before it is returned.
 
     Signed is the tightest bound that has an independent check. All theorems of the ledger that can
-    be tightest have one, except the coupling bound of full batches on a bounded domain.
+    be tightest have one; that of the coupling bound covers runs whose steps are all alike.
 
     Args:
         training: the run.
@@ -138,7 +138,7 @@ def _refuse(loss: Loss, seeded_noise: bool) -> None:
 
 
 def _best(guarantee: Guarantee, delta: float) -> Bound:
-    able = [bound for bound in guarantee.bounds if bound.theorem.name in CHECKS]
+    able = [bound for bound in guarantee.bounds if checkable(guarantee.run, bound)]
     if not able:
         names = ", ".join(bound.theorem.name for bound in guarantee.bounds)
         raise CertificateError(f"No independent check exists yet for {names}.")

@@ -28,6 +28,8 @@ from lastiterate.certificate.witness import unpack
 from lastiterate.description import Loss, Training
 from lastiterate.errors import CertificateError, DescriptionError
 
+MOST_CLAIMS = 16  # each one takes up to a few seconds
+
 
 @dataclass(frozen=True)
 class Verification:
@@ -154,11 +156,13 @@ def _check_words(
 
 def _check_claims(certificate: Certificate, profile: Profile) -> None:
     claims = [(certificate.delta, certificate.epsilon), *certificate.curve]
+    if len(claims) > MOST_CLAIMS:
+        raise ClaimError(f"The certificate makes more than {MOST_CLAIMS} claims.")
     if not all(0 < delta <= 1 for delta, _ in claims):
         raise ClaimError("A claimed delta is not a probability above 0.")
     judge = profile.judge(certificate.delta)
     for delta, epsilon in claims:
-        found = judge.delta(epsilon)
+        found = judge.delta(epsilon, sufficient=delta)
         if not found <= delta:
             raise ClaimError(
                 f"The claim epsilon = {epsilon!r} at delta = {delta!r} does not hold: what the "

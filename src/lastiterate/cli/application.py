@@ -18,9 +18,11 @@ from lastiterate.cli.certify import certify
 from lastiterate.cli.compare import compare
 from lastiterate.cli.compose import compose
 from lastiterate.cli.demo import demo
+from lastiterate.cli.explore import explore
 from lastiterate.cli.generalize import generalize
 from lastiterate.cli.plateau import plateau
 from lastiterate.cli.recommend import recommend
+from lastiterate.cli.report import report
 from lastiterate.cli.sgld_privacy import sgld_privacy
 from lastiterate.cli.theorems import theorems
 from lastiterate.cli.train import train
@@ -42,6 +44,8 @@ COMMANDS = (
     sgld_privacy,
     train,
     audit,
+    report,
+    explore,
     demo,
 )
 

@@ -71,10 +71,10 @@ def audit(
         claim, replaced_against_zero_out=widened
     )
     if as_json:
-        print_json("audit", _table(result, claim, contradicted))
+        print_json("audit", answer(result, claim, contradicted))
     else:
         print_text(str(result))
-        print_text(_verdict(claim, contradicted))
+        print_text(verdict(claim, contradicted))
     if contradicted:
         raise typer.Exit(3)
 
@@ -107,7 +107,8 @@ def _claimed(claim: Any) -> tuple[float, float]:
     return claim if isinstance(claim, tuple) else (claim.epsilon, claim.delta)
 
 
-def _verdict(claim: Any, contradicted: bool) -> str:
+def verdict(claim: Any, contradicted: bool) -> str:
+    """What an audit says about the claim, in one sentence."""
     if claim is None:
         return "No certificate was given, so nothing is contradicted."
     epsilon, delta = _claimed(claim)
@@ -117,21 +118,19 @@ def _verdict(claim: Any, contradicted: bool) -> str:
     return f"Not contradicted: {text} stands beside this lower bound."
 
 
-def _table(result: Any, claim: Any, contradicted: bool) -> dict[str, Any]:
+def answer(result: Any, claim: Any, contradicted: bool) -> dict[str, Any]:
+    """The result and the claim as plain values; `lastiterate report` reads them."""
     best = result.best
     epsilon, delta = (None, None) if claim is None else _claimed(claim)
     return {
         "epsilon_lower": result.epsilon_lower,
         "mu_lower": result.mu_lower,
-        "delta": result.delta,
-        "confidence": result.confidence,
-        "method": result.method,
         "hypothesis": result.hypothesis,
         "fpr": result.fpr,
         "fpr_interval": list(best.fpr_interval),
         "fnr": result.fnr,
         "fnr_interval": list(best.fnr_interval),
-        "models": result.models,
+        **result.to_dict(),
         "claimed_epsilon": epsilon,
         "claimed_delta": delta,
         "contradicted": contradicted,

@@ -29,8 +29,9 @@ def calibrate(
         )
     delta = described.delta
     found: Any = lastiterate.calibrate(
-        described.training, described.loss, epsilon, delta, find=cast(Any, find)
-    )
+        described.plain, described.loss, epsilon, delta, find=cast(Any, find),
+        final_noise=cast(Any, described.final_noise), schedule=cast(Any, described.schedule),
+    )  # fmt: skip
     training, loss = found if isinstance(found, tuple) else (found, described.loss)
     reached = lastiterate.account(training, loss).epsilon(delta)
     value = loss.regularization if find == "regularization" else getattr(training, find)

@@ -11,14 +11,16 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from lastiterate.description import Loss, Poisson, Training, WithoutReplacement
-from lastiterate.description.batches import SCHEMES, Batches, read_batches
+from lastiterate.description import Loss, Training
+from lastiterate.description.batches import SCHEMES, read_batches
+from lastiterate.description.epochs import steps_of_epochs
 from lastiterate.description.portable import known_fields, read_toml
 from lastiterate.description.release import read_release
-from lastiterate.description.validation import LARGEST_WHOLE, number, whole
+from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError, LastIterateError
 
 DEFAULT_DELTA = 1e-5
@@ -40,18 +42,45 @@ LOSS_FIELDS = {
 _TRAINING_FLAGS = (
     "records", "steps", "epochs", "step_size", "noise", "gradient_norm", "noise_multiplier", "clip",
     "sigma", "gradient_sensitivity", "diameter", "adjacency", "clipping", "sensitivity", "schedule",
+    "final_noise", "momentum",
 )  # fmt: skip
 _LOSS_FLAGS = ("smoothness", "strong_convexity", "regularization", "exponent")
 
 
 @dataclass(frozen=True)
 class Described:
-    """What the flags and the file say together."""
+    """What the flags and the file say together.
 
-    training: Training
+    ``final_noise="best"`` is no number yet: `training` has the burst that fits the epsilon which
+    `plain`, the run without one, has; `calibrate` chooses it for its target instead. Only
+    `calibrate` knows what ``schedule="optimal"`` is.
+    """
+
+    plain: Training
     loss: Loss
     delta: float
     releases: tuple[int, ...]
+    final_noise: Literal["best"] | None = None
+    schedule: Literal["optimal"] | None = None
+
+    @cached_property
+    def training(self) -> Training:
+        """The run."""
+        if self.schedule is not None:
+            raise LastIterateError(
+                "The optimal schedule is found for a target: `lastiterate calibrate --epsilon` "
+                "prints the run that has it. A run with given noise has no such schedule."
+            )
+        if self.final_noise is None:
+            return self.plain
+        from lastiterate.accounting import account
+        from lastiterate.schedules import best_burst
+
+        epsilon = account(self.plain, self.loss).epsilon(self.delta)
+        if not 0 < epsilon < math.inf:
+            return self.plain
+        found = best_burst(self.plain, self.loss, epsilon, self.delta)
+        return self.plain.replace(final_noise=found)
 
     def to_dict(self) -> dict[str, Any]:
         """The description as plain values, with what follows from it."""
@@ -73,6 +102,14 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
     training["batches"] = _batches_table(training.get("batches"), flags)
     if "tail_average" in flags:
         training["release"] = {"tail_average": flags["tail_average"]}
+    if "average_decay" in flags:
+        training["release"] = _decaying(training.get("release"), flags["average_decay"])
+    burst = burst_factor(training.pop("final_noise", None))
+    if burst not in (None, "best"):
+        training["final_noise"] = burst
+    optimal = training.get("schedule") == "optimal"
+    if optimal:
+        del training["schedule"]
     loss = _loss_table(document["loss"], flags)
     _require(training, loss)
     delta = flags.get("delta", document.get("delta", DEFAULT_DELTA))
@@ -81,6 +118,8 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
         Loss.from_dict(loss),
         number("delta", delta, "it is a probability of failure", above=0.0, at_most=1.0),
         _steps_list(flags.get("releases", document.get("releases", []))),
+        "best" if burst == "best" else None,
+        "optimal" if optimal else None,
     )
 
 
@@ -95,7 +134,9 @@ def build_training(table: Mapping[str, Any]) -> Training:
     fields["records"] = whole("records", fields["records"], "a guarantee for nobody helps nobody")
     fields["batches"] = read_batches(fields["batches"])
     if "epochs" in fields:
-        fields["steps"] = _steps(fields.pop("epochs"), fields["batches"], fields["records"])
+        fields["steps"] = steps_of_epochs(
+            fields.pop("epochs"), fields["batches"], fields["records"]
+        )
     if "noise_multiplier" in fields:
         return _convention(Training.dp_sgd, fields, ("noise_multiplier", "clip"))
     if "sigma" in fields:
@@ -111,22 +152,6 @@ def _convention(
     fields = known_fields("training", fields, names)
     fields["release"] = read_release(fields.get("release", "last"))
     return constructor(**fields)
-
-
-def _steps(epochs: Any, batches: Batches, records: int) -> int:
-    why = "it counts the passes over the data"
-    passes = number("epochs", epochs, why, at_least=0, at_most=LARGEST_WHOLE)
-    if isinstance(batches, (Poisson, WithoutReplacement)):
-        return math.ceil(passes * records / batches.divisor(records) * (1 - 1e-12))
-    per_epoch = batches.per_epoch(records)
-    if not (passes * per_epoch).is_integer():
-        raise DescriptionError(
-            "epochs",
-            epochs,
-            f"a whole number of updates, {per_epoch} in each epoch",
-            "half an update does not exist; give the number of steps instead",
-        )
-    return int(passes * per_epoch)
 
 
 def _read(file: Path | None) -> dict[str, Any]:
@@ -227,6 +252,26 @@ def _require(training: Mapping[str, Any], loss: Mapping[str, Any]) -> None:
             f"The description is incomplete. Missing: {'; '.join(missing)}. Give them as flags, or "
             "in a TOML file with the tables [training] and [loss]."
         )
+
+
+def _decaying(release: Any, decay: float) -> dict[str, Any]:
+    if not isinstance(release, Mapping):
+        raise LastIterateError(
+            "--average-decay makes a tail average exponential, but there is none: give "
+            "--tail-average too. An average that starts before the released window is not covered."
+        )
+    return {**release, "decay": decay}
+
+
+def burst_factor(given: Any) -> Any:
+    """The factor of a burst, also from text; "best" and other types stay what they are."""
+    if not isinstance(given, str) or given == "best":
+        return given
+    try:
+        return float(given)
+    except ValueError:
+        why = "it multiplies the variance of the last step's noise"
+        raise DescriptionError("final_noise", given, "a number, or best", why) from None
 
 
 def _steps_list(given: Any) -> tuple[int, ...]:

@@ -66,13 +66,19 @@ def describe(
         float | None, _flag("Of the convex set that parameters are projected on.", _RUN)
     ] = None,
     schedule: Annotated[
-        str | None, _flag("equalised: shrink the steps of the last epoch.", _RUN)
+        str | None, _flag("equalised: the last epoch's steps shrink (calibrate: or optimal).", _RUN)
+    ] = None,
+    momentum: Annotated[
+        float | None, _flag("Of the velocity; accounted by composition only.", _RUN)
     ] = None,
     noise: Annotated[
         float | None, _flag("Standard deviation added to the parameters in one update.", _NOISE)
     ] = None,
     gradient_norm: Annotated[
         float | None, _flag("No gradient of one record is longer.", _NOISE)
+    ] = None,
+    final_noise: Annotated[
+        str | None, _flag("Factor on the variance of the last step's noise, or best.", _NOISE)
     ] = None,
     noise_multiplier: Annotated[
         float | None, _flag("DP-SGD: noise = step size * this * clip / batch.", _NOISE)
@@ -106,6 +112,9 @@ def describe(
     exponent: Annotated[float | None, _flag("Hoelder exponent of the gradient.", _LOSS)] = None,
     tail_average: Annotated[
         int | None, _flag("The average of this many last iterates is released.", _OUT)
+    ] = None,
+    average_decay: Annotated[
+        float | None, _flag("Makes the average exponential: what it keeps at each step.", _OUT)
     ] = None,
     releases: Annotated[
         str | None, _flag("Steps whose iterates are released too, as 500,1000.", _OUT)

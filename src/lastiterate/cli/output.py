@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 
 def print_json(command: str, answer: Mapping[str, Any]) -> None:
     """One JSON object on stdout."""
+    print(json_text(command, answer))
+
+
+def json_text(command: str, answer: Mapping[str, Any]) -> str:
+    """What `print_json` prints."""
     from lastiterate import __version__
 
     head = {"command": command, "version": __version__}
-    print(json.dumps(_plain({**head, **answer}), indent=2, allow_nan=False))
+    return json.dumps(_plain({**head, **answer}), indent=2, allow_nan=False)
 
 
 def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:

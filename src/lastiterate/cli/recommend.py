@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import number, print_json, print_table, print_text
+from lastiterate.errors import LastIterateError
 
 
 def recommend(
@@ -22,6 +24,10 @@ def recommend(
     distance: Annotated[
         float, typer.Option(help="A public guess: from the start to the minimum.")
     ] = 5.0,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw the table: .html, .json, .png or .svg.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Propose batches, schedule, noise, burst and averaging, with the risk of each alternative."""
@@ -31,6 +37,8 @@ def recommend(
         records, dimension, epsilon, delta, epochs, gradient_norm, smoothness, adjacency,
         distance=distance,
     )  # fmt: skip
+    if plot is not None:
+        _save(advice.plot(), plot)
     if as_json:
         alternatives = [
             {
@@ -55,3 +63,12 @@ def recommend(
     )
     print_text(f"Run: {advice.training}.")
     print_text(str(advice).splitlines()[-1])
+
+
+def _save(figure: Any, path: Path) -> None:
+    from lastiterate.report.saving import save_figure
+
+    try:
+        save_figure(figure, path)
+    except OSError as error:
+        raise LastIterateError(f"{path} cannot be written: {error.strerror}.") from None

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lastiterate.cli.described import burst_factor
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import print_json, print_text
 
@@ -39,29 +40,37 @@ def train(
     regularization: Annotated[float | None, _flag("L2 term.", _RUN)] = None,
     steps: Annotated[int | None, _flag("Number of updates.", _RUN)] = None,
     batch_size: Annotated[int | None, _flag("Records per update.", _RUN)] = None,
+    final_noise: Annotated[
+        str | None, _flag("Factor on the variance of the last step's noise, or best.", _RUN)
+    ] = None,
     adjacency: Annotated[str, _flag("zero-out | replace", _RUN)] = "zero-out",
     seed: Annotated[
         int | None, _flag("A reproducible experiment, without a certificate.", _RUN)
     ] = None,
+    test: Annotated[
+        Path | None, _flag("Another CSV, of other records: how well the model does there.", _RUN)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a private model on a table; write model.joblib, certificate.json and report.md."""
+    """Train a private model on a table; write model, certificate and report to a folder."""
     import warnings
 
     from lastiterate.models.privacy_warning import PrivacyWarning
-    from lastiterate.models.saved import TableModel, free, report, save
+    from lastiterate.models.saved import Score, TableModel, about, free, report, save
     from lastiterate.models.table import read_table
 
     free(out)
     meaning = _schema(schema, public_schema_from, target, numeric, category, drop, classes,
                       target_range)  # fmt: skip
     X, y = meaning.encode(read_table(table))
+    others = None if test is None else meaning.encode(read_table(test))
     estimator = _estimator(model, meaning).set_params(
         epsilon=epsilon,
         delta=delta,
         regularization=regularization,
         steps=steps,
         batch_size=batch_size,
+        final_noise=burst_factor(final_noise),
         adjacency=adjacency,
         random_state=seed,
     )
@@ -69,7 +78,9 @@ def train(
         warnings.simplefilter("always", PrivacyWarning)
         trained = TableModel(meaning, estimator.fit(X, y))
     notes = [str(w.message) for w in caught if issubclass(w.category, PrivacyWarning)]
-    save(out, trained, report(trained, len(y), notes))
+    score = None if others is None else Score.of(trained.model, *others)
+    public = about(trained, len(y), notes, score)
+    save(out, trained, report(trained, len(y), notes, score), public)
     certificate = trained.model.certificate_
     if as_json:
         print_json(
@@ -83,6 +94,7 @@ def train(
                 "training": trained.model.training_.to_dict(),
                 "choice": [list(reason) for reason in trained.model.choice_.reasons],
                 "warnings": notes,
+                "score": public["score"],
             },
         )
         return

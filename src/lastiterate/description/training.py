@@ -6,7 +6,8 @@ certified is what ran. The update it describes is
     θ ← project(θ − step_size·(sum of the batch's gradients / batch size + data-free terms)
                   + noise·N(0, I))
 
-with the nominal batch size as divisor, never the realised one.
+with the nominal batch size as divisor, never the realised one. With momentum the noisy update is
+added to a velocity first, and the velocity moves the parameters.
 """
 
 from __future__ import annotations
@@ -71,6 +72,9 @@ class Training(Portable):
             costs the same; step_size is then the base value and the noise keeps its base value.
         final_noise: factor on the *variance* of the last step's noise. The record that is read
             last has nothing after it to hide behind; a burst of noise there repairs it.
+        momentum: m of the velocity v ← m·v + (noisy update), θ ← project(θ − v), as in Opacus and
+            torch; 0 is plain descent. Such a run is accounted by composition only: what is hidden
+            is the pair (θ, v), and its update does not bring two runs closer.
 
     >>> run = Training(records=60_000, steps=2_000, step_size=0.05, noise=0.0005,
     ...                gradient_norm=5.0, batches=Shuffled(size=1500))
@@ -91,6 +95,7 @@ class Training(Portable):
     release: Release = "last"
     schedule: Literal["equalised"] | None = None
     final_noise: float = 1.0
+    momentum: float = 0.0
 
     def __init__(
         self,
@@ -107,6 +112,7 @@ class Training(Portable):
         release: Release = "last",
         schedule: str | None = None,
         final_noise: float = 1.0,
+        momentum: float = 0.0,
     ) -> None:
         put = object.__setattr__
         put(self, "records", whole("records", records, "a guarantee for nobody protects nobody"))
@@ -138,6 +144,8 @@ class Training(Portable):
         put(self, "schedule", self._schedule(schedule))
         why = "it multiplies the variance of the last step's noise"
         put(self, "final_noise", number("final_noise", final_noise, why, above=0))
+        why = "it says how much of the last movement is kept"
+        put(self, "momentum", number("momentum", momentum, why, at_least=0, at_most=1))
 
     def _per_step(self, field: str, value: PerStep) -> float | Schedule:
         given = _one_or_many(field, value)
@@ -352,7 +360,7 @@ class Training(Portable):
             if isinstance(value, Schedule):
                 value = value.values.tolist()
             elif isinstance(value, TailAverage):
-                value = {"tail_average": value.window}
+                value = value.to_dict()
             elif field.name == "batches":
                 value = {"scheme": value.name, **dataclasses.asdict(value)}
             table[field.name] = value
@@ -385,6 +393,8 @@ class Training(Portable):
             parts.append(f"{self.schedule} last epoch")
         if self.final_noise != 1:
             parts.append(f"variance of the last step's noise times {self.final_noise:g}")
+        if self.momentum:
+            parts.append(f"momentum {self.momentum:g}")
         if math.isfinite(self.diameter):
             parts.append(f"projected on a set of diameter {self.diameter:g}")
         if self.dropped_records:

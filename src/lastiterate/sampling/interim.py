@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
+from lastiterate.doorway import picture
 from lastiterate.errors import DescriptionError
 
 if TYPE_CHECKING:
@@ -191,28 +192,7 @@ class InterimPrivacy:
 
     def plot(self, posterior: PosteriorPrivacy | None = None) -> Any:
         """A Plotly figure: the hump of SGLD over the flat line of one posterior sample."""
-        import plotly.graph_objects as go
-
-        figure = go.Figure()
-        for name, values in (
-            ("SGLD, exact mixture", self.exact),
-            ("SGLD, HF's Chernoff bound", self.chernoff),
-        ):
-            figure.add_scatter(x=self.epoch, y=np.where(values > 0, values, np.nan), name=name)
-        if posterior is not None:
-            level = posterior.epsilon(self.delta)
-            figure.add_scatter(
-                x=self.epoch[[0, -1]],
-                y=[level, level],
-                name="one posterior sample (upper bound)",
-                mode="lines",
-            )
-        figure.update_layout(
-            xaxis_title="epoch",
-            yaxis_title=f"epsilon at delta = {self.delta:g}",
-            yaxis_type="log",
-        )
-        return figure
+        return picture("interim_hump", self, posterior)
 
     def __str__(self) -> str:
         lines = [f"SGLD between start and convergence, delta = {self.delta:g} (lower bounds)"]

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.curves import gaussian
-from lastiterate.description import Loss, Training
-from lastiterate.description.validation import number, whole
+from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.risk import Floats, checked_spectrum
 
 HELPS_BELOW = 0.2
@@ -21,16 +20,13 @@ HELPS_BELOW = 0.2
 def exponential_weights(window: int, decay: float) -> Floats:
     """Weights of an exponential moving average that starts inside the window; the last is newest.
 
-    Covered by ``release=TailAverage(window)``. An average that was started earlier is not.
+    Covered by ``release=TailAverage(window)``; ``TailAverage(window, decay)`` releases it. An
+    average that was started earlier is not covered.
 
     >>> exponential_weights(3, 0.5).round(4)
     array([0.25, 0.25, 0.5 ])
     """
-    whole("window", window, "it is the number of iterates that are averaged")
-    decay = number("decay", decay, "an average forgets", at_least=0.0, at_most=1.0)
-    weights = (1 - decay) * decay ** np.arange(window - 1, -1, -1.0)
-    weights[0] = decay ** (window - 1)  # the average starts as the window's first iterate
-    return np.asarray(weights, dtype=np.float64)
+    return TailAverage(window, decay).weights
 
 
 def averaging_helps(

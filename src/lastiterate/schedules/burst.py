@@ -130,6 +130,12 @@ def noise_factor(training: Training, loss: Loss, epsilon: float, delta: float) -
 
 
 def _batches(training: Training) -> int:
+    if training.momentum:
+        raise UnsupportedError(
+            "A burst of noise at the end helps a record that hides behind later steps; with "
+            f"momentum = {training.momentum:g} nothing hides it (composition only). Leave "
+            "final_noise at 1, or set momentum to 0."
+        )
     if not isinstance(training.batches, (Cyclic, Shuffled, Reshuffled)):
         raise UnsupportedError(
             f"A burst of noise at the end helps batches that pass over the data in order; these "
@@ -144,5 +150,6 @@ def _spectrum(loss: Loss, spectrum: ArrayLike | None) -> Floats:
 
 def _weights(training: Training, spectrum: Floats) -> Floats:
     """w_k of the run's release: how much the noise of step k adds to the risk."""
-    window = training.release.window if isinstance(training.release, TailAverage) else 1
-    return responses(training.step_sizes, spectrum, np.full(window, 1 / window))[1]
+    release = training.release
+    average = release.weights if isinstance(release, TailAverage) else np.ones(1)
+    return responses(training.step_sizes, spectrum, average)[1]

@@ -94,6 +94,9 @@ def optimal_schedule(
             "The optimal schedule is stated for full batches, but the batches are "
             f"{training.batches.name}. Use final_noise or schedule='equalised' there."
         )
+    if training.momentum:
+        why = "the step sizes are tuned for plain descent, which the closed form describes"
+        raise DescriptionError("momentum", training.momentum, "0", why)
     if not 1 <= training.steps <= _MOST_TUNED:
         why = "each step size is tuned; more steps than that gain nothing"
         raise DescriptionError("steps", training.steps, f"1 to {_MOST_TUNED}", why)

@@ -32,6 +32,7 @@ class Composition(Theorem):
     )
     assumptions = ("per-record gradients are bounded",)
     hidden_state = False
+    momentum = True
     dominated_by = ("Shifted interpolation", "Worst position", "Hidden position", "Boundary policy")
 
     def objection(self, run: Run) -> str | None:

@@ -119,17 +119,32 @@ def _restart(c: float, s: float, nu: float, steps: Floats, diameter: float) -> F
     if nu == 0:
         free = s == 0 and (c == 0 or diameter == 0)
         return np.where(steps > 1, 0.0 if free else math.inf, math.inf)
+    near = _near_best(c, s, diameter)
+    last = np.maximum(steps - 1, 1)
+    left = np.clip(near, 1, last[..., np.newaxis])
+    mu = _spread_evenly(c, s, diameter, left).min(axis=-1) / nu * _UP
+    return np.where(steps > 1, mu, math.inf)
+
+
+def _near_best(c: float, s: float, diameter: float) -> Floats:
+    """Whole numbers of remaining steps next to the one zero of the derivative."""
     if s == 0 or (c - 1) * diameter <= -s:
         ideal = math.inf
     elif c == 1:
         ideal = diameter / s
     else:
         ideal = math.log1p((c - 1) * diameter / s) / math.log(c) if c > 0 else 1.0
-    near = math.floor(min(ideal, 2.0**53)) + np.arange(-1, 3, dtype=np.float64)
-    last = np.maximum(steps - 1, 1)
-    left = np.clip(near, 1, last[..., np.newaxis])
-    mu = _spread_evenly(c, s, diameter, left).min(axis=-1) / nu * _UP
-    return np.where(steps > 1, mu, math.inf)
+    return math.floor(min(ideal, 2.0**53)) + np.arange(-1, 3, dtype=np.float64)
+
+
+def best_restart(c: float, s: float, nu: float, steps: int, diameter: float) -> int:
+    """How many steps are left at the restart that `constant_restart` found (at least 2 steps).
+
+    >>> best_restart(1.0, 0.08, 1.0, 200, 1.0)
+    12
+    """
+    left = {int(min(max(near, 1), steps - 1)) for near in _near_best(c, s, diameter)}
+    return min(sorted(left), key=lambda count: constant(c, s, nu, count, diameter))
 
 
 def constant_curve(

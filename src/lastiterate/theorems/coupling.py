@@ -200,14 +200,22 @@ def _constant_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
 
 def _expanding_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
     """Equal steps with c > 1, from the closed form; mu(r) is convex, see `_any_strings`."""
-    c, s, nu = problem.step(1)
-    starts = np.linspace(0.0, nodes[-1], _STRING_NODES)
+    steps = problem.step(1)
+    reach = float(nodes[-1])
 
     def mus(left: int) -> Floats:
-        table = [constant(c, s, nu, left, float(z)) for z in starts]
+        starts = np.linspace(0.0, reach, _STRING_NODES)
+        table = _expanding_table(*steps, left, reach)
         return np.asarray(np.interp(nodes, starts, table) * (1 + 1e-12))
 
     return mus
+
+
+@lru_cache(maxsize=4096)
+def _expanding_table(c: float, s: float, nu: float, left: int, reach: float) -> tuple[float, ...]:
+    """Runs that differ in their length alone, and every epsilon that is tried, share these."""
+    starts = np.linspace(0.0, reach, _STRING_NODES)
+    return tuple(constant(c, s, nu, left, float(z)) for z in starts)
 
 
 def _any_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
@@ -251,6 +259,11 @@ class Coupling(Curve):
         check_order(order)
         return gaussian.rdp(self._string, order)
 
+    @property
+    def string(self) -> gaussian.Gaussian:
+        """The taut string's curve, which the answers never exceed."""
+        return gaussian.Gaussian(self._string)
+
     def _delta_of(self, epsilon: float) -> float:
         coupled = float(stopped_delta(self.problem, epsilon)[0])
         return min(coupled, gaussian.delta(self._string, epsilon))
@@ -267,8 +280,8 @@ class Coupling(Curve):
             fails = np.flatnonzero(bounds > delta)
             if len(fails) == 0 and tried[0] == 0:
                 return 0.0
-            safe = min([safe, *tried[holds]])
-            unsafe = max([unsafe, *tried[fails]])
+            safe = min([safe, *tried[holds].tolist()])
+            unsafe = max([unsafe, *tried[fails].tolist()])
             if safe - unsafe <= _RESOLUTION * safe:
                 break
             tried = _next_tries(tried, bounds, delta, unsafe, safe)

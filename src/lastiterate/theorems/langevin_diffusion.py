@@ -59,6 +59,7 @@ class LangevinComposition(Theorem):
     dominated_by = ("Shifted interpolation",)
     assumptions = ("full batch, constant step size and noise",)
     hidden_state = False
+    momentum = True
 
     def objection(self, run: Run) -> str | None:
         if not (isinstance(run.training.batches, FullBatch) and run.training.constant):
@@ -95,12 +96,12 @@ class LangevinDynamics(Theorem):
     def prove(self, run: Run) -> Bound:
         rate = float(run.etas[0]) * curvature(run)
 
-        def coefficient(gamma: float) -> float:
-            return dissipation(unit(run), rate, run.training.steps, gamma)
+        def shape(gamma: float) -> float:
+            return dissipation(1.0, rate, run.training.steps, gamma)
 
         # Any gamma is valid, so a rough optimum is sound; gamma -> 1 is composition.
-        best = minimize_scalar(coefficient, bounds=(1e-9, 1 - 1e-9), method="bounded")
-        value = min(float(best.fun), coefficient(0.5), unit(run) * run.training.steps)
+        best = minimize_scalar(shape, bounds=(1e-9, 1 - 1e-9), method="bounded")
+        value = unit(run) * min(float(best.fun), shape(0.5), float(run.training.steps))
         return Bound(self, linear(value * _UP), {"gamma": float(best.x)})
 
 

@@ -109,6 +109,7 @@ class Theorem(ABC):
     assumptions: ClassVar[tuple[str, ...]] = ()
     correction: ClassVar[str] = ""
     hidden_state: ClassVar[bool] = True  # whether it needs intermediate iterates to stay secret
+    momentum: ClassVar[bool] = False  # whether it covers runs with momentum: only composition does
     dominated_by: ClassVar[tuple[str, ...]] = ()  # theorems that, where they apply, are never worse
 
     @abstractmethod
@@ -125,6 +126,11 @@ class Theorem(ABC):
             return "it is refuted; no guarantee may rest on it"
         if run.training.steps == 0 and self.hidden_state:
             return "there is no step, so there is nothing to hide"
+        if run.training.momentum and not self.momentum:
+            return (
+                "with momentum the hidden state is the pair (parameters, velocity), whose update "
+                "does not keep two runs together: only composition covers it"
+            )
         return self.objection(run)
 
     def applies(self, training: Training, loss: Loss) -> bool:

@@ -49,6 +49,7 @@ class PoissonComposition(Theorem):
     )
     assumptions = ("Poisson batches that stay secret", "zero-out adjacency")
     hidden_state = False
+    momentum = True
     dominated_by = ("Poisson deferral",)
 
     def objection(self, run: Run) -> str | None:
@@ -184,6 +185,7 @@ class WithoutReplacementComposition(Theorem):
     )
     assumptions = ("a fresh secret subset at every step", "replace adjacency")
     hidden_state = False
+    momentum = True
     dominated_by = ("Corrected L Theorem 3.12",)
 
     def objection(self, run: Run) -> str | None:

@@ -8,6 +8,7 @@ never worse and is stronger as a Gaussian guarantee.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from lastiterate.theorems.shifted_interpolation import modulus_path
 
 _UP = 1 + 1e-12
 _HORIZONS = 100_000  # more remaining steps are not tried: any subset of horizons is a valid bound
+_EACH = 2_000  # horizons tried one by one; beyond them coarsely, then closely around the best
 
 
 def _objection(run: Run) -> str | None:
@@ -63,11 +65,27 @@ class ShiftedDivergence(Theorem):
         best = unit(run) * training.steps
         nu = float(training.noises[0])
         if nu > 0:
-            left = np.arange(1, min(training.steps - 1, _HORIZONS) + 1, dtype=float)
-            start = _distance(c, s, cap, training.diameter, training.steps - left)
-            costs = remaining_cost(c, s, start, left)
-            best = min(best, float(costs.min(initial=math.inf)) / (2 * nu * nu))
+
+            def costs(left: Array) -> Array:
+                start = _distance(c, s, cap, training.diameter, training.steps - left)
+                return remaining_cost(c, s, start, left)
+
+            cheapest = _cheapest(costs, min(training.steps - 1, _HORIZONS))
+            best = min(best, cheapest / (2 * nu * nu))
         return Bound(self, linear(best * _UP))
+
+
+def _cheapest(costs: Callable[[Array], Array], most: int) -> float:
+    """The least cost over 1..most remaining steps."""
+    left = np.arange(1, min(most, _EACH) + 1, dtype=float)
+    if most > _EACH:
+        left = np.append(left, np.unique(np.geomspace(_EACH + 1, most, 400).round()))
+    found = costs(left)
+    if most > _EACH:
+        i = int(np.argmin(found))
+        low, high = left[max(i - 1, 0)], left[min(i + 1, len(left) - 1)]
+        found = np.append(found, costs(np.arange(low, high + 1)))
+    return float(found.min(initial=math.inf))
 
 
 def _distance(c: float, s: float, cap: float, diameter: float, steps: Array) -> Array:

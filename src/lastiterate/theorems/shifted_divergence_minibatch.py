@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,10 @@ def fixed_sequence(
         if impulses[tau - 1] > 0:
             best = min(best, _from(c, impulses[tau:], distance))
     return best / (2 * nu**2) * _UP
+
+
+# A conversion asks for some hundred orders, and kappa is the same in all of them.
+_remembered = lru_cache(maxsize=4096)(fixed_sequence)
 
 
 def _from(c: float, impulses: NDArray[np.float64], distance: float) -> float:
@@ -109,8 +114,8 @@ def shuffled(
         sequences = ((j,) * epochs for j in range(batches))
     exponents = []
     for sequence in sequences:
-        read = [e * batches + j for e, j in enumerate(sequence) if e * batches + j < steps]
-        kappa = fixed_sequence(c, s, nu, steps, read, diameter)
+        read = tuple(e * batches + j for e, j in enumerate(sequence) if e * batches + j < steps)
+        kappa = _remembered(c, s, nu, steps, read, diameter)
         exponents.append((order - 1) * order * kappa)
     mean = np.logaddexp.reduce(exponents) - math.log(len(exponents))
     slack = 4 * len(exponents) * 2.0**-53 * (1 + max(exponents))

@@ -1,0 +1,219 @@
+"""The explorer: how quickly it answers a change, and fifty people at once.
+
+A change is a POST to the page's own callback on a real server in a process of its own; what is
+timed is the whole request. Schemes whose bounds are searched answer with what is there and say so;
+the time until nothing is missing is printed beside.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from lastiterate.explore.fields import DEFAULTS, FIELDS
+from lastiterate.explore.presets import PRESETS
+
+GOAL = 0.3  # seconds for one change
+CLIENTS, SECONDS, P95 = 50, 60.0, 1.0
+_HEADERS = {"Content-Type": "application/json"}
+_PROGRAM = "from lastiterate.cli.main import run; run(['explore', '--no-browser'])"
+
+Measured = dict[str, Any]
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """A server in a process of its own; its address."""
+    command = [sys.executable, "-c", _PROGRAM]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        found = re.search(r"http://\S+", process.stdout.readline())
+        assert found is not None
+        yield found[0]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=30)
+
+
+class Browser:
+    """What a browser does, without drawing anything."""
+
+    def __init__(self, address: str) -> None:
+        place = urlsplit(address)
+        self._connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+        self._get("/")
+        self._get("/_dash-layout")
+        listed = json.loads(self._get("/_dash-dependencies"))
+        self._callback = next(each for each in listed if "tick.disabled" in each["output"])
+        self._shown: Any = None
+
+    def _get(self, path: str) -> bytes:
+        self._connection.request("GET", path)
+        answer = self._connection.getresponse()
+        raw = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{path}: {answer.status}")
+        return raw
+
+    def change(self, state: dict[str, str]) -> dict[str, Any]:
+        """Post a form; what the page would show."""
+        known = self._callback
+        pairs = [part.rsplit(".", 1) for part in known["output"].strip(".").split("...")]
+        values = {"state": state, "tick": None, "shown": self._shown}
+        body = {
+            "output": known["output"],
+            "outputs": [{"id": name, "property": prop} for name, prop in pairs],
+            "changedPropIds": ["state.data"],
+            "parsedChangedPropsIds": ["state.data"],
+            **{
+                part: [
+                    {"id": e["id"], "property": e["property"], "value": values[e["id"]]}
+                    for e in known[part]
+                ]
+                for part in ("inputs", "state")
+            },
+        }
+        self._connection.request("POST", "/_dash-update-component", json.dumps(body), _HEADERS)
+        answer = self._connection.getresponse()
+        raw = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{answer.status}: {raw[:200]!r}")
+        response: dict[str, Any] = json.loads(raw)["response"]
+        self._shown = response["shown"]["data"]
+        return response
+
+
+_SCHEMES: dict[str, dict[str, str]] = {
+    "full": {"batches": "full"},
+    "cyclic": {"batches": "cyclic"},
+    "shuffled": {"batches": "shuffled"},
+    "reshuffled": {"batches": "reshuffled"},
+    "poisson": {"batches": "poisson", "adjacency": "zero-out", "gradient_norm": "10"},
+    "without-replacement": {"batches": "without-replacement"},
+    "full, bounded": {"batches": "full", "diameter": "1"},
+    "shuffled, not convex, bounded": {
+        "batches": "shuffled", "diameter": "1", "loss": "nonconvex",
+    },
+    "full, Hoelder, bounded": {"batches": "full", "diameter": "1", "loss": "holder"},
+}  # fmt: skip
+
+
+def _cases() -> Iterator[tuple[str, dict[str, str]]]:
+    for name, preset in PRESETS.items():
+        yield f"preset {name}", DEFAULTS | preset.values
+    for length in ("2000", "100000"):
+        for name, changes in _SCHEMES.items():
+            yield f"{name}, T = {length}", DEFAULTS | {"unit": "steps", "length": length} | changes
+
+
+def changes(address: str, give_up: float = 30.0) -> list[Measured]:
+    """One row per scheme and preset: seconds of the first answer, and until nothing is missing."""
+    browser = Browser(address)
+    browser.change(DEFAULTS | {"delta": "1e-4"})  # the server's first request loads its files
+    rows: list[Measured] = []
+    for name, state in _cases():
+        time.sleep(3.0)  # what the last case was still searching for is dropped
+        start = time.perf_counter()
+        slowest, first = 0.0, ""
+        while time.perf_counter() - start < give_up:
+            began = time.perf_counter()
+            answer = browser.change(state)
+            slowest = max(slowest, time.perf_counter() - began)
+            first = first or _reading(answer)
+            if answer["tick"]["disabled"]:
+                break
+            time.sleep(0.2)
+        whole = time.perf_counter() - start
+        rows.append(
+            {
+                "name": f"{name}: slowest answer, seconds",
+                "goal": f"<= {GOAL} s; first shows {first}; all there after {whole:.2g} s",
+                "measured": slowest,
+                "ok": slowest <= GOAL,
+            }
+        )
+    return rows
+
+
+def _reading(answer: dict[str, Any]) -> str:
+    text = json.dumps(answer["answer"]["children"])
+    found = re.search(r'"children": "([^"]+)", "id": "epsilon"', text)
+    if found is None:
+        return "no epsilon yet"
+    return f"epsilon {found[1]}" + (" (searching)" if "still make it" in text else "")
+
+
+def _moved(state: dict[str, str], random_: random.Random) -> dict[str, str]:
+    """The state after one slider was moved to one of its positions."""
+    sliders = [f for f in FIELDS.values() if f.slider is not None]
+    field = random_.choice(sliders)
+    assert field.slider is not None
+    low, high, share = field.slider.low, field.slider.high, random_.randrange(201) / 200
+    value = low * (high / low) ** share if field.slider.log else low + (high - low) * share
+    counted = field.kind == "whole" or field.name == "length"
+    text = str(max(1, round(float(f"{value:.2g}")))) if counted else f"{value:.2g}"
+    return state | {field.name: text}
+
+
+def hammer(address: str, clients: int, seconds: float) -> tuple[list[float], list[str]]:
+    """Seconds of every request of so many clients without a pause, and everything that failed."""
+    took: list[float] = []
+    failed: list[str] = []
+
+    def one(seed: int) -> None:
+        random_ = random.Random(seed)
+        try:
+            browser = Browser(address)
+            state = dict(DEFAULTS)
+            end = time.monotonic() + seconds
+            while time.monotonic() < end:
+                if random_.random() < 0.1:
+                    state = DEFAULTS | random_.choice(list(PRESETS.values())).values
+                    state |= random_.choice(list(_SCHEMES.values()))
+                state = _moved(state, random_)
+                start = time.perf_counter()
+                answer = browser.change(state)
+                took.append(time.perf_counter() - start)
+                if "could not be computed" in json.dumps(answer):
+                    failed.append(f"not computed: {state}")
+        except Exception as error:
+            failed.append(repr(error))
+
+    threads = [threading.Thread(target=one, args=(seed,)) for seed in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return took, failed
+
+
+def rows() -> list[Measured]:
+    """Changes one by one, then everybody at once."""
+    with server() as address:
+        found = changes(address)
+        took, failed = hammer(address, CLIENTS, SECONDS)
+    took.sort()
+    p95 = took[int(0.95 * len(took))]
+    name = f"{CLIENTS} clients without pause for {SECONDS:g} s"
+    return [
+        *found,
+        {"name": f"{name}: errors", "goal": "0", "measured": len(failed), "ok": not failed,
+         "errors": failed[:10]},
+        {"name": f"{name}: p95, seconds", "goal": f"<= {P95:g} s", "measured": p95,
+         "ok": p95 <= P95},
+        {"name": f"{name}: median, seconds", "goal": f"{len(took)} requests",
+         "measured": statistics.median(took), "ok": None},
+    ]  # fmt: skip

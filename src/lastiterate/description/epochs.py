@@ -1,0 +1,32 @@
+"""Passes over the data, counted in updates."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lastiterate.description.batches import Batches, Poisson, WithoutReplacement
+from lastiterate.description.validation import LARGEST_WHOLE, number
+from lastiterate.errors import DescriptionError
+
+
+def steps_of_epochs(epochs: Any, batches: Batches, records: int) -> int:
+    """How many updates that many passes are; batches drawn at random round up.
+
+    >>> from lastiterate import Poisson, Shuffled
+    >>> steps_of_epochs(2.5, Shuffled(10), 100), steps_of_epochs(2, Poisson(0.3), 100)
+    (25, 7)
+    """
+    why = "it counts the passes over the data"
+    passes = number("epochs", epochs, why, at_least=0, at_most=LARGEST_WHOLE)
+    if isinstance(batches, (Poisson, WithoutReplacement)):
+        return math.ceil(passes * records / batches.divisor(records) * (1 - 1e-12))
+    per_epoch = batches.per_epoch(records)
+    if not (passes * per_epoch).is_integer():
+        raise DescriptionError(
+            "epochs",
+            epochs,
+            f"a whole number of updates, {per_epoch} in each epoch",
+            "half an update does not exist; give the number of steps instead",
+        )
+    return int(passes * per_epoch)
