@@ -2,7 +2,7 @@
 
     V_0(r) = 1{r > 0},   V_j(r) = min{ delta_mu(r,j)(eps), E V_{j-1}(min(D, B(c r + s))) },
 
-docs/theory/schedules.md. Special functions and strings come from ball arithmetic. The recursion is
+docs/theory/coupling.md. Special functions and strings come from ball arithmetic. The recursion is
 one product of non-negative doubles per step, whose error has a bound beforehand: n terms are off by
 at most n + 1 roundings, in whatever order they are added. Every result is then raised by more.
 """

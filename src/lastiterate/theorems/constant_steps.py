@@ -141,7 +141,7 @@ def best_restart(c: float, s: float, nu: float, steps: int, diameter: float) -> 
     """How many steps are left at the restart that `constant_restart` found (at least 2 steps).
 
     >>> best_restart(1.0, 0.08, 1.0, 200, 1.0)
-    12
+    13
     """
     left = {int(min(max(near, 1), steps - 1)) for near in _near_best(c, s, diameter)}
     return min(sorted(left), key=lambda count: constant(c, s, nu, count, diameter))

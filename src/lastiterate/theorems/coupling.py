@@ -3,7 +3,7 @@
 Two runs on a bounded set meet again and again if their noises are reflected, and meeting is free;
 only the last stretch has to be paid for, by the taut string. When the run is long enough to cross
 its domain (T nu^2 above D^2) this beats shifted interpolation. This file holds the numerics: one
-matrix-vector product per step, every rounding upwards. Full text: docs/theory/schedules.md.
+matrix-vector product per step, every rounding upwards. Full text: docs/theory/coupling.md.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def stopped_delta(problem: CouplingProblem, epsilons: ArrayLike) -> Floats:
     both marginals are right, the distance of the two is B(rho), and no likelihood is paid. Take
     positive parts under the expectation; P and min(D, .) only shorten distances. A smaller gap
     than rho is reached by a dummy coordinate, dropped afterwards. Stopping is Theorem SI.
-    Reference: this library, docs/theory/schedules.md. Status: sound.
+    Reference: this library, docs/theory/coupling.md. Status: sound.
 
     Grid. V_j is stored at r_i = i h. With S(y, rho) = P(B(rho) > y),
         E V(B(rho)) = V(0) + integral of S(y, rho) dV(y),
@@ -309,7 +309,7 @@ class StoppedCoupling(Theorem):
     """Full batches on a bounded convex domain, long enough to cross it."""
 
     name = "Coupling (stop-DP)"
-    reference = "this library, docs/theory/schedules.md"
+    reference = "this library, docs/theory/coupling.md"
     statement = (
         "On a convex set of diameter D, V_0(r) = 1{r > 0} and V_j(r) = min{delta_mu(r,j)(eps), "
         "E V_{j-1}(min(D, B(c r + s)))}, mu(r, j) the taut string of the last j steps from z = r, "

@@ -39,7 +39,7 @@ def paid_delta(problem: CouplingProblem, epsilon: float) -> float:
     Then H_gamma <= V_T(0, gamma). Proof. Move the second run's next mean by a towards the first:
     the likelihood of that is e^l, so P_j - gamma P'_j is the expectation, under the coupling, of
     P_{j-1}(Y) - gamma e^-l P'_{j-1}(Y'); take positive parts. a = 0 is free.
-    Reference: this library, docs/theory/schedules.md. Status: sound.
+    Reference: this library, docs/theory/coupling.md. Status: sound.
 
     Grid. H is convex in gamma, so mass may be spread to grid points on both sides if total and
     mean (the masses under both laws of the second run) are kept. Mass beyond the grid counts as

@@ -1,0 +1,34 @@
+"""Draws the figures of gallery.md when the documentation is built: small pages, one Plotly."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import mkdocs_gen_files
+from plotly.offline import get_plotlyjs
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def figures() -> dict[str, Any]:
+    """Every figure of every script, by its name."""
+    sys.path.insert(0, str(EXAMPLES))
+    drawn: dict[str, Any] = {}
+    for path in sorted(EXAMPLES.glob("gallery_*.py")):
+        drawn |= importlib.import_module(path.stem).figures()
+    return drawn
+
+
+def write() -> None:
+    with mkdocs_gen_files.open("gallery/plotly.min.js", "w") as file:
+        file.write(get_plotlyjs())
+    for name, figure in figures().items():
+        figure.update_layout(height=460, autosize=True)
+        with mkdocs_gen_files.open(f"gallery/{name}.html", "w") as file:
+            file.write(figure.to_html(include_plotlyjs="directory", config={"responsive": True}))
+
+
+write()

@@ -1,0 +1,262 @@
+"""The documentation builds without a warning, its links lead on, it loads nothing from outside."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import lastiterate
+
+yaml = pytest.importorskip("yaml")
+pytest.importorskip("mkdocs")
+pytest.importorskip("material")
+pytest.importorskip("mkdocstrings")
+pytest.importorskip("mkdocs_gen_files")
+
+ROOT = Path(__file__).parents[2]
+QUIET = {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
+
+# What users import, by room: the contract that the reference has to cover.
+CONTRACT = {
+    "description": "Training Loss FullBatch Cyclic Shuffled Reshuffled Poisson WithoutReplacement "
+    "TailAverage",
+    "accounting": "account compare theorems",
+    "guarantee": "Guarantee",
+    "growth": "plateau",
+    "calibration": "calibrate",
+    "recommendation": "recommend",
+    "utility": "excess_risk",
+    "risk": "predicted_risk",
+    "certificate": "certify verify compose Certificate",
+    "curves.gaussian": "delta epsilon mu rdp tradeoff Gaussian",
+    "curves.mixture": "Mixture",
+    "curves.renyi": "Renyi",
+    "curves.loss_distribution": "LossDistribution",
+    "composition": "optimal heterogeneous basic advanced",
+    "generalization": "generalization",
+    "models": "PrivateLogisticRegression PrivateSoftmaxRegression PrivateRidge "
+    "PrivateHuberRegressor PrivateLinearSVC tune",
+    "train": "noisy_descent",
+    "torch": "HiddenStateAccountant describe_loader PrivateLinearProbe estimate_holder",
+    "sampling": "sgld posterior_privacy interim_privacy propose_test_sample",
+    "audit": "audit required_models AuditResult",
+    "federated": "account_federated PrivateFedAvg",
+    "schedules": "best_burst burst_rule optimal_schedule optimal_noises exponential_weights",
+    "published.composition": "theorem_4 corollary_3",
+    "errors": "DescriptionError UnsupportedError AssumptionError TargetError CertificateError",
+}
+
+
+def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", config, "--site-dir", site],
+        cwd=ROOT,
+        env={**os.environ, **QUIET},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def without_figures(folder: Path) -> Path:
+    """Our own settings, without the script that draws the gallery: that takes a minute."""
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    settings["docs_dir"] = str(ROOT / "docs")
+    plugins = {name: plugin[name] for plugin in settings["plugins"][1:] for name in plugin}
+    scripts = plugins["gen-files"]["scripts"]
+    assert "docs/generate/gallery.py" in scripts
+    scripts[:] = [str(ROOT / script) for script in scripts if "gallery" not in script]
+    python = plugins["mkdocstrings"]["handlers"]["python"]
+    python["paths"] = [str(ROOT / "src")]
+    python["options"]["extensions"] = [str(ROOT / one) for one in python["options"]["extensions"]]
+    config = folder / "mkdocs.yml"
+    config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+    return config
+
+
+def built_site(config: Path, folder: Path) -> Path:
+    built = build(config, folder)
+    assert built.returncode == 0, built.stderr[-3000:]
+    assert "WARNING" not in built.stderr, built.stderr[-3000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = without_figures(tmp_path_factory.mktemp("config"))
+    return built_site(config, tmp_path_factory.mktemp("site"))
+
+
+LOADED = {
+    "script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src",
+    "object": "data", "embed": "src", "form": "action",
+}  # fmt: skip
+
+
+class Page(HTMLParser):
+    """Anchors, links and loaded resources of one page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        for name in ("id", "name"):
+            if values.get(name):
+                self.anchors.add(str(values[name]))
+        if tag == "a" and values.get("href"):
+            self.links.append(str(values["href"]))
+        if tag == "link" and values.get("rel") != "canonical" and values.get("href"):
+            self.loaded.append(str(values["href"]))
+        resource = values.get(LOADED.get(tag, ""))
+        if resource:
+            self.loaded.append(resource)
+
+
+def read(site: Path) -> dict[Path, Page]:
+    found = {p: Page(p.read_text(encoding="utf-8")) for p in site.rglob("*.html")}
+    assert len(found) > 40
+    return found
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, Page]:
+    return read(site)
+
+
+def outside(link: str) -> bool:
+    parts = urlsplit(link)
+    return bool(parts.netloc) or parts.scheme in ("http", "https", "ws", "wss")
+
+
+def check_resources(site: Path, pages: dict[Path, Page]) -> None:
+    for path, page in pages.items():
+        assert page.loaded, path
+        assert not [link for link in page.loaded if outside(link)], path
+    for sheet in site.rglob("*.css"):
+        text = sheet.read_text(encoding="utf-8")
+        assert not re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", text), sheet
+
+
+def test_nothing_is_loaded_from_outside(site: Path, pages: dict[Path, Page]) -> None:
+    check_resources(site, pages)
+
+
+@pytest.mark.slow
+def test_the_whole_site_with_its_figures(tmp_path: Path) -> None:
+    """What `make docs` builds: every picture is there, and draws itself without the network."""
+    site = built_site(ROOT / "mkdocs.yml", tmp_path)
+    pages = read(site)
+    check_resources(site, pages)
+    figures = [link for link in pages[site / "gallery.html"].loaded if link.startswith("gallery/")]
+    assert len(figures) > 5
+    for path in (site / link for link in figures):
+        assert path in pages, path
+        for link in pages[path].loaded:
+            assert (path.parent / link).exists(), f"{path.name}: {link}"
+
+
+def test_an_outside_script_would_be_noticed() -> None:
+    page = Page('<script src="https://cdn.example/x.js"></script><img src="//x.example/y.png">')
+    assert [outside(link) for link in page.loaded] == [True, True]
+    assert not outside("../assets/x.js")
+
+
+def test_links_and_anchors_of_the_built_pages(site: Path, pages: dict[Path, Page]) -> None:
+    """The generated ones too, which the builder does not check."""
+    for path, page in pages.items():
+        if path.name == "404.html":  # its links start at the root of a server
+            continue
+        for link in page.links:
+            if outside(link) or link.startswith("mailto:"):
+                continue
+            parts = urlsplit(link)
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if target.is_dir():
+                target = target / "index.html"
+            assert target.exists(), f"{path.relative_to(site)}: {link}"
+            if parts.fragment and target in pages:
+                anchors = pages[target].anchors
+                assert unquote(parts.fragment) in anchors, f"{path.relative_to(site)}: {link}"
+
+
+def test_every_public_name_is_in_the_reference(pages: dict[Path, Page]) -> None:
+    anchors = set().union(*(p.anchors for path, p in pages.items() if "reference" in path.parts))
+    for room, names in CONTRACT.items():
+        for name in names.split():
+            assert f"lastiterate.{room}.{name}" in anchors, f"{room}.{name}"
+    index = next(page for path, page in pages.items() if path.match("reference/index.html"))
+    linked = {link.rpartition(".")[2] for link in index.links}
+    assert set(lastiterate.__all__) <= linked
+
+
+def test_the_ledger_is_the_codes(site: Path) -> None:
+    text = html.unescape(re.sub(r"<[^>]+>", "", (site / "ledger.html").read_text(encoding="utf-8")))
+    for theorem in lastiterate.theorems():
+        for part in (theorem.name, theorem.reference, theorem.statement, theorem.correction):
+            assert part in text, f"{theorem.name}: {part}"
+        for assumption in theorem.assumptions:
+            assert assumption in text, f"{theorem.name}: {assumption}"
+
+
+def test_examples_of_docstrings_are_shown_as_code(site: Path) -> None:
+    text = (site / "reference" / "accounting.html").read_text(encoding="utf-8")
+    assert "<blockquote>" not in text
+    assert text.count('<span class="gp">&gt;&gt;&gt;') > 20
+
+
+def test_no_formula_is_swallowed_as_emphasis(site: Path) -> None:
+    """Markdown takes an underscore after an accent for the beginning of italics."""
+    for page in (site / "theory").glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for words in re.findall(r"<(?:em|strong)>(.*?)</(?:em|strong)>", text, re.DOTALL):
+            assert not re.search(r"[{}‖\\]|_$|^_", words), f"{page.name}: {words[:80]}"
+
+
+def test_errata_covers_every_refuted_and_corrected_entry() -> None:
+    """By a link to the entry; that it leads somewhere is checked above."""
+    errata = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
+    for theorem in lastiterate.theorems():
+        if theorem.status != "sound":
+            anchor = re.sub(r"[^a-z0-9]+", "-", theorem.name.lower()).strip("-")
+            assert f"(ledger.md#{anchor})" in errata, theorem.name
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[nowhere](nowhere.md)", "nowhere.md"),
+        ("[no anchor](index.md#nowhere)", "#nowhere"),
+        ("[absolute](/index.md)", "/index.md"),
+    ],
+)
+def test_a_broken_link_breaks_the_build(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Page\n\n{text}\n", encoding="utf-8")
+    config = tmp_path / "mkdocs.yml"
+    # our own settings, without what is generated and without the theme
+    lines = [f"INHERIT: {ROOT / 'mkdocs.yml'}", "docs_dir: docs", "plugins: []", "theme: mkdocs",
+             "nav: [index.md]"]  # fmt: skip
+    config.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    built = build(config, tmp_path / "site")
+    assert built.returncode != 0
+    assert what in built.stderr
+
+
+def test_links_of_pages_outside_the_site() -> None:
+    """README and CONTRIBUTING are read in the repository."""
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+            assert outside(link) or (ROOT / link).exists(), f"{page.name}: {link}"
