@@ -10,6 +10,8 @@ from typing import Any
 import mkdocs_gen_files
 from plotly.offline import get_plotlyjs
 
+from lastiterate.report.saving import CONFIG
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -28,7 +30,7 @@ def write() -> None:
     for name, figure in figures().items():
         figure.update_layout(height=460, autosize=True)
         with mkdocs_gen_files.open(f"gallery/{name}.html", "w") as file:
-            file.write(figure.to_html(include_plotlyjs="directory", config={"responsive": True}))
+            file.write(figure.to_html(include_plotlyjs="directory", config=CONFIG))
 
 
 write()

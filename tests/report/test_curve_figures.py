@@ -204,3 +204,18 @@ def test_the_hump_is_the_interim_privacy():
     assert level.y[0] == posterior.epsilon(1e-3)
     assert str(interim.peak) in figure.layout.title.text
     assert len(interim_hump(interim).data) == 2
+
+
+@pytest.mark.parametrize("changes", [{"noise": 0.0}, {"steps": 0}, {"noise": 1e-9}, {"noise": 1e9}])
+def test_extreme_runs_are_drawn_too(changes):
+    training = FULL.replace(**changes)
+    guarantee = account(training, LOSS)
+    (bars, *_) = (*compare(training, LOSS).plot().data, None)
+    assert bars is None or all(0 < value < math.inf for value in bars.x)
+    assert guarantee.plot().data[1].x[0] == guarantee.epsilon(1e-5)
+    least = np.asarray(tradeoff(guarantee).data[0].y)
+    assert least[-1] == 0
+    if guarantee.epsilon(1e-5) == 0:
+        assert least[0] == pytest.approx(1.0)
+    if guarantee.epsilon(1e-5) == math.inf:
+        assert np.all(least == 0)

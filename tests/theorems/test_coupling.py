@@ -154,6 +154,20 @@ def test_the_accountant_uses_it_only_where_it_can_win():
         assert "Coupling (stop-DP)" not in names
 
 
+def test_pushes_that_never_cross_the_domain():
+    """T s < D: the wall is never needed, the meetings are; above the exact law, below the string."""
+    D, s, steps = 4.0, 0.05, 75
+    pair = tuple(lambda x, d=d: x + d * s / 2 for d in (1, -1))
+    bound = stopped_delta(CouplingProblem.of(1.0, s, 1.0, D, steps), [0.0, 0.05])
+    string = gaussian.delta(s * math.sqrt(steps), np.array([0.0, 0.05]))
+    for value, without, epsilon in zip(bound, string, (0.0, 0.05), strict=True):
+        truth = max(exact_delta(pair, D, [1.0] * steps, D / 2, epsilon, 400))
+        assert 1e-4 < truth <= value < 0.8 * without
+    assert account(bounded_run(D, s, steps), Loss(smoothness=0.0)).theorem.name == (
+        "Coupling (stop-DP)"
+    )
+
+
 def test_any_schedule_is_accounted():
     steps = 60
     run = bounded_run(2, 0.4, steps, step_size=np.linspace(1, 0.5, steps))

@@ -16,6 +16,7 @@ from lastiterate.errors import DescriptionError, UnsupportedError
 _STATIC = (".png", ".svg", ".pdf")
 _SIZE = (900, 540)  # pixels, where the figure does not say
 _SHARPNESS = 2  # dots of a PNG per pixel
+CONFIG = {"displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True}
 
 
 class MissingBrowserError(UnsupportedError):
@@ -38,7 +39,7 @@ def save_figure(figure: Any, path: str | Path) -> Path:
     path = Path(path)
     kind = path.suffix.lower()
     if kind == ".html":
-        content = figure.to_html(include_plotlyjs=True, full_html=True).encode()
+        content = figure.to_html(config=CONFIG, include_plotlyjs=True).encode()
     elif kind == ".json":
         content = figure.to_json().encode()
     elif kind in _STATIC:

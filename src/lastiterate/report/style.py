@@ -83,6 +83,8 @@ TEMPLATE = go.layout.Template(
         "legend": {"bgcolor": "rgba(255,255,255,0.85)", "bordercolor": FAINT, "borderwidth": 1,
                    "font": {"size": 13}},
         "hovermode": "closest",
+        # Nothing of a privacy report leaves the machine at a slip of the mouse.
+        "modebar": {"remove": ["sendChartToCloud", "lasso2d", "select2d"]},
         "colorway": _COLOURS,
     }
 )  # fmt: skip

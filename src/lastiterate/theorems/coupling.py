@@ -35,6 +35,7 @@ _FEWEST_CELLS, _MOST_CELLS = 256, 1600
 _SETTLED = 3e-4  # V(D)/V(0) - 1 below this: more steps change nothing that is printed
 _CROSSINGS = 60  # T nu^2/D^2 of the last steps that are looked at; those before are covered by D
 _STRING_NODES = 65  # distances from which taut strings are computed; mu is convex between them
+_EXPANDING_NODES = 17  # the same where each takes a search
 _BATCH = 12  # epsilons that are tried together
 _RESOLUTION = 1e-4  # of an epsilon: far below what the grid adds
 _AFFORDABLE = 2e10  # multiplications that one answer of the accountant may cost: seconds
@@ -124,15 +125,15 @@ def stopped_delta(problem: CouplingProblem, epsilons: ArrayLike) -> Floats:
             survival, last = _survival(nodes, *here), here
         expected = _expectation(survival, V, chord, nodes[1], *here)
         V, goes_on = expected, np.ones(V.shape, dtype=bool)
-        if stopping:
-            stop = gaussian.delta(*np.broadcast_arrays(mus(left)[:, None], targets))
+        if stopping and (price := mus(left)) is not None:
+            stop = gaussian.delta(*np.broadcast_arrays(price[:, None], targets))
             goes_on = expected < stop
             V = np.minimum(expected, stop)
             # Later strings only cost more once they pay for more steps than their start is worth.
             late = problem.constant and left * float(problem.s[0]) > problem.diameter
             stopping = not (late and goes_on.all())
         chord = goes_on[:-1] & goes_on[1:]
-        settled = not stopping and np.all(V[-1] <= V[0] * (1 + _SETTLED))
+        settled = np.all(V[-1] <= V[0] * (1 + _SETTLED))
         if settled or left * float(problem.nu.min()) ** 2 > _CROSSINGS * problem.diameter**2:
             return np.array(V[-1])  # any earlier distance is at most D
     return np.array(V[0])
@@ -172,7 +173,7 @@ def _expectation(
 
 # --- the price of stopping: taut strings from every distance --------------------------------------
 
-Strings = Callable[[int], Floats]
+Strings = Callable[[int], Floats | None]  # None: runs do not stop with so many steps left
 
 
 def _strings(problem: CouplingProblem) -> Callable[[CouplingProblem, Floats], Strings]:
@@ -199,12 +200,17 @@ def _constant_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
 
 
 def _expanding_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
-    """Equal steps with c > 1, from the closed form; mu(r) is convex, see `_any_strings`."""
+    """Equal steps with c > 1, from the closed form; mu(r) is convex, see `_any_strings`.
+
+    Runs stop where 1, ..., 32 steps are left, or three percent more, and more, and so on.
+    """
     steps = problem.step(1)
     reach = float(nodes[-1])
 
-    def mus(left: int) -> Floats:
-        starts = np.linspace(0.0, reach, _STRING_NODES)
+    def mus(left: int) -> Floats | None:
+        if left > 32 and math.floor(32 * math.log(left)) == math.floor(32 * math.log(left - 1)):
+            return None
+        starts = np.linspace(0.0, reach, _EXPANDING_NODES)
         table = _expanding_table(*steps, left, reach)
         return np.asarray(np.interp(nodes, starts, table) * (1 + 1e-12))
 
@@ -214,7 +220,7 @@ def _expanding_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
 @lru_cache(maxsize=4096)
 def _expanding_table(c: float, s: float, nu: float, left: int, reach: float) -> tuple[float, ...]:
     """Runs that differ in their length alone, and every epsilon that is tried, share these."""
-    starts = np.linspace(0.0, reach, _STRING_NODES)
+    starts = np.linspace(0.0, reach, _EXPANDING_NODES)
     return tuple(constant(c, s, nu, left, float(z)) for z in starts)
 
 
@@ -354,13 +360,8 @@ def _hopeless(run: Run, noises: Floats) -> str | None:
     training = run.training
     steps, D = training.steps, training.diameter
     repeats = steps / len(noises)
-    if float(np.sum((noises / D) ** 2)) * repeats < 1 or (
-        float(np.sum(run.impulses)) * steps / len(run.impulses) < D
-    ):
-        return (
-            "two runs have no time to cross the domain (T nu^2 < D^2 or T s < D): the taut string "
-            "cannot be beaten"
-        )
+    if float(np.sum((noises / D) ** 2)) * repeats < 1:
+        return "two runs have no time to meet (T nu^2 < D^2): the taut string is hardly beaten"
     ratio = D / float(noises.min())
     cells = max(_CELLS_PER_NOISE * ratio, _FEWEST_CELLS)
     work = cells**2 * (24 * min(steps, 4 * ratio**2 + 100) if training.constant else 100 * steps)

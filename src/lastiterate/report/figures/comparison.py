@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lastiterate.accounting import Comparison, Row, account
+from lastiterate.accounting import Comparison, Row
 from lastiterate.guarantee import printed
 from lastiterate.report.style import BAR, BELOW, INK, blank, log_axis
+from lastiterate.theorems.lower import lower_reference
 
 _HEIGHT_OF_A_BAR = 34  # pixels
 
@@ -24,8 +25,7 @@ def comparison_bars(comparison: Comparison) -> Any:
     >>> compare(run, Loss(smoothness=1.0, strong_convexity=1.0)).plot().layout.title.text
     'epsilon = 1.336 by Shifted interpolation, the tightest of 9 bounds'
     """
-    run, delta = comparison.run, comparison.delta
-    best = comparison[0]
+    delta, best = comparison.delta, comparison[0]
     plot = _HEIGHT_OF_A_BAR * (len(comparison) + len(comparison.other_algorithms)) + 20
     figure = blank(
         f"epsilon = {printed(best.epsilon)} by {best.theorem.name}"
@@ -38,9 +38,9 @@ def comparison_bars(comparison: Comparison) -> Any:
     )  # fmt: skip
     _bars(figure, comparison.rows, "sound bound", "")
     _bars(figure, comparison.other_algorithms, "* another run: Poisson batches of this size", "/")
-    lower = account(run.training, run.loss, releases=run.releases).lower(delta)
+    lower = lower_reference(comparison.run)(delta)
     shown = [row.epsilon for row in (*comparison.rows, *comparison.other_algorithms)]
-    if lower > 0:
+    if 0 < lower < math.inf:
         figure.add_scatter(
             x=[lower, lower], y=[_name(comparison.rows[-1]), _name(best)], mode="lines",
             name="some loss really suffers this", hovertemplate="at least %{x:.4g}",

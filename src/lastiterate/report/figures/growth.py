@@ -23,6 +23,7 @@ from lastiterate.growth import plateau
 from lastiterate.guarantee import REFERENCE_DELTA, Guarantee, printed
 from lastiterate.report.style import GREY, SHADE, blank, log_axis, pens, upright
 from lastiterate.theorems import LEDGER
+from lastiterate.theorems.coupling import Coupling
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 from lastiterate.theorems.lower import lower_reference
 
@@ -77,7 +78,7 @@ def epsilon_growth(
     lines.sort(key=lambda line: line[2][-1])
     figure = blank("", "steps T", f"epsilon at delta = {delta:g}", _note(lines, left_out))
     figure.update_layout(legend_traceorder="reversed")
-    heights = _shade_reference(figure, runs, delta, thorough)
+    heights = _shade_reference(figure, runs, delta, lines[0][1], thorough)
     heights += [value for *_, values in lines for value in values]
     heights = [value for value in heights if 0 < value < math.inf]
     _draw(figure, lines)
@@ -154,6 +155,8 @@ def _affordable(curve: Curve, theorem: Theorem, run: Run, few: int) -> float:
         return math.inf if run.training.constant and run.last_only else _SOME
     if isinstance(curve, Renyi):
         return _SOME if isinstance(curve.bound, Linear) else few
+    if isinstance(curve, Coupling):
+        return few if few > _FEW else 2  # beyond its start it costs the same at every point
     return _MIXED if isinstance(curve, Mixture) else few
 
 
@@ -192,14 +195,21 @@ def _draw(figure: Any, lines: list[Line]) -> None:
         )  # fmt: skip
 
 
-def _shade_reference(figure: Any, runs: _Stopped, delta: float, thorough: bool) -> list[float]:
-    """What some loss of the declared class really suffers, shaded down to the axis."""
+def _shade_reference(
+    figure: Any, runs: _Stopped, delta: float, steps: list[int], thorough: bool
+) -> list[float]:
+    """What some loss of the declared class really suffers, shaded down to the axis.
+
+    At the points ``steps`` of the tightest bound where that is affordable, so that the straight
+    lines between do not cross.
+    """
     training = runs.training
     full = isinstance(training.batches, FullBatch)
     if not (thorough or (full and (training.constant or training.steps <= _QUICK_STEPS))):
         return []
-    quick = full and training.constant and math.isinf(training.diameter)
-    steps = runs.counts(_SOME if quick or thorough else _FEW)
+    closed = full and training.constant and math.isinf(training.diameter)
+    if not closed and not _FEW <= len(steps) <= _MORE:
+        steps = runs.counts(_MORE if thorough else _FEW)
     values = [max(0.0, lower_reference(runs[count])(delta)) for count in steps]
     if any(values):
         figure.add_scatter(

@@ -20,9 +20,9 @@ from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import printed
 from lastiterate.report.style import BELOW, SHADE, blank, pens
 from lastiterate.theorems import taut_string as strings
-from lastiterate.theorems.constant_steps import constant, constant_restart
+from lastiterate.theorems.constant_steps import best_restart, constant, constant_restart
 from lastiterate.theorems.dynamics import squared_ratio
-from lastiterate.theorems.ledger import Run
+from lastiterate.theorems.ledger import Run, Theorem
 from lastiterate.theorems.ordered_batches import HiddenPosition, WorstPosition, position_mus
 from lastiterate.theorems.positions import position_impulses
 from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
@@ -94,8 +94,10 @@ def _refuse(run: Run) -> None:
             "the record are random, and each draw has its own. Draw the same run with FullBatch, "
             "Cyclic or Shuffled batches, or look at epsilon_growth."
         )
-    theorems = {FullBatch: ShiftedInterpolation, Cyclic: WorstPosition, Shuffled: HiddenPosition}
-    reason = theorems[type(training.batches)]().obstacle(run)
+    theorems: dict[str, Theorem] = {
+        "full": ShiftedInterpolation(), "cyclic": WorstPosition(), "shuffled": HiddenPosition(),
+    }  # fmt: skip
+    reason = theorems[training.batches.name].obstacle(run)
     if reason is None and (run.contraction is None or not np.all(np.isfinite(run.contraction))):
         reason = "distances are not carried to the end by a factor: the update has no Lipschitz "
         reason += "constant (give a smoothness, or look at epsilon_growth)"
@@ -141,9 +143,11 @@ def _constant(run: Run) -> String:
         string = _carried(c, s, nu, steps, 0.0)
         paid = string.paid if c <= 1 else string.arrived
         return String(string.variance, string.arrived, paid, common)
-    left = _best_start(c, s, nu, steps, training.diameter)
+    left = best_restart(c, s, nu, steps, training.diameter)
     if c > 1:
-        return _walked(*(np.full(left, v) for v in (c, s, nu)), training.diameter, steps - left)
+        steps_left = (np.full(left, c), np.full(left, s), np.full(left, nu))
+        walked = strings.taut_string(*steps_left, training.diameter)
+        return _totals(*steps_left, walked.shifts, training.diameter, walked.mu, steps - left)
     string = _carried(c, s, nu, left, training.diameter)
     return String(string.variance, string.arrived, string.paid, restarted, steps - left)
 
@@ -171,16 +175,6 @@ def _geometric(q: float, terms: Floats) -> Floats:
 def _power(q: float, exponent: Floats) -> Floats:
     with np.errstate(under="ignore"):
         return np.asarray(np.power(q, exponent))
-
-
-def _best_start(c: float, s: float, nu: float, steps: int, diameter: float) -> int:
-    """How many steps are left when the string starts from the diameter; one valley, so bisect."""
-    low, high = 1, steps - 1
-    while low < high:
-        middle = (low + high) // 2
-        rising = constant(c, s, nu, middle, diameter) < constant(c, s, nu, middle + 1, diameter)
-        low, high = (low, middle) if rising else (middle + 1, high)
-    return low
 
 
 # --- any steps ----------------------------------------------------------------------------------
@@ -212,11 +206,6 @@ def _per_step(run: Run, impulses: Floats) -> String:
     return _totals(
         c[cut], impulses[span][cut], nu[cut], string.shifts[cut], string.start, string.mu, restart
     )
-
-
-def _walked(c: Floats, s: Floats, nu: Floats, start: float, restart: int) -> String:
-    string = strings.taut_string(c, s, nu, start)
-    return _totals(c, s, nu, string.shifts, start, string.mu, restart)
 
 
 def _totals(
