@@ -19,6 +19,11 @@ $(BIN)/.test: $(BIN)/.core
 	$(BIN)/python -m pip install --quiet --editable ".[$(TEST_EXTRAS)]"
 	@touch $@
 
+# Triton's interpreter runs the GPU kernels on a processor; it is a gigabyte, so only here.
+$(BIN)/.all: $(BIN)/.test
+	$(BIN)/python -m pip install --quiet --editable ".[$(TEST_EXTRAS),kernels]"
+	@touch $@
+
 demo: $(BIN)/.core
 	@mkdir -p build && rm -rf build/demo
 	$(BIN)/lastiterate demo --out build/demo
@@ -33,7 +38,7 @@ chromium:
 test: lint chromium
 	$(BIN)/python -m pytest -n 2 -m "not slow and not fuzz"
 
-test-all: lint chromium
+test-all: lint chromium $(BIN)/.all
 	$(BIN)/python -m pytest -n 2
 
 fuzz: $(BIN)/.test

@@ -155,7 +155,7 @@ def test_the_accountant_uses_it_only_where_it_can_win():
 
 
 def test_pushes_that_never_cross_the_domain():
-    """T s < D: the wall is never needed, the meetings are; above the exact law, below the string."""
+    """T s < D: not the wall but the meetings count; above the exact law, below the string."""
     D, s, steps = 4.0, 0.05, 75
     pair = tuple(lambda x, d=d: x + d * s / 2 for d in (1, -1))
     bound = stopped_delta(CouplingProblem.of(1.0, s, 1.0, D, steps), [0.0, 0.05])

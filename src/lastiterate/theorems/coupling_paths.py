@@ -64,7 +64,9 @@ def paid_delta(problem: CouplingProblem, epsilon: float) -> float:
         step = problem.step(left)
         chord = free[:-1] & free[1:]
         reflected = _expectation(_survival(nodes, *step), V, chord, nodes[1], *step)
-        best = np.minimum(_paid(V, nodes, *step), _stopped(mus(left), grid))
+        best = _paid(V, nodes, *step)
+        if (price := mus(left)) is not None:
+            best = np.minimum(best, _stopped(price, grid))
         free = reflected < best
         V = np.minimum(reflected, best)
         lowest = np.minimum.accumulate(V[::-1], axis=0)[::-1]  # valid at r, so valid below r
