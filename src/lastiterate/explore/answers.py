@@ -1,0 +1,274 @@
+"""Findings in words and tables.
+
+Epsilon is always the smallest of the bounds that have been proved so far, so it is a guarantee at
+every moment; while a search is still running the page says that it may become smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import ROUND_FLOOR, Context
+from typing import Any
+
+from dash import html
+
+from lastiterate.accounting import candidates
+from lastiterate.explore.findings import Bounded, HumpFound, Outcome, Task
+from lastiterate.explore.reading import Description
+from lastiterate.guarantee import NOT_COVERED, printed
+from lastiterate.report.attacker import detection_rate, percent
+from lastiterate.theorems import LEDGER
+from lastiterate.theorems.ledger import Run, Theorem
+
+Outcomes = Mapping[Task, Outcome | None]
+
+_FALSE_ALARMS = 0.01
+
+
+def answer(description: Description, outcomes: Outcomes) -> Any:
+    """Epsilon, in a number and in words; what a loss really suffers; where growth ends."""
+    run = Run(description.training, description.loss)
+    bounds = {task.theorem: outcome for task, outcome in outcomes.items() if task.kind == "bound"}
+    wanted = [theorem.name for theorem in candidates(run)]
+    waiting = [name for name in wanted if bounds.get(name) is None]
+    given_up = [name for name in wanted if (o := bounds.get(name)) and o.value is None]
+    # Until the tightest ones are there, any other sound bound is a guarantee too.
+    pool = bounds if waiting or given_up else wanted
+    proved = {n: o.value for n in pool if (o := bounds.get(n)) and isinstance(o.value, Bounded)}
+    if not proved:
+        return [html.H2("Epsilon"), html.P("Searching: " + ", ".join(waiting or given_up) + " …")]
+    name, best = min(proved.items(), key=lambda item: item[1].epsilon)
+    lower = _single(outcomes, "lower")
+    parts: list[Any] = [
+        html.H2("Privacy of what is released"),
+        _numbers(description, name, best, lower),
+        html.P(_in_words(description, best)),
+        html.P(_plateau_words(outcomes), id="plateau"),
+    ]
+    if waiting:
+        parts.append(
+            html.P(
+                f"This holds already. {', '.join(waiting)} may still make it smaller: searching …",
+                className="searching",
+                id="searching",
+            )
+        )
+    if given_up:
+        parts.append(
+            html.P(
+                f"{', '.join(given_up)} was not finished in time for a page and may give a smaller "
+                "epsilon: run the Python below.",
+                className="searching",
+            )
+        )
+    if best.note:
+        parts.append(html.P(best.note))
+    parts.append(
+        html.Details(
+            [
+                html.Summary("What this does not cover"),
+                html.Ul([html.Li(text) for text in NOT_COVERED]),
+            ]
+        )
+    )
+    return parts
+
+
+def _numbers(description: Description, name: str, best: Bounded, lower: Outcome | None) -> Any:
+    if lower is None:
+        below = "searching …"
+    elif lower.value is None:
+        below = "not known here"
+    else:
+        below = rounded_down(lower.value) if lower.value else "not known"
+    return html.Dl(
+        [
+            html.Div([html.Dt("epsilon at most"), html.Dd(printed(best.epsilon), id="epsilon")]),
+            html.Div([html.Dt("at delta"), html.Dd(f"{description.delta:g}")]),
+            html.Div([html.Dt("some loss really suffers"), html.Dd(below, id="lower")]),
+            html.Div(
+                [
+                    html.Dt("mu"),
+                    html.Dd("–" if best.mu is None else printed(best.mu), id="mu"),
+                ]
+            ),
+            html.Div([html.Dt("by"), html.Dd(name, id="theorem", className="name")]),
+        ],
+        className="numbers",
+    )
+
+
+def _in_words(description: Description, best: Bounded) -> str:
+    training = description.training
+    what = {
+        "replace": "was replaced by another",
+        "zero-out": "was left out",
+    }[training.adjacency]
+    sees = (
+        "the last iterate"
+        if training.release == "last"
+        else "the average of the last iterates (or all of them)"
+    )
+    found = detection_rate(_FALSE_ALARMS, [(description.delta, best.epsilon)], best.mu)
+    return (
+        f"Somebody who sees {sees} and nothing else of the run, and who knows every other record, "
+        f"wants to tell whether one record {what}. Any test that is wrong about "
+        f"{percent(_FALSE_ALARMS)} of the untouched runs notices at most {percent(found)} of the "
+        "others. The constants of the loss are declared by you; the guarantee is as true as they "
+        "are."
+    )
+
+
+def _plateau_words(outcomes: Outcomes) -> str:
+    found = _single(outcomes, "plateau")
+    if found is None:
+        return "Plateau: searching …"
+    if found.refused:
+        return f"Plateau: {found.refused}"
+    if found.overrun:
+        return "Plateau: not found in time for a page."
+    if found.value is None:
+        return "No plateau: epsilon keeps growing with the steps."
+    return (
+        f"Plateau: after step {found.value:,} epsilon grows by less than 1 % for ever; "
+        "more training costs nothing."
+    )
+
+
+def _single(outcomes: Outcomes, kind: str) -> Outcome | None:
+    return next((outcome for task, outcome in outcomes.items() if task.kind == kind), None)
+
+
+def comparison(description: Description, outcomes: Outcomes) -> Any:
+    """Every theorem: its epsilon, or its objection."""
+    run = Run(description.training, description.loss)
+    by_name: dict[str, Theorem] = {theorem.name: theorem for theorem in LEDGER}
+    rows = []
+    for task, outcome in outcomes.items():
+        if task.kind == "bound":
+            value, text = _bound_text(outcome)
+            rows.append((value, text, by_name[task.theorem]))
+    rows.sort(key=lambda row: row[0])
+    idle = [(theorem, theorem.obstacle(run)) for theorem in LEDGER]
+    objections = [(theorem, reason) for theorem, reason in idle if reason is not None]
+    return [
+        html.H2("Every bound side by side"),
+        html.Table(
+            [
+                html.Thead(
+                    html.Tr(
+                        [
+                            html.Th(name, scope="col")
+                            for name in ("epsilon", "theorem", "status", "reference")
+                        ]
+                    )
+                ),
+                html.Tbody(
+                    [
+                        html.Tr(
+                            [
+                                html.Td(text, className="number"),
+                                html.Th(theorem.name, scope="row", title=theorem.statement),
+                                html.Td(theorem.status),
+                                html.Td(theorem.reference),
+                            ]
+                        )
+                        for _, text, theorem in rows
+                    ]
+                ),
+            ]
+        ),
+        html.Details(
+            [
+                html.Summary(f"{len(objections)} theorems do not apply, and why"),
+                html.Dl(
+                    [
+                        piece
+                        for theorem, reason in objections
+                        for piece in (
+                            html.Dt(f"{theorem.name} ({theorem.status})"),
+                            html.Dd(_sentence(str(reason))),
+                        )
+                    ],
+                    className="objections",
+                ),
+            ]
+        ),
+    ]
+
+
+def _bound_text(outcome: Outcome | None) -> tuple[float, str]:
+    if outcome is None:
+        return math.inf, "searching …"
+    if isinstance(outcome.value, Bounded):
+        return outcome.value.epsilon, printed(outcome.value.epsilon)
+    return math.inf, outcome.refused or "not finished in time for a page"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def hump_words(outcome: Outcome | None) -> Any:
+    """The peak of the hump in a sentence."""
+    if outcome is None:
+        return html.P("Searching …")
+    found = outcome.value
+    if not isinstance(found, HumpFound):
+        return html.P(outcome.refused or "Not finished in time for a page.")
+    return html.P(
+        [
+            "The chain leaks most after epoch ",
+            html.B(f"{found.peak}", id="hump-peak"),
+            ": epsilon is at least ",
+            html.B(f"{rounded_down(found.exact, 5)}", id="hump-exact"),
+            " (best threshold, exact mixture); the published Chernoff bound gives ",
+            html.B(f"{rounded_down(found.chernoff, 5)}", id="hump-chernoff"),
+            f". One exact posterior sample has epsilon at most {printed(found.posterior)}."
+            if found.posterior is not None
+            else ".",
+        ]
+    )
+
+
+def rounded_down(value: float, digits: int = 4) -> str:
+    """A lower bound is never printed above the computed one.
+
+    >>> rounded_down(12.34999), rounded_down(3951.76, 5)
+    ('12.34', '3951.7')
+    """
+    exact = Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))
+    return f"{float(exact):.{digits}g}"
+
+
+def verdict(outcome: Outcome | None, name: str) -> Any:
+    """What an uploaded certificate is worth."""
+    if outcome is None:
+        return html.Div(
+            [html.Strong("CHECKING"), html.P(f"Recomputing {name} …")], className="status"
+        )
+    if outcome.value is None:
+        why = outcome.refused or (
+            "The check takes longer than a page waits. Use: lastiterate verify FILE"
+        )
+        heading = "REFUSED" if outcome.refused else "NOT CHECKED"
+        return html.Div(
+            [html.Strong(heading), html.P(f"{name}: {why}")], className="status refused"
+        )
+    found = outcome.value
+    certificate = found.certificate
+    label = f", data {certificate.dataset!r}" if certificate.dataset else ""
+    return html.Div(
+        [
+            html.Strong("VERIFIED"),
+            html.P(
+                f"{name}: epsilon <= {found.epsilon!r} at delta = {found.delta!r}, "
+                f"{certificate.adjacency} adjacency{label}. {certificate.theorem}."
+            ),
+            html.P(f"Released: {certificate.release}."),
+            html.P("It rests on: " + "; ".join(certificate.assumptions) + "."),
+            html.P("Not covered: " + "; ".join(certificate.not_covered) + "."),
+        ],
+        className="status verified",
+    )

@@ -1,0 +1,229 @@
+"""What the page wants to know, one question per task; answered in worker processes.
+
+Answers are plain values that travel between processes. A task is hashable: it is also the key
+under which its answer is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from lastiterate.accounting import account, candidates
+from lastiterate.description import FullBatch
+from lastiterate.errors import UnsupportedError
+from lastiterate.explore.reading import Description, Hump
+from lastiterate.growth import plateau
+from lastiterate.theorems import LEDGER
+from lastiterate.theorems.ledger import Run, Theorem
+from lastiterate.theorems.lower import lower_reference
+
+if TYPE_CHECKING:
+    from lastiterate.certificate import Verification
+
+MOST_CERTIFICATE_BYTES = 8 << 20
+FIGURES = ("growth", "string", "positions", "curve")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One question: what about, and the theorem where that matters."""
+
+    kind: str
+    about: Description | Hump | bytes
+    theorem: str = ""
+    heavy: bool = False  # expected to take longer than a page may wait
+    urgency: int = 0  # smaller is answered first
+    limit: float = 20.0  # seconds after which nobody waits any longer
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: many threads look for the same task again and again."""
+        return hash((self.kind, self.theorem, self.about))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the hash, which means nothing in another process."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An answer, or words why there is none."""
+
+    value: Any = None
+    refused: str = ""
+    overrun: bool = False
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """What one theorem says at the page's delta."""
+
+    epsilon: float
+    mu: float | None
+    note: str
+
+
+@lru_cache(maxsize=512)
+def tasks(description: Description) -> tuple[Task, ...]:
+    """Everything there is to ask about a description, most wanted first."""
+    run = Run(description.training, description.loss)
+    best = {theorem.name for theorem in candidates(run)}
+    able = [theorem for theorem in LEDGER if theorem.obstacle(run) is None]
+    bounds = [_bound_task(theorem, description, run, theorem.name in best) for theorem in able]
+    batches = description.training.batches
+    full = isinstance(batches, FullBatch)
+    closed = full or batches.name in ("cyclic", "shuffled")
+    smooth = _smooth(run)
+    others = [
+        Task("lower", description, heavy=not full, urgency=1),
+        Task("plateau", description, heavy=not (closed and smooth), urgency=2, limit=6.0),
+        *(
+            Task(name, description, heavy=not (closed and smooth), urgency=1)
+            for name in FIGURES
+            if name != "positions" or batches.name in ("cyclic", "shuffled")
+        ),
+    ]
+    return tuple(sorted([*bounds, *others], key=lambda task: (task.heavy, task.urgency)))
+
+
+# Searches and optimisations that can take seconds, each in some corner of the descriptions.
+_SEARCHING = {
+    "Coupling (stop-DP)", "Boundary policy", "Poisson deferral", "Corrected L Theorem 3.12",
+    "L Theorem A.1", "L Corollary A.3", "Y Theorem 4.3", "L Theorem 3.7",
+}  # fmt: skip
+
+
+def _bound_task(theorem: Theorem, about: Description, run: Run, best: bool) -> Task:
+    searching = theorem.name in _SEARCHING or (theorem.hidden_state and not _smooth(run))
+    long = about.training.steps > 20_000 and run.contraction is not None
+    expanding = long and math.isfinite(about.training.diameter)
+    if best or not theorem.hidden_state:  # compositions are there first, while others search
+        return Task("bound", about, theorem.name, searching or expanding)
+    return Task("bound", about, theorem.name, searching or expanding, urgency=3, limit=8.0)
+
+
+def _smooth(run: Run) -> bool:
+    return run.contraction is not None and bool((run.contraction < math.inf).all())
+
+
+def find(task: Task) -> Any:
+    """Answer a task (in a worker)."""
+    return _FINDERS[task.kind](task)
+
+
+def _bound(task: Task) -> Bounded:
+    about = _description(task)
+    theorem = next(theorem for theorem in LEDGER if theorem.name == task.theorem)
+    bound = theorem.prove(Run(about.training, about.loss))
+    epsilon = float(bound.curve.epsilon(about.delta))
+    if math.isnan(epsilon):
+        raise UnsupportedError("These numbers are too extreme for floating-point arithmetic.")
+    return Bounded(epsilon, bound.curve.mu, bound.note)
+
+
+def _lower(task: Task) -> float:
+    about = _description(task)
+    return max(0.0, lower_reference(Run(about.training, about.loss))(about.delta))
+
+
+def _plateau(task: Task) -> int | None:
+    about = _description(task)
+    return plateau(about.training, about.loss, about.delta)
+
+
+def _growth(task: Task) -> dict[str, Any]:
+    from lastiterate.report import epsilon_growth
+
+    about = _description(task)
+    return _plain(epsilon_growth(about.training, about.loss, about.delta))
+
+
+def _string(task: Task) -> dict[str, Any]:
+    from lastiterate.report import taut_string
+
+    about = _description(task)
+    return _plain(taut_string(about.training, about.loss))
+
+
+def _positions(task: Task) -> dict[str, Any]:
+    from lastiterate.report import positions
+
+    about = _description(task)
+    return _plain(positions(about.training, about.loss))
+
+
+def _curve(task: Task) -> dict[str, Any]:
+    from lastiterate.report import privacy_curve
+
+    about = _description(task)
+    return _plain(privacy_curve(account(about.training, about.loss)))
+
+
+@dataclass(frozen=True)
+class HumpFound:
+    """The peak of the hump, its lower bounds there, and the picture."""
+
+    peak: int
+    chernoff: float
+    exact: float
+    posterior: float | None
+    figure: dict[str, Any]
+
+
+def _hump(task: Task) -> HumpFound:
+    from lastiterate.report import interim_hump
+    from lastiterate.sampling import interim_privacy, posterior_privacy
+
+    about = task.about
+    assert isinstance(about, Hump)
+    slope = float(about.records) ** about.exponent
+    model = (about.records, 2.0, 1.0)
+    interim = interim_privacy(*model, 1.8, slope, about.epochs, about.delta, about.scale)
+    posterior = posterior_privacy(*model, 0.9, 1.8, slope, float(about.records) ** 0.1)
+    top = interim.peak - 1
+    return HumpFound(
+        interim.peak,
+        float(interim.chernoff[top]),
+        float(interim.exact[top]),
+        posterior.epsilon(about.delta),
+        _plain(interim_hump(interim, posterior)),
+    )
+
+
+def _certificate(task: Task) -> Verification:
+    from lastiterate.certificate import Certificate, verify
+
+    assert isinstance(task.about, bytes)
+    return verify(Certificate.from_json(task.about))
+
+
+def _description(task: Task) -> Description:
+    assert isinstance(task.about, Description)
+    return task.about
+
+
+def _plain(figure: Any) -> dict[str, Any]:
+    """A figure as the values of its JSON: quick to send, nothing left to validate."""
+    answer: dict[str, Any] = json.loads(figure.to_json())
+    return answer
+
+
+_FINDERS: dict[str, Callable[[Task], Any]] = {
+    "bound": _bound,
+    "lower": _lower,
+    "plateau": _plateau,
+    "growth": _growth,
+    "string": _string,
+    "positions": _positions,
+    "curve": _curve,
+    "hump": _hump,
+    "certificate": _certificate,
+}

@@ -1,0 +1,160 @@
+"""What stands between the page and the world.
+
+The server listens on loopback, but any web page can make a browser send requests there, and a
+name that points to 127.0.0.1 makes them look local (DNS rebinding). So the Host and the Origin of
+every request are checked; callback payloads must have the shape that our own page sends; and an
+error becomes one plain sentence, while its traceback stays in the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+from urllib.parse import urlsplit
+
+from dash import Dash
+from dash.exceptions import DashException
+from flask import Response, request
+from werkzeug.exceptions import HTTPException
+
+from lastiterate.explore.findings import MOST_CERTIFICATE_BYTES
+
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+MOST_DEPTH = 32
+MOST_BODY = MOST_CERTIFICATE_BYTES * 4 // 3 + (1 << 20)
+
+_CALLBACK = "/_dash-update-component"
+_PARTS = {"output", "outputs", "inputs", "state", "changedPropIds", "parsedChangedPropsIds"}
+_log = logging.getLogger(__name__)
+
+
+def protect(app: Dash) -> None:
+    """Put the guards in front of an application."""
+    server = app.server
+    server.config["MAX_CONTENT_LENGTH"] = MOST_BODY
+    policy = _policy(app)
+
+    def only_from_here() -> Response | None:
+        if not _is_loopback(f"//{request.host}"):
+            return _plain("This server answers to this machine only.", 403)
+        origin = request.headers.get("Origin")
+        if origin is not None and (
+            not _is_loopback(origin) or urlsplit(origin).netloc != request.host
+        ):
+            return _plain("Requests from other sites are refused.", 403)
+        if request.headers.get("Sec-Fetch-Site") == "cross-site" and request.method != "GET":
+            return _plain("Requests from other sites are refused.", 403)
+        if request.method == "POST":
+            problem = _payload_problem(app)
+            if problem:
+                return _plain(problem, 400)
+        return None
+
+    def close_the_doors(response: Response) -> Response:
+        response.headers["Content-Security-Policy"] = policy
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["X-Frame-Options"] = "DENY"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+        return response
+
+    def in_words(error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            return _plain(f"{error.name}.", error.code or 400)
+        if isinstance(error, DashException):  # a file or a callback that does not exist
+            return _plain("Nothing is here.", 404)
+        _log.error("A request failed", exc_info=error)
+        return _plain("The server could not answer; its terminal has the details.", 500)
+
+    server.before_request(only_from_here)
+    server.after_request(close_the_doors)
+    server.register_error_handler(Exception, in_words)
+
+
+def _policy(app: Dash) -> str:
+    """Nothing from elsewhere; no script but our files and Dash's own start."""
+    scripts = " ".join(f"'{digest.strip(chr(39))}'" for digest in app.csp_hashes())
+    return (
+        f"default-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; "
+        "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return urlsplit(address).hostname in LOOPBACK
+    except ValueError:
+        return False
+
+
+def _payload_problem(app: Dash) -> str | None:
+    """What is wrong with a POST, or None if it is what our own page sends."""
+    if request.path != _CALLBACK:
+        return "Nothing can be posted here."
+    if request.mimetype != "application/json":
+        return "A callback is JSON."
+    raw = request.get_data(cache=True)
+    if _depth(raw) > MOST_DEPTH:
+        return "The request is nested too deeply."
+    try:
+        body = json.loads(raw, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return "The request is not JSON."
+    if not isinstance(body, dict):
+        return "A callback is a JSON object."
+    return _shape_problem(app, body)
+
+
+def _shape_problem(app: Dash, body: dict[str, Any]) -> str | None:
+    output = body.get("output")
+    known = app.callback_map.get(output) if isinstance(output, str) else None
+    if known is None or "callback" not in known:
+        return "No such callback."
+    if set(body) - _PARTS:
+        return "The callback has fields that nobody knows."
+    for part in ("inputs", "state"):
+        wanted = [(each["id"], each["property"]) for each in known[part]]
+        given = body.get(part, [])
+        if not isinstance(given, list) or len(given) != len(wanted):
+            return f"The callback has other {part} than these."
+        for each, (identity, prop) in zip(given, wanted, strict=True):
+            if not isinstance(each, dict) or set(each) - {"id", "property", "value"}:
+                return f"An entry of {part} is malformed."
+            if each.get("id") != identity or each.get("property") != prop:
+                return f"The callback has other {part} than these."
+    changed = body.get("changedPropIds", [])
+    if not isinstance(changed, list) or not all(isinstance(each, str) for each in changed):
+        return "changedPropIds is a list of names."
+    if body.get("outputs") != _outputs(output):
+        return "The callback has other outputs than these."
+    parsed = body.get("parsedChangedPropsIds", [])
+    if not isinstance(parsed, list):
+        return "parsedChangedPropsIds is a list."
+    return None
+
+
+def _outputs(output: Any) -> Any:
+    """What the browser lists for an output, from its name ``..a.children...b.data..``."""
+    names = output.strip(".").split("...") if output.startswith("..") else [output]
+    pairs = [name.rsplit(".", 1) for name in names]
+    listed = [{"id": identity, "property": prop.split("@")[0]} for identity, prop in pairs]
+    return listed if output.startswith("..") else listed[0]
+
+
+def _depth(raw: bytes) -> int:
+    """How deeply brackets are nested (those inside of texts count: our page sends none)."""
+    depth = deepest = 0
+    for sign in raw.translate(None, delete=bytes(set(range(256)) - set(b"[]{}"))):
+        depth += 1 if sign in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _no_constant(word: str) -> float:
+    raise ValueError(word)
+
+
+def _plain(words: str, status: int) -> Response:
+    return Response(words + "\n", status=status, mimetype="text/plain")

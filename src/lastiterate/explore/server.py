@@ -1,0 +1,94 @@
+"""The server: loopback, a free port, an end on Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import webbrowser
+from typing import Any, Self
+
+from waitress.server import create_server
+
+from lastiterate.errors import LastIterateError
+from lastiterate.explore.page import build
+from lastiterate.explore.workshop import Workshop
+
+HOST = "127.0.0.1"
+_THREADS = 32
+_START_LIMIT = 60.0  # seconds for the workers to load
+
+
+class Server:
+    """The explorer on a port of this machine.
+
+    >>> with Server() as server:
+    ...     server.address.startswith("http://127.0.0.1:")
+    True
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self._listener = _listen(port)
+        self.workshop = Workshop()
+        self.app = build(self.workshop)
+        logging.getLogger("waitress.queue").setLevel(logging.ERROR)
+        self._waitress: Any = create_server(
+            self.app.server,
+            sockets=[self._listener],
+            threads=_THREADS,
+            connection_limit=400,
+            channel_timeout=60,
+            max_request_header_size=64 << 10,
+            max_request_body_size=16 << 20,
+            expose_tracebacks=False,
+            ident=None,
+        )
+
+    @property
+    def address(self) -> str:
+        """Where the page is."""
+        return f"http://{HOST}:{self._listener.getsockname()[1]}/"
+
+    def run(self) -> None:
+        """Serve until interrupted."""
+        self.workshop.wait_until_ready(_START_LIMIT)
+        self._waitress.run()
+
+    def close(self) -> None:
+        """Stop listening and end the workers."""
+        self._waitress.close()
+        self.workshop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def serve(port: int = 0, *, browser: bool = True) -> None:
+    """Run the explorer until Ctrl-C.
+
+    Args:
+        port: 0 takes any free one.
+        browser: open the page.
+    """
+    with Server(port) as server:
+        print(f"lastiterate explore: {server.address}  (Ctrl-C ends it)", flush=True)
+        if browser:
+            threading.Timer(0.5, webbrowser.open, (server.address,)).start()
+        server.run()
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or "a port is a number from 0 to 65535"
+        raise LastIterateError(
+            f"Cannot listen on port {port}: {reason}. Leave --port out to take any free one."
+        ) from None
+    return listener

@@ -1,0 +1,124 @@
+"""Workers: answers are kept, overruns end, the dead are replaced, nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from lastiterate import FullBatch, Loss, Poisson, Training
+from lastiterate.explore.findings import Bounded, Task, tasks
+from lastiterate.explore.reading import Description
+from lastiterate.explore.workshop import Worker, Workshop, lane_of
+
+RUN = Training(records=60_000, steps=10**6, step_size=0.05, noise=0.0005, gradient_norm=10.0,
+               batches=Poisson(0.025), adjacency="zero-out")  # fmt: skip
+ENDLESS = Description(RUN, Loss(smoothness=0.25, regularization=0.002), 1e-5)
+
+
+def search(limit: float) -> Task:
+    """A search that takes minutes."""
+    return Task("bound", ENDLESS, "Poisson deferral", heavy=True, limit=limit)
+
+
+def quick(noise: float) -> Task:
+    run = Training(records=100, steps=10, step_size=0.1, noise=noise, gradient_norm=1.0,
+                   batches=FullBatch())  # fmt: skip
+    return Task("bound", Description(run, Loss(smoothness=1.0), 1e-5), "Shifted interpolation")
+
+
+def test_a_search_without_end_is_ended(workshop: Workshop) -> None:
+    task = search(limit=0.5)
+    start = time.monotonic()
+    outcome = workshop.ask([task], 30)[task]
+    assert outcome is not None
+    assert outcome.overrun
+    assert outcome.value is None
+    assert time.monotonic() - start < 20
+
+
+def test_quick_answers_do_not_wait_for_searches(workshop: Workshop) -> None:
+    slow = search(limit=10)
+    assert workshop.ask([slow], 0.1)[slow] is None
+    task = quick(0.31)
+    outcome = workshop.ask([task], 5)[task]
+    assert outcome is not None
+    assert isinstance(outcome.value, Bounded)
+
+
+def test_what_nobody_asks_for_is_dropped(workshop: Workshop) -> None:
+    task = search(limit=19)
+    workshop.ask([task], 0.1)
+    for _ in range(100):
+        time.sleep(0.2)
+        if task not in workshop._running and task not in workshop._queued:
+            break
+    assert task not in workshop._running
+    assert task not in workshop._answers  # given up, not answered: somebody may ask again
+
+
+def test_answers_are_kept(workshop: Workshop) -> None:
+    task = quick(0.32)
+    first = workshop.ask([task], 30)[task]
+    assert first is not None
+    assert workshop.ask([task], 0)[task] is first
+
+
+def test_refusals_travel_as_words(workshop: Workshop) -> None:
+    description = Description(RUN.replace(steps=10), Loss.unknown(), 1e-5)
+    task = Task("string", description)
+    outcome = workshop.ask([task], 30)[task]
+    assert outcome is not None
+    assert outcome.refused
+    assert "Traceback" not in outcome.refused
+
+
+def test_a_dead_worker_is_replaced() -> None:
+    with Workshop() as workshop:
+        assert workshop.wait_until_ready(120)
+        before = quick(0.33)
+        assert workshop.ask([before], 30)[before] is not None
+        task = search(limit=15)
+        workshop.ask([task], 0.3)
+        import multiprocessing
+
+        killed = 0
+        for child in multiprocessing.active_children():
+            if child.name.startswith("explore-"):
+                assert child.pid is not None
+                os.kill(child.pid, signal.SIGKILL)
+                killed += 1
+        assert killed >= 3
+        after = quick(0.34)
+        for _ in range(30):
+            outcome = workshop.ask([after], 2)[after]
+            if outcome is not None and not outcome.overrun:
+                break
+        assert outcome is not None
+        assert isinstance(outcome.value, Bounded)
+
+
+def test_lanes() -> None:
+    about = quick(1.0).about
+    assert isinstance(about, Description)
+    assert {lane_of(task) for task in tasks(about)} <= {"quick"}
+    assert lane_of(search(1)) == "slow"
+    assert lane_of(Task("bound", about, "x", heavy=True, urgency=3)) == "idle"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="no alarms here")
+def test_an_interrupted_worker_lives_on() -> None:
+    worker = Worker()
+    worker.wait_until_ready()
+    worker.pipe.send((search(limit=60), 60.0))
+    time.sleep(0.5)
+    worker.interrupt()
+    assert worker.pipe.poll(20)
+    assert worker.pipe.recv().overrun
+    worker.interrupt()  # nothing is running: ignored
+    worker.pipe.send((quick(0.4), 5.0))
+    assert worker.pipe.poll(20)
+    assert isinstance(worker.pipe.recv().value, Bounded)
+    worker.end()
