@@ -145,3 +145,11 @@ def test_bad_input():
         langevin.shuffled_once(1.0, 0.9, 4, 3, 1.0)
     with pytest.raises(DescriptionError):
         langevin.balle(1.0, 3.0, 1.0, 1.0, 4, 3)
+
+
+@pytest.mark.parametrize("c", [1e-30, 5.0])
+def test_powers_beyond_doubles_never_give_less_than_composition_allows(c):
+    """c^2000 is no double: the bound is still a number, between one record's price and all."""
+    arrivals = range(0, 2000, 40)
+    found = shifted.fixed_sequence(c, 0.3, 1.0, 2000, arrivals)
+    assert 0.3**2 / 2 * 0.99 <= found <= 50 * 0.3**2 / 2 * 1.001

@@ -69,14 +69,17 @@ def _from(c: float, impulses: NDArray[np.float64], distance: float) -> float:
     shift = 0.0 if c <= 1 else left * log_c
     weight = np.exp(np.arange(left - 1, -1, -1) * log_c - shift)
     goal = distance * math.exp(left * log_c - shift)
-    threshold = np.divide(impulses, weight, out=np.full(left, math.inf), where=weight > 0)
-    order = np.argsort(threshold)
-    squares = np.cumsum((weight**2)[order])
-    levels = (goal + np.cumsum((weight * impulses)[order])) / np.where(squares > 0, squares, 1.0)
-    # k is the level of the first n steps once the next threshold lies above it.
-    after = np.append(threshold[order][1:], math.inf)
-    n = int(np.argmax(levels <= after))
-    return float(np.sum(np.maximum(impulses, levels[n] * weight) ** 2))
+    with np.errstate(over="ignore", invalid="ignore"):
+        threshold = np.divide(impulses, weight, out=np.full(left, math.inf), where=weight > 0)
+        order = np.argsort(threshold)
+        squares = np.cumsum((weight**2)[order])
+        levels = goal + np.cumsum((weight * impulses)[order])
+        levels /= np.where(squares > 0, squares, 1.0)
+        # k is the level of the first n steps once the next threshold lies above it.
+        after = np.append(threshold[order][1:], math.inf)
+        n = int(np.argmax(levels <= after))
+        cost = float(np.sum(np.maximum(impulses, levels[n] * weight) ** 2))
+    return math.inf if math.isnan(cost) else cost  # weights beyond the range of doubles: no help
 
 
 def shuffled(
