@@ -3,8 +3,8 @@
 The loop that is compared with is what somebody writes who has an estimator: ``fit`` for every
 model, one after the other (`PrivateLogisticRegression`; for cyclic batches, which it does not
 offer, `noisy_descent`). A fit also calibrates its noise, which a cohort does once; so the bare
-engine is timed beside it. Ratios are of processor time, one core against one core: wall time on a
-machine with other work measures that work. Cohorts may use both cores, which doubles the ratios.
+engine is timed beside it. The goal speaks of two cores against a loop, so it is judged by wall time;
+core against core (processor time) stands beside it.
 """
 
 from __future__ import annotations
@@ -64,13 +64,14 @@ def _timed(train: LinearCohort, dataset: Any, seeds: list[int]) -> float:
     return time.process_time() - start
 
 
-def looped(fit: Callable[[int], Any]) -> float:
-    """Processor seconds of a loop over all models, scaled from a few."""
+def looped(fit: Callable[[int], Any]) -> tuple[float, float]:
+    """Wall and processor seconds of a loop over all models, scaled from a few."""
     fit(0)
-    start = time.process_time()
+    wall, spent = time.perf_counter(), time.process_time()
     for seed in range(LOOPED):
         fit(seed)
-    return (time.process_time() - start) * MODELS / LOOPED
+    wall, spent = time.perf_counter() - wall, time.process_time() - spent
+    return wall * MODELS / LOOPED, spent * MODELS / LOOPED
 
 
 def engine(batches: Any) -> Callable[[int], Any]:
@@ -120,13 +121,14 @@ def _compared(name: str, train: LinearCohort, loops: dict[str, Callable[[int], A
         }
     ]
     for place, (what, fit) in enumerate(loops.items()):
-        ratio = looped(fit) / spent
+        loop_wall, loop_spent = looped(fit)
+        ratio = loop_wall / wall
         rows.append(
             {
                 "name": f"  {name}: against a loop over {what} ({LOOPED} measured, scaled)",
                 # The first loop is the one that is asked about; the bare engine is for orientation.
-                "goal": ">= 50x, core against core" if place == 0 else "no goal",
-                "measured": f"{ratio:.0f}x ({CORES * ratio:.0f}x if both cores are used)",
+                "goal": ">= 50x on two cores" if place == 0 else "no goal",
+                "measured": f"{ratio:.0f}x ({loop_spent / spent:.0f}x core against core)",
                 "ok": ratio >= 50 if place == 0 else None,
             }
         )
