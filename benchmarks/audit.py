@@ -3,8 +3,8 @@
 The loop that is compared with is what somebody writes who has an estimator: ``fit`` for every
 model, one after the other (`PrivateLogisticRegression`; for cyclic batches, which it does not
 offer, `noisy_descent`). A fit also calibrates its noise, which a cohort does once; so the bare
-engine is timed beside it. The goal speaks of two cores against a loop, so it is judged by wall time;
-core against core (processor time) stands beside it.
+engine is timed beside it. The goal speaks of two cores against a loop, so it is judged by wall
+time; core against core (processor time) stands beside it.
 """
 
 from __future__ import annotations
