@@ -60,13 +60,21 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
     limit = epsilon(far)
     if closed_form and epsilon(far // 2) < limit / (1 + _TOLERANCE / 10):
         return None
-    low, high = 0, far  # epsilon(low) is short of the limit, epsilon(high) is not
+    target = limit / (1 + _TOLERANCE)
+
+    def short(blocks: int) -> bool:
+        guarantee = account(training.replace(steps=blocks * unit), loss)
+        if math.isfinite(training.diameter) and 0 < target < math.inf:
+            return guarantee.delta(target) < delta  # one question where epsilon is a search
+        return guarantee.epsilon(delta) < target
+
+    low, high = 0, far  # low is short of the limit, high is not
     while high - low > 1:
         middle = (low + high) // 2
-        if epsilon(middle) * (1 + _TOLERANCE) >= limit:
-            high = middle
-        else:
+        if short(middle):
             low = middle
+        else:
+            high = middle
     return high * unit
 
 
