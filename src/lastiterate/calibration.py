@@ -126,10 +126,16 @@ def _noise(training: Training, loss: Loss, target: float, delta: float) -> Train
         return silent
     base = _some_noise(training)
 
-    def at(log_factor: float) -> float:
-        return account(base.scale_noise(math.exp(log_factor)), loss).epsilon(delta)
+    # On a bounded domain epsilon is a search over questions for delta: one of them is enough.
+    searched = isinstance(base.batches, FullBatch) and math.isfinite(base.diameter) and target > 0
 
-    found = _tune(at, target, 0.0, -1.0)
+    def at(log_factor: float) -> float:
+        guarantee = account(base.scale_noise(math.exp(log_factor)), loss)
+        if searched:
+            return target * (guarantee.delta(target * (1 - TOLERANCE / 3)) / delta)
+        return guarantee.epsilon(delta)
+
+    found = _tune(at, target, 0.0, -10.0 if searched else -1.0)
     if found is None:
         raise TargetError(
             f"No amount of noise reaches epsilon = {target:g} at delta = {delta:g}: some step uses "
