@@ -173,7 +173,7 @@ def _note(lines: list[Line], left_out: list[str]) -> str:
     if len(lines[0][1]) <= _MORE < lines[0][1][-1]:
         parts.append("computed at the marks, joined by straight lines")
     if left_out:
-        parts.append(f"{', '.join(left_out)} left out: slow (thorough=True)")
+        parts.append(f"{', '.join(left_out)} not drawn: it takes long")
     return "; ".join(parts)
 
 
@@ -232,7 +232,8 @@ def _plateau(training: Training, loss: Loss, delta: float, thorough: bool) -> in
 def _finding(guarantee: Guarantee, lines: list[Line], delta: float, still: int | None) -> str:
     steps, end = guarantee.training.steps, guarantee.epsilon(delta)
     public = [values[-1] for theorem, _, values in lines if not theorem.hidden_state]
-    instead = f" instead of {printed(min(public))}" if public and min(public) > end else ""
+    gains = bool(public) and printed(min(public)) != printed(end)
+    instead = f" instead of {printed(min(public))}" if gains else ""
     if still is not None and still <= steps:
         return f"epsilon stops growing after {still:,} steps: {printed(end)}{instead}"
     if not instead:
