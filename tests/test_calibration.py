@@ -189,3 +189,20 @@ def test_bad_questions():
             calibrate(run(FullBatch()), RIDGE, bad, DELTA)
     with pytest.raises(DescriptionError, match="find"):
         calibrate(run(FullBatch()), RIDGE, 1.0, DELTA, find="luck")
+
+
+def test_noise_on_bounded_domains():
+    """There a question for delta replaces the search for epsilon: the promise is about epsilon."""
+    rng, coupled = np.random.default_rng(7), 0
+    for _ in range(6):
+        diameter, steps = rng.uniform(0.02, 0.1), int(rng.integers(100, 1000))
+        target, delta = rng.uniform(0.05, 0.2), 10 ** rng.uniform(-6, -2)
+        bounded = run(FullBatch(), steps=steps, step_size=0.01, diameter=diameter)
+        loss = Loss(smoothness=1.0, regularization=float(rng.choice([0.0, 0.5])))
+        found = account(calibrate(bounded, loss, target, delta), loss)
+        assert found.epsilon(delta) <= target
+        assert found.epsilon(delta) >= 0.99 * target or found.best_at(delta).theorem.name == (
+            "Coupling (stop-DP)"  # a little less noise loses the bound: a jump
+        )
+        coupled += found.best_at(delta).theorem.name == "Coupling (stop-DP)"
+    assert coupled >= 2

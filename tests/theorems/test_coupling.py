@@ -81,6 +81,27 @@ def test_never_below_the_exact_law(kind):
     assert min(ratios) < 2  # the references are near enough to catch a factor of two
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_steps_never_below_the_exact_law(kind):
+    """Long enough for every way out: stops on a grid (c > 1), settling, pushes with T s < D."""
+    rng = np.random.default_rng(100 + len(kind))
+    ratios, expanding = [], 0
+    while len(ratios) < 30:
+        c = rng.choice([1.0, 0.97, 1.001, 1.01, 1.05, 1.2])
+        D, steps, s = rng.uniform(0.5, 4), int(rng.integers(20, 120)), rng.choice([0.02, 0.1, 0.4])
+        epsilon = rng.uniform(0, 3) * s * D
+        pair, start = maps(rng, kind, c, s, D), rng.uniform(0, D)
+        truth = truth_from_below(pair, D, [1.0] * steps, start, epsilon)
+        if truth < 1e-7:
+            continue
+        bound = stopped_delta(CouplingProblem.of(c, s, 1.0, D, steps), [epsilon])[0]
+        assert bound >= truth, (c, D, steps, s, epsilon)
+        ratios.append(bound / truth)
+        expanding += c > 1
+    assert expanding > 5
+    assert min(ratios) < 3
+
+
 def test_attained_by_one_step_and_by_linear_walks_far_from_the_walls():
     for s in (0.3, 1.0, 2.0):
         one = stopped_delta(CouplingProblem.of(1.0, s, 1.0, 50.0, 1), [0.5, 2.0])
