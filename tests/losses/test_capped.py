@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -69,6 +70,40 @@ def test_the_bounds_are_attained(cap: float) -> None:
     margin = math.log((1 - q) / q)
     ends = CappedLogistic(cap).slope(np.array([margin, margin + h]), np.ones(2))
     assert (ends[1] - ends[0]) / h == pytest.approx(q * (1 - q), rel=1e-3)
+
+
+@pytest.mark.parametrize("cap", [1e-3, 0.1, 0.3, 0.45, 0.5, 0.8])
+def test_a_small_cap_is_smoother(cap: float) -> None:
+    """w(1 - w) just inside the cap is the largest curvature, and nearly all of what is declared."""
+    w = min(cap, 0.5)
+    margin, h = math.log((1 - w) / w), 1e-5
+    slopes = CappedLogistic(cap).slope(np.array([margin, margin + h]), np.ones(2))
+    declared = Fraction(CappedLogistic(cap).smoothness(3.0))
+    exact = min(Fraction(cap), Fraction(1, 2))
+    assert exact * (1 - exact) * 9 <= declared <= exact * (1 - exact) * 9 * (1 + Fraction(1, 2**50))
+    assert (slopes[1] - slopes[0]) / h == pytest.approx(float(declared) / 9, rel=1e-3)
+    # two classes that matter, pulled apart along (1, -1)/sqrt 2: twice that
+    scores = np.array([[margin / 2, -margin / 2, -60.0]])
+    step = np.array([[1.0, -1.0, 0.0]]) * h / math.sqrt(2)
+    wrong = CappedSoftmax(3, cap)
+    moved = wrong.slope(scores + step, np.array([0])) - wrong.slope(scores.copy(), np.array([0]))
+    assert np.linalg.norm(moved) / h == pytest.approx(wrong.smoothness(3.0) / 9, rel=1e-3)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([2, 3, 10]), st.floats(0.01, 0.6))
+@settings(max_examples=60, deadline=None)
+def test_no_pair_of_scores_bends_more_near_the_cap(seed: int, classes: int, cap: float) -> None:
+    rng = np.random.default_rng(seed)
+    n, loss = 200, CappedSoftmax(classes, cap)
+    y = np.zeros(n, dtype=int)
+    s = rng.choice([0.1, 1.0, 30.0]) * rng.standard_normal((n, classes))
+    wrong = np.log(np.exp(s[:, 1:]).sum(axis=1))
+    edge = cap * rng.uniform(0.9, 1.1, n)  # the wrong classes hold about the cap
+    s[:, 0] = wrong + np.log((1 - edge) / edge)
+    apart = rng.choice([1e-4, 0.01, 1.0]) * rng.standard_normal(s.shape)
+    gap = loss.slope(s + apart, y) - loss.slope(s.copy(), y)
+    product, square = (gap * apart).sum(axis=1), (gap**2).sum(axis=1)
+    assert (product >= square / loss.smoothness(1.0) - 1e-12).all()
 
 
 def test_a_cap_of_one_is_the_plain_loss() -> None:

@@ -11,6 +11,13 @@ p_y ≥ 1 − cap. A maximum of affine functions is convex, its gradient is p �
 (the one above, by Lagrange), and it is as smooth as the reciprocal of the strong convexity of
 −entropy, which restricting p cannot lessen. So the hidden state may be used as for the plain loss.
 
+A cap κ below 1/2 makes it smoother. Where the cap is not reached the wrong classes have w = 1 − p_y ≤ κ
+and the curvature is diag(p) − ppᵀ: for two classes w(1 − w) in the margin, at most κ(1 − κ). In general
+Gershgorin's row i gives 2 p_i(1 − p_i), where p_i ≤ w ≤ 1/2 for the wrong classes and 1 − w for the
+right one, so at most 2κ(1 − κ). Where it is reached the logistic loss is linear, and the softmax loss
+bends as κ(diag(r) − rrᵀ) with probabilities r of the wrong classes: at most κ/2 ≤ 2κ(1 − κ). The slope
+is continuous where the two regions meet, so the larger constant holds across them.
+
 Nothing is lost in the limit: scores that are optimal for true class probabilities π satisfy
 π_j ∝ p_j·max(1, (1 − p_j)/cap), which `probability` computes. Of two numbers with sum at most 1,
 the larger one has the larger p·max(1, (1 − p)/cap), so the likeliest class has the highest score.
@@ -28,7 +35,7 @@ from scipy.special import expit, log_expit, logsumexp, softmax
 from lastiterate.description.validation import number
 from lastiterate.losses.base import Array, bound
 from lastiterate.losses.margin import BinaryLoss
-from lastiterate.losses.rounding import root_up
+from lastiterate.losses.rounding import root_up, up
 from lastiterate.losses.softmax import Softmax
 
 
@@ -38,11 +45,11 @@ class CappedLogistic(BinaryLoss):
 
     >>> CappedLogistic(0.5).gradient_norm(1.0), CappedLogistic(0.5).smoothness(1.0)
     (0.5, 0.25)
+    >>> CappedLogistic(0.25).smoothness(1.0)  # cap (1 - cap)
+    0.1875
     """
 
     cap: float
-
-    sharpest = Fraction(1, 4)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cap", _cap(self.cap))
@@ -50,6 +57,10 @@ class CappedLogistic(BinaryLoss):
     @property
     def steepest(self) -> Fraction:
         return Fraction(self.cap)
+
+    @property
+    def sharpest(self) -> Fraction:
+        return _bend(self.cap)
 
     def value(self, scores: Array, y: Array) -> Array:
         margin = scores * y
@@ -71,6 +82,8 @@ class CappedSoftmax(Softmax):
 
     >>> CappedSoftmax(10, cap=0.5).smoothness(1.0) == Softmax(10).smoothness(1.0)
     True
+    >>> CappedSoftmax(10, cap=0.25).smoothness(1.0)  # 2 cap (1 - cap)
+    0.375
     """
 
     cap: float = 1.0
@@ -81,6 +94,9 @@ class CappedSoftmax(Softmax):
 
     def gradient_norm(self, feature_bound: float) -> float:
         return root_up(2 * (Fraction(self.cap) * Fraction(bound(feature_bound))) ** 2)
+
+    def smoothness(self, feature_bound: float) -> float:
+        return up(2 * _bend(self.cap) * Fraction(bound(feature_bound)) ** 2)
 
     def value(self, scores: Array, y: Array) -> Array:
         everyone = np.arange(len(y))
@@ -108,6 +124,12 @@ class CappedSoftmax(Softmax):
 def _cap(value: float) -> float:
     why = "it bounds how hard one record can push"
     return number("cap", value, why, above=0.0, at_most=1.0)
+
+
+def _bend(cap: float) -> Fraction:
+    """The largest w (1 - w) with w at most ``cap``."""
+    widest = min(Fraction(cap), Fraction(1, 2))
+    return widest * (1 - widest)
 
 
 def _entropy(cap: float) -> float:
