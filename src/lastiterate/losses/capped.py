@@ -11,12 +11,13 @@ p_y ≥ 1 − cap. A maximum of affine functions is convex, its gradient is p �
 (the one above, by Lagrange), and it is as smooth as the reciprocal of the strong convexity of
 −entropy, which restricting p cannot lessen. So the hidden state may be used as for the plain loss.
 
-A cap κ below 1/2 makes it smoother. Where the cap is not reached the wrong classes have w = 1 − p_y ≤ κ
-and the curvature is diag(p) − ppᵀ: for two classes w(1 − w) in the margin, at most κ(1 − κ). In general
-Gershgorin's row i gives 2 p_i(1 − p_i), where p_i ≤ w ≤ 1/2 for the wrong classes and 1 − w for the
-right one, so at most 2κ(1 − κ). Where it is reached the logistic loss is linear, and the softmax loss
-bends as κ(diag(r) − rrᵀ) with probabilities r of the wrong classes: at most κ/2 ≤ 2κ(1 − κ). The slope
-is continuous where the two regions meet, so the larger constant holds across them.
+A cap κ below 1/2 makes it smoother. Where the cap is not reached the wrong classes have w = 1 −
+p_y ≤ κ and the curvature is diag(p) − ppᵀ: for two classes w(1 − w) in the margin, at most κ(1 −
+κ). In general Gershgorin's row i gives 2 p_i(1 − p_i), where p_i ≤ w ≤ 1/2 for the wrong classes
+and 1 − w for the right one, so at most 2κ(1 − κ). Where it is reached the logistic loss is linear,
+and the softmax loss bends as κ(diag(r) − rrᵀ) with probabilities r of the wrong classes: at most
+κ/2 ≤ 2κ(1 − κ). The slope is continuous where the two regions meet, so the larger constant holds
+across them.
 
 Nothing is lost in the limit: scores that are optimal for true class probabilities π satisfy
 π_j ∝ p_j·max(1, (1 − p_j)/cap), which `probability` computes. Of two numbers with sum at most 1,
