@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lastiterate import (
+    Arithmetic,
     Cyclic,
     FullBatch,
     Loss,
@@ -80,6 +81,9 @@ def random_run(random, scheme, steps, records=60):
         release=TailAverage(window, decay) if window > 1 else "last",
         final_noise=_between(random, 0.1, 30.0) if random.random() < 0.2 else 1.0,
         momentum=float(random.uniform(0, 1)) if random.random() < 0.1 else 0.0,
+        arithmetic=Arithmetic(error=_between(random, 1e-12, 1e-2))
+        if random.random() < 0.3
+        else "exact",
     )
     return sometimes_equalised(random, training), loss, releases
 

@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "lastiterate.description": (
+        "Arithmetic",
         "Cyclic",
         "FullBatch",
         "Loss",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from lastiterate.calibration import calibrate
     from lastiterate.certificate import Certificate, certify, compose, verify
     from lastiterate.description import (
+        Arithmetic,
         Cyclic,
         FullBatch,
         Loss,
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from lastiterate.utility import excess_risk
 
 __all__ = [
+    "Arithmetic",
     "AssumptionError",
     "Certificate",
     "CertificateError",

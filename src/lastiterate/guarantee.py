@@ -14,7 +14,7 @@ from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from lastiterate.curves.interchange import to_dp_accounting
-from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description import Arithmetic, Loss, TailAverage, Training
 from lastiterate.description.validation import number
 from lastiterate.doorway import picture
 from lastiterate.theorems.ledger import Bound, Run, Theorem
@@ -175,8 +175,17 @@ def _assumptions(training: Training, loss: Loss, theorem: Theorem) -> list[Assum
         domain = f"parameters are projected on a convex set of diameter {training.diameter:g}"
         found.append(Assumption(domain, "the trainer"))
     found.append(Assumption("the starting point does not depend on the data", "the trainer"))
+    found.append(_arithmetic(training))
     found.append(Assumption("the noise is Gaussian and unpredictable", "the noise source"))
     return found
+
+
+def _arithmetic(training: Training) -> Assumption:
+    if not isinstance(training.arithmetic, Arithmetic):
+        theory = "the description: arithmetic='exact' is theory"
+        return Assumption("updates are those of real numbers, not rounded", theory)
+    error = f"{training.arithmetic.error:.3g} per unit of step size"
+    return Assumption(f"rounding moves no mean gradient by more than {error}", "the trainer")
 
 
 def _voucher(loss: Loss) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lastiterate import (
+    Arithmetic,
     Cyclic,
     FullBatch,
     Loss,
@@ -42,7 +43,11 @@ RUNS = {
         (),
     ),
     "full, clipped": (run(FullBatch(), clipping="gradient"), RIDGE, ()),
-    "full, schedule": (run(FullBatch(), step_size=SIZES, noise=NOISES), STRONG, ()),
+    "full, schedule": (
+        run(FullBatch(), step_size=SIZES, noise=NOISES, arithmetic=Arithmetic(error=1e-6)),
+        STRONG,
+        (),
+    ),
     "full, schedule, restart": (
         run(FullBatch(), step_size=SIZES, noise=NOISES, diameter=0.01),
         CONVEX,

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastiterate import (
+    Arithmetic,
     Cyclic,
     FullBatch,
     Loss,
@@ -81,6 +82,7 @@ def trainings(draw: st.DrawFn) -> Training:
         sensitivity=draw(st.one_of(st.none(), st.floats(0, norm))),
         release=draw(st.one_of(st.just("last"), st.builds(TailAverage, st.integers(1, steps)))),
         schedule="equalised" if equalised else None,
+        arithmetic=draw(st.one_of(st.just("exact"), st.builds(Arithmetic, error=quantities))),
     )
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from lastiterate.certificate.balls import Ball, above, arb, proved
-from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description import Arithmetic, Loss, TailAverage, Training
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,17 @@ class Case:
 
     @cached_property
     def impulse(self) -> Ball:
-        """What one record adds per unit of step size when its batch is used."""
+        """What one record adds per unit of step size when its batch is used, rounding included."""
         training = self.training
         rate = getattr(training.batches, "rate", None)
         if rate is not None:
             divisor = arb(rate) * training.records
         else:
             divisor = arb(getattr(training.batches, "size", training.records))
-        return arb(float(training.sensitivity)) / divisor
+        rounding = arb(0)
+        if isinstance(training.arithmetic, Arithmetic):
+            rounding = 2 * arb(training.arithmetic.error)
+        return arb(float(training.sensitivity)) / divisor + rounding
 
     def impulses(self, first: int, last: int) -> list[Ball]:
         """s of the steps that use the record; one entry if all are alike."""

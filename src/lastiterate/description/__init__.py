@@ -4,6 +4,7 @@
 what is known about the objective. Everything is frozen, validated and round-trips through text.
 """
 
+from lastiterate.description.arithmetic import Arithmetic
 from lastiterate.description.batches import (
     Batches,
     Cyclic,
@@ -19,6 +20,7 @@ from lastiterate.description.schedule import Schedule
 from lastiterate.description.training import Training
 
 __all__ = [
+    "Arithmetic",
     "Batches",
     "Cyclic",
     "FullBatch",

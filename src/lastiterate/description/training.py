@@ -21,6 +21,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.description.arithmetic import Arithmetic, Exactness, impulse_up, read_arithmetic
 from lastiterate.description.batches import (
     SCHEMES,
     Batches,
@@ -75,6 +76,8 @@ class Training(Portable):
         momentum: m of the velocity v ← m·v + (noisy update), θ ← project(θ − v), as in Opacus and
             torch; 0 is plain descent. Such a run is accounted by composition only: what is hidden
             is the pair (θ, v), and its update does not bring two runs closer.
+        arithmetic: "exact" (real numbers, as in theory), or an `Arithmetic` that says how far the
+            computed updates can be from them; trainers fill it in.
 
     >>> run = Training(records=60_000, steps=2_000, step_size=0.05, noise=0.0005,
     ...                gradient_norm=5.0, batches=Shuffled(size=1500))
@@ -96,6 +99,7 @@ class Training(Portable):
     schedule: Literal["equalised"] | None = None
     final_noise: float = 1.0
     momentum: float = 0.0
+    arithmetic: Exactness = "exact"
 
     def __init__(
         self,
@@ -113,6 +117,7 @@ class Training(Portable):
         schedule: str | None = None,
         final_noise: float = 1.0,
         momentum: float = 0.0,
+        arithmetic: Exactness = "exact",
     ) -> None:
         put = object.__setattr__
         put(self, "records", whole("records", records, "a guarantee for nobody protects nobody"))
@@ -146,6 +151,7 @@ class Training(Portable):
         put(self, "final_noise", number("final_noise", final_noise, why, above=0))
         why = "it says how much of the last movement is kept"
         put(self, "momentum", number("momentum", momentum, why, at_least=0, at_most=1))
+        put(self, "arithmetic", read_arithmetic(arithmetic))
 
     def _per_step(self, field: str, value: PerStep) -> float | Schedule:
         given = _one_or_many(field, value)
@@ -332,8 +338,14 @@ class Training(Portable):
 
     @property
     def impulse(self) -> float:
-        """What one record adds to the distance of two runs per unit of step size."""
-        return self.sensitivity / self.batches.divisor(self.records)
+        """What one record adds to the distance of two runs per unit of step size.
+
+        >>> run = Training(records=10, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+        ...                batches=FullBatch(), arithmetic=Arithmetic(error=1e-3))
+        >>> run.replace(arithmetic="exact").impulse, round(run.impulse, 6)
+        (0.2, 0.202)
+        """
+        return impulse_up(self.sensitivity, self.batches.divisor(self.records), self.arithmetic)
 
     # --- as a value ---------------------------------------------------------------------------
 
@@ -359,7 +371,7 @@ class Training(Portable):
                 continue
             if isinstance(value, Schedule):
                 value = value.values.tolist()
-            elif isinstance(value, TailAverage):
+            elif isinstance(value, (TailAverage, Arithmetic)):
                 value = value.to_dict()
             elif field.name == "batches":
                 value = {"scheme": value.name, **dataclasses.asdict(value)}
@@ -399,6 +411,9 @@ class Training(Portable):
             parts.append(f"projected on a set of diameter {self.diameter:g}")
         if self.dropped_records:
             parts.append(f"{self.dropped_records} records dropped in every epoch")
+        if isinstance(self.arithmetic, Arithmetic):
+            largest = float(self.step_sizes.max(initial=0.0)) * self.arithmetic.charge
+            parts.append(f"arithmetic: adds {largest * (1 + 2**-50):.3g} to every impulse")
         return "; ".join(parts)
 
 
