@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import signal
 import threading
@@ -23,13 +25,14 @@ from lastiterate import (
 )
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.losses import Logistic
-from lastiterate.noise import SeededSource
+from lastiterate.noise import SecureSource, SeededSource
 from lastiterate.train import (
     EncryptedCheckpoint,
     MemoryCheckpoint,
     bound_rows,
     noisy_descent,
 )
+from lastiterate.train.checkpoint import State
 
 SCHEMES = [
     FullBatch(),
@@ -250,3 +253,90 @@ def test_other_generators_can_be_kept_too(tmp_path):
         Stopping(None), None, run, start=np.zeros(3), noise=source(), checkpoint=store
     )
     np.testing.assert_array_equal(resumed.parameters, whole.parameters)
+
+
+class SecureUntil(SecureSource):
+    """The secure source, interrupted at a given draw of noise."""
+
+    def __init__(self, draws):
+        super().__init__()
+        self.draws = draws
+
+    def normal(self, shape):
+        self.draws -= 1
+        if self.draws == 0:
+            raise KeyboardInterrupt
+        return super().normal(shape)
+
+
+class SeededUntil(SeededSource):
+    """A seeded source, interrupted at a given draw of noise."""
+
+    def __init__(self, draws, seed=1):
+        super().__init__(seed)
+        self.draws = draws
+
+    def normal(self, shape):
+        self.draws -= 1
+        if self.draws == 0:
+            raise KeyboardInterrupt
+        return super().normal(shape)
+
+
+def on(backend, **given):
+    """A logistic run on either backend."""
+    data = X
+    if backend == "torch":
+        data = pytest.importorskip("torch").from_numpy(X)
+    return noisy_descent(Logistic(), data, describe(Shuffled(4)), labels=y, **given)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("before", ["numpy", "torch"])
+@pytest.mark.parametrize("after", ["numpy", "torch"])
+def test_a_seeded_part_makes_the_whole_run_an_experiment(tmp_path, kind, before, after):
+    """On whichever side of whichever checkpoint it was, and on whichever backend."""
+    for sources in (
+        [SeededUntil(9), None],  # a seeded run that is resumed without its seed
+        [SeededUntil(9), SecureUntil(9), None],  # ... and that twice
+        [SecureUntil(9), SeededSource(3)],  # a secure run that is resumed with a seed
+        [SecureUntil(9), SeededUntil(9), None],
+        [SecureUntil(9), SecureUntil(9), None],  # nothing was seeded
+    ):
+        made = checkpoints(tmp_path)[kind]
+        for source in sources[:-1]:
+            with pytest.raises(KeyboardInterrupt):
+                on(before, noise=source, checkpoint=made())
+        seeded = any(isinstance(source, SeededSource) for source in sources)
+        earlier = any(isinstance(source, SeededSource) for source in sources[:-1])
+        assert made().load().experiment is earlier
+        assert on(after, noise=sources[-1], checkpoint=made()).experiment is seeded
+
+
+def test_coarse_arithmetic_before_a_checkpoint_is_not_forgotten():
+    torch = pytest.importorskip("torch")
+    half, store = torch.from_numpy(X).to(torch.bfloat16), MemoryCheckpoint(every=5)
+    given = {"labels": y, "checkpoint": store, "rows": "shorten"}
+    run = describe(Shuffled(4))
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(Logistic(), half, run, noise=SecureUntil(9), products="fast", **given)
+    assert noisy_descent(Logistic(), half, run, **given).experiment
+    assert not noisy_descent(Logistic(), half, run, **given).experiment
+
+
+def test_a_checkpoint_that_does_not_say_so_is_not_certified():
+    """Such as a file of an older version, or one whose mark is anything but false."""
+    store = MemoryCheckpoint(every=5)
+    with pytest.raises(KeyboardInterrupt):
+        on("numpy", noise=SecureUntil(9), checkpoint=store)
+    state = store.load()
+    assert State.from_bytes(state.to_bytes()).experiment is False
+    archive = dict(np.load(io.BytesIO(state.to_bytes())))
+    table = json.loads(archive.pop("table").tobytes())
+    for mark in ({}, {"experiment": None}, {"experiment": 0}, {"experiment": "false"}):
+        table.pop("experiment", None)
+        text = np.frombuffer(json.dumps({**table, **mark}).encode(), np.uint8)
+        file = io.BytesIO()
+        np.savez(file, table=text, **archive)
+        store.save(State.from_bytes(file.getvalue()))
+        assert on("numpy", checkpoint=store).experiment

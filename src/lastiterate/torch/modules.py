@@ -94,4 +94,4 @@ def noisy_module_descent(
         for name, parameter in module.named_parameters():
             if name in values:
                 parameter.copy_(values[name])
-    return Descent(released, training, None, not generator.secure, batches.nonce)
+    return Descent(released, training, None, keeping.experiment, batches.nonce)

@@ -36,11 +36,18 @@ class State:
     order: NDArray[np.int64] | None
     nonce: str | None
     source: dict[str, Any] | None
+    experiment: bool  # no certificate may be given: a part of the run was seeded, or too coarse
     velocity: NDArray[np.float64] | None = None  # of a run with momentum
 
     def to_bytes(self) -> bytes:
         """As an archive of plain arrays and JSON (never a pickle)."""
-        table = {"run": self.run, "step": self.step, "nonce": self.nonce, "source": self.source}
+        table = {
+            "run": self.run,
+            "step": self.step,
+            "nonce": self.nonce,
+            "source": self.source,
+            "experiment": self.experiment,
+        }
         arrays: dict[str, NDArray[Any]] = {"parameters": self.parameters, "tail": self.tail}
         if self.order is not None:
             arrays["order"] = self.order
@@ -56,6 +63,8 @@ class State:
         """Read what ``to_bytes`` wrote."""
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             table = json.loads(archive["table"].tobytes())
+            # What does not say that it may be certified (an older file) may not.
+            table["experiment"] = table.get("experiment") is not False
             return cls(
                 parameters=archive["parameters"], tail=archive["tail"],
                 order=archive.get("order"), velocity=archive.get("velocity"), **table,

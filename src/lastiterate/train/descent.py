@@ -134,7 +134,7 @@ def noisy_descent(
                 keeping.save(k + 1, theta.copy(), tail.copy(), velocity)
     final = released(tail / window if training.steps else theta, training)
     keeping.end()
-    return Descent(final, training, gradients.loss, not generator.secure, batches.nonce)
+    return Descent(final, training, gradients.loss, keeping.experiment, batches.nonce)
 
 
 def _project(theta: Parameters, centre: Parameters, radius: float) -> Parameters:

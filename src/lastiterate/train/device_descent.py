@@ -97,11 +97,10 @@ def noisy_descent(
     ball = radius_of(radius, training)
     batches = BatchStream(training.batches, training.records, generator)
     run = fingerprint(objective, training, l2, ball, centre)
-    keeping = Keeping(checkpoint, run, batches, generator)
+    keeping = Keeping(checkpoint, run, batches, generator, gradients.coarse)
     draws = Draws(training, gradients.shape, generator, batches, where)
     final = descend(gradients, draws, training, l2, centre, ball, where, progress, keeping)
-    experiment = not generator.secure or gradients.coarse
-    return Descent(final, training, gradients.loss, experiment, batches.nonce)
+    return Descent(final, training, gradients.loss, keeping.experiment, batches.nonce)
 
 
 class Total(Protocol):

@@ -17,13 +17,24 @@ from lastiterate.train.result import Parameters
 
 
 class Keeping:
-    """What a loop does with the checkpoint it was given, if any."""
+    """What a loop does with the checkpoint it was given, if any.
+
+    ``experiment``: whether any part of the run forbids a certificate (its randomness was seeded, or
+    its arithmetic ``coarse``), before the checkpoint or after it. One seeded part is enough:
+    whoever knows the seed subtracts its noise and knows its batches.
+    """
 
     def __init__(
-        self, checkpoint: Checkpoint | None, run: str, batches: BatchStream, generator: Source
+        self,
+        checkpoint: Checkpoint | None,
+        run: str,
+        batches: BatchStream,
+        generator: Source,
+        coarse: bool = False,
     ) -> None:
         self._store, self._run = usable(checkpoint), run
         self._batches, self._generator = batches, generator
+        self.experiment = coarse or not generator.secure
 
     def resume(self) -> State | None:
         """What the checkpoint holds; batches and randomness go on from there."""
@@ -39,6 +50,7 @@ class Keeping:
         self._batches.step = kept.step
         self._batches.order, self._batches.nonce = kept.order, kept.nonce
         self._generator.restore(kept.source)
+        self.experiment = self.experiment or kept.experiment
         return kept
 
     def due(self, done: int, training: Training) -> bool:
@@ -57,8 +69,9 @@ class Keeping:
         """Keep the state after ``done`` updates; the arrays are the checkpoint's from now on."""
         assert self._store is not None
         order, nonce = self._batches.order, self._batches.nonce
-        source = self._generator.state()
-        self._store.save(State(self._run, done, parameters, tail, order, nonce, source, velocity))
+        source, marked = self._generator.state(), self.experiment
+        state = State(self._run, done, parameters, tail, order, nonce, source, marked, velocity)
+        self._store.save(state)
 
     def end(self) -> None:
         """The run is over, and its secrets with it."""

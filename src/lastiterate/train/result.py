@@ -22,8 +22,8 @@ class Descent:
             (features,) or (features, outputs); read-only.
         training: the description that ran.
         loss: what is proved about the loss (None for a gradient function or a network).
-        experiment: the randomness was seeded, or the arithmetic too coarse for a guarantee: no
-            certificate may be given.
+        experiment: the randomness of the run or of a part of it was seeded, or the arithmetic too
+            coarse for a guarantee: no certificate may be given.
         partition_nonce: names the hidden partition; None where batches have none.
     """
 
