@@ -92,7 +92,7 @@ def test_selecting_finds_the_sensible_candidate() -> None:
     model = PrivateLogisticRegression(epsilon=20.0, delta=1e-4)
     found = tune(model, {"regularization": [1e-3, 1e3]}, X, y, trials=12.0, random_state=3)
     assert found.parameters == {"regularization": 1e-3}
-    assert found.epsilon <= 20.0
+    assert found.with_secure_noise <= 20.0
     assert found.model.certificate_ is None
     assert "random stopping" in str(found)
 
@@ -122,3 +122,53 @@ def test_an_impossible_budget_is_named() -> None:
             PrivateLogisticRegression(1e-9, 1e-12), {"regularization": [1.0]},
             np.zeros((4, 1)), [0, 1, 0, 1], trials=100.0,
         )  # fmt: skip
+
+
+def small(**given: Any) -> tuple[Any, Any, Any, Any]:
+    X = np.random.default_rng(0).standard_normal((80, 2))
+    model = PrivateLogisticRegression(8.0, 1e-3, steps=4, **given)
+    return model, {"regularization": [0.01, 0.1]}, X, X[:, 0] > 0
+
+
+@pytest.mark.parametrize("seeded", ["tune", "model", "generator"])
+def test_a_seeded_selection_is_no_guarantee(seeded: str) -> None:
+    """Whoever knows the seed knows the candidates, the noise of the scores and of the trials."""
+    given = {"random_state": 3} if seeded == "model" else {}
+    draws = {"tune": 3, "model": None, "generator": np.random.default_rng(3)}[seeded]
+    found = tune(*small(**given), random_state=draws)
+    assert found.experiment
+    assert math.isinf(found.epsilon)
+    assert found.with_secure_noise <= 8.0
+    assert str(found).startswith("NOT A GUARANTEE")
+    assert "inf" in str(found)
+    assert "experiment=True" in repr(found)
+    assert "epsilon=inf" in repr(found)
+    assert found.model.certificate_ is None
+
+
+def test_a_secure_selection_is_one() -> None:
+    found = tune(*small())
+    assert not found.experiment
+    assert found.epsilon == found.with_secure_noise <= 8.0
+    assert "NOT A GUARANTEE" not in str(found)
+    assert "which classes occur" in str(found)
+    assert "which classes occur" not in str(tune(*small(classes=[False, True])))
+
+
+def test_coarse_arithmetic_makes_an_experiment() -> None:
+    torch = pytest.importorskip("torch")
+    from lastiterate.torch import PrivateLinearProbe
+
+    X = torch.randn(80, 4, dtype=torch.bfloat16)
+    y = torch.arange(80) % 2
+    for products, coarse in (("fast", True), ("split", False)):
+        probe = PrivateLinearProbe(8.0, 1e-3, steps=4, device="cpu", products=products)
+        found = tune(probe, [{"regularization": 0.1}], X, y)
+        assert found.experiment is coarse
+        assert math.isinf(found.epsilon) is coarse
+
+
+def test_the_printed_epsilon_is_rounded_up() -> None:
+    found = tune(*small())
+    said = float(str(found).split("epsilon = ")[1].split()[0])
+    assert found.epsilon <= said <= found.epsilon * 1.001

@@ -34,7 +34,7 @@ def train(
     numeric: Annotated[list[str] | None, _flag("NAME=LOW:HIGH", _SCHEMA)] = None,
     category: Annotated[list[str] | None, _flag("NAME=A,B,C", _SCHEMA)] = None,
     drop: Annotated[list[str] | None, _flag("A column to leave out.", _SCHEMA)] = None,
-    classes: Annotated[str | None, _flag("The target's classes: A,B,...", _SCHEMA)] = None,
+    classes: Annotated[str | None, _flag("All classes of the target: A,B,...", _SCHEMA)] = None,
     target_range: Annotated[str | None, _flag("The target's LOW:HIGH.", _SCHEMA)] = None,
     model: Annotated[str | None, _flag(" | ".join(MODELS), _RUN)] = None,
     regularization: Annotated[float | None, _flag("L2 term.", _RUN)] = None,
@@ -145,5 +145,5 @@ def _estimator(name: str | None, schema: Any) -> Any:
         "huber": models.PrivateHuberRegressor,
     }
     if schema.classifies:
-        return kinds[name]()
+        return kinds[name](classes=list(schema.target.categories))
     return kinds[name](target_bound=max(abs(schema.target.low), abs(schema.target.high)))

@@ -61,8 +61,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         """The loss, once the classes are known."""
         raise NotImplementedError
 
-    def _see_labels(self, y: Array) -> None:
-        """What is treated as public about the labels: the classes that occur."""
+    def _see_labels(self, y: Array) -> tuple[tuple[str, str], ...]:
+        """Set what is public about the labels, a classifier's classes; where it comes from."""
+        return ()
 
     def _targets(self, y: Array) -> Array:
         """The labels as the loss wants them."""
@@ -94,10 +95,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self.delta_ = self._delta(X.shape[0])
         before = self._prepare(X)
         data = self._rows.of(self._prepared(X))
-        self._see_labels(y)
+        origin = self._see_labels(y)
         objective = self._objective()
         parameters = data.shape[1] * objective.outputs()
-        self.choice_ = self._choose(objective, X.shape[0], dimension=parameters)
+        chosen = self._choose(objective, X.shape[0], dimension=parameters)
+        self.choice_ = chosen.because(*origin)
         self.loss_ = self.choice_.loss
         self.training_ = with_noise(self.choice_)
         released = noisy_descent(

@@ -51,6 +51,10 @@ class Choice:
     loss: Loss
     reasons: tuple[tuple[str, str], ...]
 
+    def because(self, *more: tuple[str, str]) -> Choice:
+        """The same run with more reasons."""
+        return Choice(self.training, self.loss, (*self.reasons, *more))
+
     def __str__(self) -> str:
         return "\n".join(f"{what}: {why}." for what, why in self.reasons)
 

@@ -1,4 +1,10 @@
-"""Classes as scores: one score for two classes, one per class for more."""
+"""Classes as scores: one score for two classes, one per class for more.
+
+How many classes a model has, and which, is read off the model by whoever gets it. Declared classes
+(``classes=``) are public and fix its shape, whatever occurs. Without a declaration the set of the
+classes that occur is released beside the certificate: one record with a rare label gives the model
+a row of its own, and no noise hides that.
+"""
 
 from __future__ import annotations
 
@@ -12,35 +18,66 @@ from lastiterate.errors import DescriptionError
 from lastiterate.models.base import Array, PrivateLinearModel
 from lastiterate.models.stream import Streamed
 
+DECLARED = ("classes", "declared, so that the model has the same shape whichever labels occur")
+OCCURRING = (
+    "classes",
+    "NOT DECLARED: those that occur in y, so that the set of occurring classes is released and no "
+    "certificate covers it; declare classes= to keep it",
+)
+
 
 class PrivateClassifier(ClassifierMixin, Streamed, PrivateLinearModel):  # type: ignore[misc]
-    """A classifier; the classes that occur are treated as public."""
+    """A classifier; its classes are declared, or those that occur are released."""
 
+    classes: Any
     _score_per_class: ClassVar[bool] = False  # even for two classes
 
-    def _see_labels(self, y: Array) -> None:
+    def _see_labels(self, y: Array) -> tuple[tuple[str, str], ...]:
         check_classification_targets(y)
-        self._set_classes(np.unique(y))
-
-    def _set_classes(self, classes: Array) -> None:
-        if len(classes) < 2:
+        if self.classes is not None:
+            return self._declare(None)
+        occurring = np.unique(y)
+        if len(occurring) < 2:
             raise DescriptionError(
-                "y", f"of one class, {classes.tolist()}", "of at least two classes",
-                "a classifier that sees one class learns nothing and still spends privacy",
+                "y", f"of one class, {occurring.tolist()}", "of at least two classes",
+                "a classifier that sees one class learns nothing and still spends privacy, unless "
+                "the others are declared (classes=)",
             )  # fmt: skip
-        self.classes_ = classes
+        self.classes_ = occurring
+        return (OCCURRING,)
+
+    def _declare(self, classes: Any) -> tuple[tuple[str, str], ...]:
+        if classes is None and self.classes is None:
+            why = "a class that first occurs late in the stream would change the model"
+            raise DescriptionError("classes", None, "all classes, declared in advance", why)
+        both = [declared(given) for given in (self.classes, classes) if given is not None]
+        if not np.array_equal(both[0], both[-1]):
+            why = "two declarations of one model's shape must agree"
+            allowed = f"the estimator's {both[0].tolist()}, or left out"
+            raise DescriptionError("classes", both[-1].tolist(), allowed, why)
+        self.classes_ = both[0]
+        return (DECLARED,)
 
     @property
     def _one_score(self) -> bool:
         return len(self.classes_) == 2 and not self._score_per_class
 
     def _targets(self, y: Array) -> Array:
-        place = np.searchsorted(self.classes_, y)
-        known = self.classes_[np.minimum(place, len(self.classes_) - 1)] == y
+        try:
+            place = np.searchsorted(self.classes_, y)
+            known = self.classes_[np.minimum(place, len(self.classes_) - 1)] == y
+        except TypeError:  # labels that cannot be compared with the classes
+            known = np.zeros(1, dtype=bool)
         if not np.all(known):
-            why = "the loss is bounded only for classes it knows"
-            allowed = f"one of the declared classes {self.classes_.tolist()}"
-            raise DescriptionError("y", "something else in places", allowed, why)
+            raise DescriptionError(
+                "y",
+                "a label outside of the declared classes",
+                f"one of {self.classes_.tolist()}",
+                "such a record must neither change the model's shape nor be dropped in silence. "
+                "Which label it is and where is not said here, because error messages travel; the "
+                "refusal itself tells that there is one. Declare every class that a label can "
+                "have, or clean the labels by a rule that is public",
+            )
         return np.where(place == 1, 1.0, -1.0) if self._one_score else place
 
     def _store(self, parameters: Array) -> None:
@@ -63,3 +100,23 @@ class PrivateClassifier(ClassifierMixin, Streamed, PrivateLinearModel):  # type:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True  # on 50 records noise is most of the answer
         return tags
+
+
+def declared(classes: Any) -> Array:
+    """The declared classes, sorted; raises unless they are at least two different ones.
+
+    >>> declared(["no", "yes", "maybe"]).tolist()
+    ['maybe', 'no', 'yes']
+    """
+    try:
+        values = [classes] if isinstance(classes, str | bytes) else list(classes)
+        found = np.unique(np.asarray(values))
+        # An array has one kind: the label 1 must not turn into the label "1".
+        same = {*found.tolist()} == {*values} and not any(v != v for v in found.tolist())
+    except (TypeError, ValueError):
+        same = False
+    if not same or not 2 <= len(found) == len(values):
+        why = "they fix the shape of the model"
+        allowed = "a list of at least two labels of one kind, each named once"
+        raise DescriptionError("classes", classes, allowed, why)
+    return found

@@ -66,7 +66,8 @@ def write_tables(folder: Path) -> tuple[Path, Path]:
 def run(folder: Path, table: Path, test: Path) -> Demonstration:
     """Train with secure noise; model, certificate and reports appear in the folder."""
     X, y = _SCHEMA.encode(read_table(table))
-    model = PrivateLogisticRegression(epsilon=EPSILON, delta=DELTA).fit(X, y)
+    classes = ["even", "odd"]
+    model = PrivateLogisticRegression(epsilon=EPSILON, delta=DELTA, classes=classes).fit(X, y)
     assert model.certificate_ is not None  # the noise was secure
     trained = TableModel(_SCHEMA, model)
     score = Score.of(model, *_SCHEMA.encode(read_table(test)))

@@ -53,9 +53,10 @@ class Categorical:
             row = found.index(-1)
             raise DescriptionError(
                 f"row {row + 2}, column {name!r}",
-                cells[row],
+                "another value (not shown: error messages travel)",
                 f"one of the declared values {', '.join(self.categories[:20])}",
-                "a value that appears only in private records must not change the model's shape",
+                "a value that appears only in private records must not change the model's shape; "
+                "the refusal tells that there is one, so declare all that can occur",
             )
         return np.array(found, dtype=np.int64)
 
@@ -79,6 +80,13 @@ class Schema:
     target: Column
     dropped: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.target, Categorical) and len(self.target.categories) < 2:
+            raise DescriptionError(
+                f"target {self.target_name!r}", f"the classes {list(self.target.categories)}",
+                "at least two classes", "there is nothing to tell apart",
+            )  # fmt: skip
+
     @property
     def classifies(self) -> bool:
         """Whether the target is a class."""
@@ -90,11 +98,6 @@ class Schema:
         X = self.features(table)
         if isinstance(self.target, Categorical):
             self.target.places(labels, self.target_name)
-            if len(set(labels)) < 2:
-                raise DescriptionError(
-                    f"column {self.target_name!r}", f"{labels[0]!r} in every row",
-                    "of at least two classes", "there is nothing to tell apart",
-                )  # fmt: skip
             return X, np.array(labels)
         numbers = [as_number(cell, row, self.target_name) for row, cell in enumerate(labels, 2)]
         return X, np.array(numbers)

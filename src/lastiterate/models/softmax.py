@@ -37,12 +37,16 @@ class PrivateSoftmaxRegression(PrivateClassifier):
         fit_intercept: append a column of ones.
         adjacency: "zero-out" (a record's contribution removed) or "replace".
         prepare: a `PrivateStandardScaler` to fit first; certificate_ then covers both.
+        classes: the classes that a label can have, whether or not they occur: they fix the shape
+            of the model, and another label is refused. Missing: the classes that occur in y,
+            whose set is then released beside the certificate.
         random_state: a seed makes a reproducible experiment, without a certificate; None draws
             cryptographically secure noise.
 
     Attributes:
         coef_, intercept_: the model.
-        classes_: the classes, treated as public.
+        classes_: the classes, sorted: those declared, or else those that occur, which is then a
+            release that certificate_ does not cover.
         certificate_: the privacy that was spent, checkable by anybody; None for experiments.
         training_, loss_: what ran, as the accountant sees it.
         choice_: what was chosen and why (print it).
@@ -64,6 +68,7 @@ class PrivateSoftmaxRegression(PrivateClassifier):
         fit_intercept: bool = True,
         adjacency: str = "zero-out",
         prepare: Any = None,
+        classes: Any = None,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -77,6 +82,7 @@ class PrivateSoftmaxRegression(PrivateClassifier):
         self.fit_intercept = fit_intercept
         self.adjacency = adjacency
         self.prepare = prepare
+        self.classes = classes
         self.random_state = random_state
 
     _score_per_class = True

@@ -15,7 +15,6 @@ import numpy as np
 from lastiterate.description.validation import whole
 from lastiterate.device import as_array
 from lastiterate.errors import DescriptionError, UnsupportedError
-from lastiterate.models.choose import Choice
 from lastiterate.train import noisy_descent
 
 if TYPE_CHECKING:
@@ -45,16 +44,16 @@ class Streamed(_Model):
                 shorter batch is divided by ``batch_size`` all the same.
             batches: how many pairs there are; the steps depend on it.
             batch_size: the records of a batch. Every record appears in one batch only.
-            classes: of a classifier, in any order; a stream shows them too late.
+            classes: of a classifier, in any order, unless the estimator has them; a stream shows
+                them too late.
 
         Nothing is fitted if the stream is too short, too long or raises.
         """
-        self._refuse_stream(classes)
+        self._refuse_stream()
         self._forget()
         batches = whole("batches", batches, "every step of the pass has its own size")
         batch_size = whole("batch_size", batch_size, "every update is divided by it")
-        if classes is not None:
-            self._set_classes(np.unique(classes))
+        origin = self._declare(classes)
         records = batches * batch_size
         self.delta_ = self._delta(records)
         objective = self._objective()
@@ -62,7 +61,7 @@ class Streamed(_Model):
         given = {"steps": batches, "batch_size": batch_size, "dimension": reader.start().size}
         chosen = self._choose(objective, records, known_order=True, **given)
         why = "one pass, each batch read once; the order counts as known"
-        self.choice_ = Choice(chosen.training, chosen.loss, (*chosen.reasons, ("stream", why)))
+        self.choice_ = chosen.because(("stream", why), *origin)
         self.loss_ = chosen.loss
         self.training_ = self._calibrated(self.choice_)
         released = noisy_descent(
@@ -77,7 +76,14 @@ class Streamed(_Model):
         self._finish(released, [])
         return self
 
-    def _refuse_stream(self, classes: Any) -> None:
+    def _declare(self, classes: Any) -> tuple[tuple[str, str], ...]:
+        """Fix the classes before the first batch; a regression has none."""
+        if classes is not None:
+            allowed = "absent: a regression has a target_bound instead"
+            raise DescriptionError("classes", classes, allowed, "its targets are numbers")
+        return ()
+
+    def _refuse_stream(self) -> None:
         if self.prepare is not None:
             raise UnsupportedError(
                 "prepare= reads the data before training, but a stream is read once: prepare the "
@@ -87,9 +93,6 @@ class Streamed(_Model):
             raise UnsupportedError(
                 "epsilon=inf asks for convergence, which one pass does not give: use fit."
             )
-        if hasattr(self, "_set_classes") and classes is None:
-            why = "a class that first occurs late in the stream would change the model"
-            raise DescriptionError("classes", None, "all classes, declared in advance", why)
 
 
 class _Reader:

@@ -29,12 +29,13 @@ from lastiterate.curves.renyi import Renyi
 from lastiterate.description import Cyclic, Loss, Shuffled, Training
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
+from lastiterate.guarantee import printed
 from lastiterate.models.base import PrivateLinearModel
 from lastiterate.models.choose import Choice
 from lastiterate.noise import Source, source
 
 SCORE_SHARE = 0.1  # of mu² that pays for the noisy score
-_FIXED = ("epsilon", "delta", "adjacency", "random_state")
+_FIXED = ("epsilon", "delta", "adjacency", "classes", "random_state")
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,11 @@ class Tuned:
         model: fitted, with the epsilon of one trial; its certificate_ is None, as a certificate
             of one run does not cover a selection.
         parameters: the candidate that won.
-        epsilon, delta: what the whole selection spent.
-        mu: of one trial.
+        epsilon, delta: what the whole selection spent; epsilon is infinite for an experiment.
+        mu: of one trial with secure noise.
+        experiment: a seed chose the candidates or made the noise, or the arithmetic of a trial was
+            too coarse: nothing is promised.
+        with_secure_noise: the epsilon of the same selection once nothing is seeded.
     """
 
     model: Any
@@ -54,12 +58,26 @@ class Tuned:
     epsilon: float
     delta: float
     mu: float
+    experiment: bool
+    with_secure_noise: float
 
     def __str__(self) -> str:
+        costs = (
+            f"at delta = {self.delta:g} (random stopping, Papernot and Steinke 2022; each trial mu "
+            f"= {printed(self.mu)})"
+        )
+        if self.experiment:
+            return (
+                f"NOT A GUARANTEE, an experiment: {self.parameters} won, but the selection was "
+                "seeded or its arithmetic too coarse, and protects nobody (epsilon = inf). With "
+                f"secure noise it would spend epsilon = {printed(self.with_secure_noise)} {costs}."
+            )
+        classes = ""
+        if is_classifier(self.model) and self.model.classes is None:
+            classes = ", and which classes occur in y: they were not declared (classes=)"
         return (
-            f"{self.parameters} won; the selection spent epsilon = {self.epsilon:.4g} at delta = "
-            f"{self.delta:g} (random stopping, Papernot and Steinke 2022; each trial mu = "
-            f"{self.mu:.4g}). Not covered: how long the selection took."
+            f"{self.parameters} won; the selection spent epsilon = {printed(self.epsilon)} {costs}."
+            f" Not covered: how long the selection took{classes}."
         )
 
 
@@ -80,7 +98,8 @@ def tune(
         X, y: the records. Trials are scored on the training records with noise: accuracy, or one
             minus the mean absolute error in units of the target bound.
         trials: how many to expect; more find better candidates and leave less for each.
-        random_state: a seed makes an experiment that protects nobody.
+        random_state: a seed, here or of the model, makes an experiment that protects nobody: the
+            result says so, and its epsilon is infinite.
     """
     candidates = list(grid) if isinstance(grid, list) else list(ParameterGrid(grid))
     _refuse(model, candidates)
@@ -91,11 +110,13 @@ def tune(
     each = gaussian.epsilon(share, delta)  # what one training may spend, for the choice of its run
     draws = source(random_state if random_state is not None else model.random_state)
     best: tuple[float, Any, Mapping[str, Any]] | None = None
+    experiment = not draws.secure
     for _ in range(_number_of_trials(gamma, draws)):
         candidate = candidates[int(draws.integers(len(candidates), 1)[0])]
         seed = None if draws.secure else int(draws.integers(2**31, 1)[0])
         trial = clone(model).set_params(epsilon=each, delta=delta, random_state=seed, **candidate)
         trial._fit(X, y, lambda choice: gaussian_run(choice, share))
+        experiment = experiment or trial.certificate_ is None
         noise = 1 / (len(y) * mu * math.sqrt(SCORE_SHARE))
         score = _score(trial, X, y) + noise * float(draws.normal(1)[0])
         if best is None or score > best[0]:
@@ -103,7 +124,8 @@ def tune(
     assert best is not None  # there is at least one trial
     _, winner, parameters = best
     winner.certificate_ = None
-    return Tuned(winner, parameters, epsilon, delta, mu)
+    spent = math.inf if experiment else epsilon
+    return Tuned(winner, parameters, spent, delta, mu, experiment, with_secure_noise=epsilon)
 
 
 def selected(mu: float, gamma: float) -> Renyi:
@@ -198,7 +220,7 @@ def _refuse(model: Any, candidates: list[Mapping[str, Any]]) -> None:
         raise DescriptionError("grid", candidates, "at least one setting", why)
     for name in _FIXED:
         if any(name in candidate for candidate in candidates):
-            why = "all trials must cost the same"
+            why = "all trials must cost the same and answer the same question"
             raise DescriptionError("grid", f"a choice of {name}", f"free of {name}", why)
     if model.prepare is not None or any("prepare" in candidate for candidate in candidates):
         raise UnsupportedError(

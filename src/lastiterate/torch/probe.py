@@ -29,7 +29,7 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
         epsilon: how much one record may change what is released; inf trains without noise.
         delta: the probability with which epsilon may fail; 1/(10 n) with a warning.
         feature_bound: longer rows are shortened. Missing: every row is rescaled to norm 1.
-        cap, regularization, steps, batch_size, final_noise, adjacency: as in
+        cap, regularization, steps, batch_size, final_noise, adjacency, classes: as in
             `PrivateSoftmaxRegression`; batch_size=n asks for full batches.
         device: where to train; by default where the features are, else a GPU if there is one.
         products: how 16-bit features are multiplied, "split" or "fast"; see `noisy_descent`.
@@ -63,6 +63,7 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
         adjacency: str = "zero-out",
         device: str | torch.device | None = None,
         products: Products = "split",
+        classes: Any = None,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -76,6 +77,7 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
         self.adjacency = adjacency
         self.device = device
         self.products = products
+        self.classes = classes
         self.random_state = random_state
 
     def _device_settings(self) -> dict[str, Any]:
