@@ -64,6 +64,47 @@ def test_a_failed_check_exits_with_3(command, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("table", "field", "value"),
+    [
+        ("training", "records", 10**400),
+        (None, "epsilon", 10**400),
+        ("theorem", "name", None),
+        ("training", "noise", "inf"),
+    ],
+)
+def test_hostile_values_exit_with_3_and_a_reason(command, tmp_path, table, field, value):
+    from lastiterate.certificate.certificate import canonical, fingerprint
+
+    assert command("certify", "run.toml", "-o", "a.json").returncode == 0
+    path = tmp_path / "a.json"
+    content = json.loads(path.read_text())
+    place = content if table is None else content[table]
+    assert place.pop(field)
+    place.update({} if value is None else {field: value})
+    path.write_text(canonical({**content, "sha256": fingerprint(content)}))
+    failed = command("verify", "a.json")
+    assert failed.returncode == 3, failed
+    assert failed.stderr.startswith("lastiterate: not verified: ")
+    assert "Traceback" not in failed.stderr
+    assert failed.stdout == ""
+
+
+def test_compose_never_overwrites(command, tmp_path):
+    assert command("certify", "run.toml").returncode == 0  # certificate.json, the default name
+    assert command("certify", "run.toml", "-o", "x.json").returncode == 0
+    kept = (tmp_path / "certificate.json").read_bytes()
+    unasked = command("compose", "certificate.json", "x.json")
+    assert unasked.returncode == 2
+    assert "--out" in unasked.stderr
+    for target in ("certificate.json", "x.json", "./x.json"):
+        answer = command("compose", "certificate.json", "x.json", "--out", target)
+        assert answer.returncode == 2
+        assert "overwritten" in answer.stderr
+    assert (tmp_path / "certificate.json").read_bytes() == kept
+    assert command("compose", "certificate.json", "x.json", "--out", "new.json").returncode == 0
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ("verify", "missing.json"),

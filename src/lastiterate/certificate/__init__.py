@@ -8,6 +8,7 @@ from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.joint import compose
 from lastiterate.certificate.refusals import (
     ClaimError,
+    MalformedCertificateError,
     TamperedCertificateError,
     UnreadableCertificateError,
 )
@@ -17,6 +18,7 @@ from lastiterate.certificate.verification import Verification, verify
 __all__ = [
     "Certificate",
     "ClaimError",
+    "MalformedCertificateError",
     "TamperedCertificateError",
     "UnreadableCertificateError",
     "Verification",

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Mapping
@@ -18,7 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from lastiterate.certificate.refusals import TamperedCertificateError, UnreadableCertificateError
+from lastiterate.certificate.refusals import (
+    MalformedCertificateError,
+    TamperedCertificateError,
+    UnreadableCertificateError,
+)
 from lastiterate.certificate.witness import unpack
 from lastiterate.description import Loss, Training
 
@@ -45,6 +50,7 @@ _OWN: dict[str, dict[str, tuple[type, ...]]] = {
     },
     _COMPOSITION: {"parts": (list,)},
 }  # fmt: skip
+_THEOREM = {"name", "reference", "status"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +268,7 @@ def _parse(raw: bytes) -> dict[str, Any]:
             f"The document is nested {deepest} levels deep, deeper than any certificate."
         )
     try:
-        content = json.loads(raw, parse_constant=_no_constant)
+        content = json.loads(raw, parse_constant=_no_constant, parse_float=_double)
     except (ValueError, RecursionError) as error:
         raise UnreadableCertificateError(
             f"This is not a certificate, or only a part of one: {error}."
@@ -276,39 +282,62 @@ def _no_constant(word: str) -> float:
     raise ValueError(f"{word} is not a number")
 
 
+def _double(word: str) -> float:
+    """A number that a double can hold; 1e999 would silently become infinite."""
+    value = float(word)
+    return value if math.isfinite(value) else _no_constant(word[:40])
+
+
 def _check_shape(content: Mapping[str, Any]) -> None:
+    if not isinstance(content, Mapping):
+        raise MalformedCertificateError("A certificate is one JSON object.")
     version = content.get("version")
-    if version != VERSION or isinstance(version, bool):
-        raise UnreadableCertificateError(
+    if version != VERSION or not isinstance(version, int) or isinstance(version, bool):
+        raise MalformedCertificateError(
             f"The certificate has schema version {version!r}; this library reads version "
             f"{VERSION}. Upgrade lastiterate."
         )
     kind = content.get("kind")
-    if kind not in (_RUN, _COMPOSITION):
-        raise UnreadableCertificateError(f"The certificate is of unknown kind {kind!r}.")
+    if not isinstance(kind, str) or kind not in (_RUN, _COMPOSITION):
+        raise MalformedCertificateError(f"The certificate is of unknown kind {kind!r}.")
     wanted = _COMMON | _OWN[kind]
     if set(content) - {"sha256"} != set(wanted) - {"sha256"}:
         odd = sorted(set(content) ^ set(wanted))
-        raise UnreadableCertificateError(f"The certificate has missing or unknown fields: {odd}.")
+        raise MalformedCertificateError(f"The certificate has missing or unknown fields: {odd}.")
     for name, types in wanted.items():
         value = content.get(name)
         if not isinstance(value, types) or isinstance(value, bool):
-            raise UnreadableCertificateError(f"The field {name} of the certificate is malformed.")
+            raise MalformedCertificateError(f"The field {name} of the certificate is malformed.")
     numbers = [content["epsilon"], content["delta"], *_flat(content["curve"])]
-    if any(not math.isfinite(x) or x < 0 for x in numbers):
-        raise UnreadableCertificateError("A claimed number is not a finite number of at least 0.")
+    numbers += [] if content["mu"] is None else [content["mu"]]
+    if not all(_finite(x) for x in numbers):
+        raise MalformedCertificateError("A claimed number is not a finite number of at least 0.")
     texts = (*content["assumptions"], *content["not_covered"])
     if not all(isinstance(text, str) for text in texts):
-        raise UnreadableCertificateError("The certificate's statements are malformed.")
+        raise MalformedCertificateError("The certificate's statements are malformed.")
+    theorem = content["theorem"]
+    if set(theorem) != _THEOREM or not all(isinstance(text, str) for text in theorem.values()):
+        raise MalformedCertificateError("The certificate does not name its theorem.")
+    parameters = content.get("parameters")
+    if parameters is not None and not re.fullmatch("[0-9a-f]{64}", parameters):
+        raise MalformedCertificateError("The hash of the model is not a SHA-256.")
+
+
+def _finite(value: float) -> bool:
+    """Whether a claimed number is one that a double can hold, and at least 0."""
+    try:
+        return math.isfinite(value) and value >= 0
+    except OverflowError:  # a whole number beyond every double
+        return False
 
 
 def _flat(curve: list[Any]) -> list[float]:
     answer: list[float] = []
     for pair in curve:
         if not isinstance(pair, list) or len(pair) != 2:
-            raise UnreadableCertificateError("The curve of the certificate is malformed.")
+            raise MalformedCertificateError("The curve of the certificate is malformed.")
         for value in pair:
             if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise UnreadableCertificateError("The curve of the certificate is malformed.")
+                raise MalformedCertificateError("The curve of the certificate is malformed.")
             answer.append(value)
     return answer

@@ -46,6 +46,8 @@ def _scheme(case: Case, *schemes: type) -> None:
 def _bounded_replay(case: Case) -> None:
     if not case.training.constant and case.training.steps > MOST_REPLAYED:
         raise CertificateError(f"more than {MOST_REPLAYED:,} steps cannot be replayed")
+    if (case.training.batches_per_epoch or 1) > MOST_REPLAYED:
+        raise CertificateError(f"more than {MOST_REPLAYED:,} positions cannot be replayed")
 
 
 def _published(case: Case, first: int, last: int) -> Ball:
@@ -206,6 +208,8 @@ def boundary_policy(case: Case, witness: Witness) -> Profile:
     _scheme(case, Reshuffled)
     _demand(case.factors(0, 1) is not None, "the updates have no known Lipschitz constant")
     _bounded_replay(case)
+    if case.training.steps > MOST_REPLAYED:
+        raise CertificateError(f"more than {MOST_REPLAYED:,} steps cannot be replayed")
     priced, cap = priced_levels(case, witness)
     law = epochs.sum_of_costs(priced, cap)
     return Profile(tuple(square for square, _ in law), tuple(weight for _, weight in law))
@@ -214,6 +218,7 @@ def boundary_policy(case: Case, witness: Witness) -> Profile:
 def composition(case: Case, witness: Witness) -> Profile:
     """All iterates published: the squares of s/nu add."""
     _scheme(case, FullBatch, Cyclic, Shuffled, Reshuffled)
+    _bounded_replay(case)
     steps, batches = case.training.steps, case.training.batches_per_epoch or 1
     if isinstance(case.training.batches, FullBatch):
         return Profile.gaussian(_published(case, 0, steps))

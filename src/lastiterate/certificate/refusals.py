@@ -9,6 +9,10 @@ class UnreadableCertificateError(CertificateError):
     """The file is not a certificate that this version can read."""
 
 
+class MalformedCertificateError(UnreadableCertificateError):
+    """The file says that it is a certificate, but what it holds cannot be one."""
+
+
 class TamperedCertificateError(CertificateError):
     """The content does not match its own hash, or not the model it is said to belong to."""
 

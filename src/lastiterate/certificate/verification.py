@@ -8,6 +8,8 @@ Nothing of the accountant's fast path is used.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +21,17 @@ from lastiterate.certificate.joint import composed_profile
 from lastiterate.certificate.profile import Profile
 from lastiterate.certificate.refusals import (
     ClaimError,
+    MalformedCertificateError,
     TamperedCertificateError,
-    UnreadableCertificateError,
 )
 from lastiterate.certificate.signing import parameters_hash
 from lastiterate.certificate.steps import Case
 from lastiterate.certificate.witness import unpack
 from lastiterate.description import Loss, Training
-from lastiterate.errors import CertificateError, DescriptionError
+from lastiterate.errors import CertificateError, DescriptionError, LastIterateError
 
 MOST_CLAIMS = 16  # each one takes up to a few seconds
+_MOST_LETTERS = 300  # of somebody else's error message
 
 
 @dataclass(frozen=True)
@@ -72,18 +75,44 @@ def verify(
         _check_parameters(certificate, parameters)
     with precision():
         profile = check(certificate)
-        _check_claims(certificate, profile)
+        with _refusing():
+            _check_claims(certificate, profile)
     return Verification(certificate, certificate.epsilon, certificate.delta)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Whatever goes wrong inside is a reason to refuse, never a traceback.
+
+    The file is a stranger's: a number, a name or a type that no run has may break the arithmetic
+    anywhere, and what cannot be recomputed is not verified.
+    """
+    try:
+        yield
+    except CertificateError:
+        raise
+    except LastIterateError as error:
+        raise ClaimError(f"What the certificate says cannot be: {error}") from None
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise MalformedCertificateError(
+            f"The claims of the certificate cannot be recomputed ({said[:_MOST_LETTERS]})."
+        ) from None
 
 
 def check(certificate: Certificate) -> Profile:
     """The profile that a certificate's own theorem proves, after its words were checked."""
+    with _refusing():
+        return _profile(certificate)
+
+
+def _profile(certificate: Certificate) -> Profile:
     if certificate.content["kind"] == "composition":
         parts = certificate.parts
         profiles = []
         for part in parts:
             if part.content["kind"] != "run":
-                raise UnreadableCertificateError("A composition lists runs, not compositions.")
+                raise MalformedCertificateError("A composition lists runs, not compositions.")
             if fingerprint(part.content) != part.sha256:
                 raise TamperedCertificateError("A part of the composition was changed.")
             profiles.append(_check_run(part))
@@ -97,7 +126,7 @@ def _check_run(certificate: Certificate) -> Profile:
         training = Training.from_dict(unpack(content["training"]))
         loss = Loss.from_dict(unpack(content["loss"]))
     except DescriptionError as error:
-        raise UnreadableCertificateError(
+        raise MalformedCertificateError(
             f"The certificate describes a run that cannot be: {error}"
         ) from None
     releases = tuple(content["releases"])
@@ -111,7 +140,7 @@ def _check_run(certificate: Certificate) -> Profile:
     except CertificateError as error:
         raise ClaimError(f"The witness proves nothing: {error}.") from None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise UnreadableCertificateError(
+        raise MalformedCertificateError(
             f"The witness of the certificate is malformed: {error!r}."
         ) from None
 
@@ -122,7 +151,7 @@ def _check_releases(training: Training, releases: tuple[Any, ...]) -> None:
         for step in releases
     )
     if not good or list(releases) != sorted(set(releases)):
-        raise UnreadableCertificateError("The released checkpoints are not steps of the run.")
+        raise MalformedCertificateError("The released checkpoints are not steps of the run.")
 
 
 def _check_words(

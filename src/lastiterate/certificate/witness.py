@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.certificate.refusals import UnreadableCertificateError
+from lastiterate.certificate.refusals import MalformedCertificateError
 
 INLINE = 16  # shorter lists stay readable
 MOST_NUMBERS = 40_000_000  # in one certificate, all lists together: 320 MB
@@ -79,10 +79,10 @@ class _Reader:
 
     def _expand(self, text: Any, length: Any) -> np.ndarray[Any, Any]:
         if not isinstance(text, str) or isinstance(length, bool) or not isinstance(length, int):
-            raise UnreadableCertificateError("A compressed list of the certificate is malformed.")
+            raise MalformedCertificateError("A compressed list of the certificate is malformed.")
         self._left -= length
         if length < 0 or self._left < 0:
-            raise UnreadableCertificateError(
+            raise MalformedCertificateError(
                 f"The certificate holds more than {MOST_NUMBERS:,} numbers, more than any "
                 "certificate this library writes."
             )
@@ -90,11 +90,11 @@ class _Reader:
             reader = zlib.decompressobj()
             raw = reader.decompress(base64.b64decode(text, validate=True), 8 * length + 1)
         except (zlib.error, binascii.Error, ValueError):
-            raise UnreadableCertificateError(
+            raise MalformedCertificateError(
                 "A compressed list of the certificate cannot be expanded."
             ) from None
         if len(raw) != 8 * length or not reader.eof or reader.unused_data:
-            raise UnreadableCertificateError(
+            raise MalformedCertificateError(
                 f"A compressed list of the certificate does not hold the {length} numbers it says."
             )
         return np.frombuffer(raw, dtype="<f8").astype(np.float64)

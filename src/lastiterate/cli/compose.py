@@ -28,8 +28,9 @@ def compose(
         float | None, typer.Option(help="Ask for the delta of all rounds at this epsilon.")
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where the joint certificate goes.")
-    ] = Path("certificate.json"),
+        Path | None,
+        typer.Option("--output", "--out", "-o", help="The new file of the joint certificate."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """One certificate for several runs, or what rounds of one (epsilon, delta) add up to."""

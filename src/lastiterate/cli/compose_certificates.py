@@ -10,11 +10,21 @@ from lastiterate.errors import LastIterateError
 
 
 def compose_certificates(
-    files: Sequence[Path], output: Path, delta: float | None, as_json: bool
+    files: Sequence[Path], output: Path | None, delta: float | None, as_json: bool
 ) -> None:
-    """Load, compose, write."""
+    """Load, compose, write a new file."""
     import lastiterate
 
+    if output is None:
+        raise LastIterateError(
+            "Say where the joint certificate goes: --out both.json. It is never written over one "
+            "of the certificates that it composes."
+        )
+    if output.exists() or output.is_symlink():
+        raise LastIterateError(
+            f"{output} exists already, and a certificate is not overwritten: whoever filed it "
+            "would lose what was promised. Choose another name for --out, or move that file away."
+        )
     certificates = [lastiterate.Certificate.load(file) for file in files]
     joint = lastiterate.compose(certificates, delta)
     try:

@@ -17,11 +17,15 @@ def verify(
 ) -> None:
     """Recompute a certificate in independent arithmetic; exit code 3 if a claim fails."""
     import lastiterate
-    from lastiterate.certificate import ClaimError, TamperedCertificateError
+    from lastiterate.certificate import MalformedCertificateError, UnreadableCertificateError
+    from lastiterate.errors import CertificateError
 
     try:
         result = lastiterate.verify(certificate)
-    except (ClaimError, TamperedCertificateError) as error:
+    except CertificateError as error:
+        nothing_to_check = isinstance(error, UnreadableCertificateError)
+        if nothing_to_check and not isinstance(error, MalformedCertificateError):
+            raise  # no such file, or no certificate at all: bad input
         if as_json:
             print_json("verify", {"verified": False, "reason": str(error)})
         typer.echo(f"lastiterate: not verified: {error}", err=True)
