@@ -73,8 +73,7 @@ def attack(name, values=HOSTILE):
             try:
                 with np.errstate(all="ignore"):
                     verify(Certificate.from_json(canonical(document)))
-            except CertificateError as error:
-                assert str(error)
+            except CertificateError:
                 refused += 1
             else:
                 assert path[0] in FREE or weaker(document), (path, value)

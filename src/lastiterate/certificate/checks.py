@@ -141,6 +141,8 @@ def _position_squares(case: Case, witness: Witness) -> list[Ball]:
     steps, batches = case.training.steps, case.training.batches_per_epoch or 1
     if len(paths) != batches:
         raise CertificateError("the witness has paths for another number of positions")
+    if any(len(path["shifts"]) != steps for path in paths):  # before lists of that length are made
+        raise CertificateError("the witness has shifts for another number of steps")
     shapes = list(repeated(spreads(case, 0, steps), steps))
     noises, jumps = repeated(case.noises(0, steps), steps), repeated(case.impulses(0, steps), steps)
     noises, jumps = list(noises), list(jumps)
@@ -149,8 +151,8 @@ def _position_squares(case: Case, witness: Witness) -> list[Ball]:
     for j, path in enumerate(paths):
         shifts, restart = list(path["shifts"]), int(path["restart"])
         _check_shifts(shifts)
-        if len(shifts) != steps or not 0 <= restart < steps:
-            raise CertificateError("the witness has shifts for another number of steps")
+        if not 0 <= restart < steps:
+            raise CertificateError("the witness restarts at a step that the run does not have")
         own = [jump if k % batches == j else arb(0) for k, jump in enumerate(jumps)]
         start = arb(0) if restart == 0 else _diameter(case.training.diameter, None)
         cost = strings.walk_spread(
