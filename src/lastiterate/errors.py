@@ -41,3 +41,23 @@ class TargetError(LastIterateError, ValueError):
 
 class CertificateError(LastIterateError, ValueError):
     """A certificate that cannot be read, or whose claims do not hold."""
+
+
+class MissingExtraError(LastIterateError, ImportError):
+    """What was asked needs a library that an optional extra brings.
+
+    >>> raise MissingExtraError("Handing over a curve", "dp_accounting", "interchange")
+    Traceback (most recent call last):
+    ...
+    lastiterate.errors.MissingExtraError: Handing over a curve needs a library that is not part of \
+the core: dp_accounting is not installed. Run: pip install 'lastiterate[interchange]'
+    """
+
+    def __init__(self, what: str, library: str | None, extra: str) -> None:
+        self.extra = extra
+        package = (library or "one").partition(".")[0]
+        super().__init__(
+            f"{what} needs a library that is not part of the core: {package} is not installed. "
+            f"Run: pip install 'lastiterate[{extra}]'",
+            name=library,
+        )

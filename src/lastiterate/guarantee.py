@@ -132,7 +132,8 @@ class Guarantee:
     def to_dp_accounting(self) -> Any:
         """This guarantee as a privacy-loss distribution of dp-accounting, to compose with others.
 
-        Valid for one adjacency only: compose it with mechanisms counted the same way.
+        Valid for one adjacency only: compose it with mechanisms counted the same way. Needs the
+        extra ``interchange``.
         """
         return to_dp_accounting(self.best.curve)
 

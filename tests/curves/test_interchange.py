@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -35,3 +37,23 @@ def test_a_mixture_against_its_own_profile():
 
 def test_no_privacy_at_all():
     assert to_dp_accounting(Gaussian(math.inf)).get_delta_for_epsilon(100.0) == 1.0
+
+
+@pytest.mark.parametrize("missing", ["dp_accounting", "attr"])
+def test_without_the_extra_the_error_says_what_to_install(missing):
+    program = (
+        "import sys\n"
+        f"sys.modules[{missing!r}] = None  # as if it were not installed\n"
+        "from lastiterate import FullBatch, LastIterateError, Loss, Training, account\n"
+        "run = Training(5, 2, 0.1, 1.0, 2.0, FullBatch())\n"
+        "guarantee = account(run, Loss(smoothness=1.0))\n"
+        "try:\n"
+        "    guarantee.to_dp_accounting()\n"
+        "except LastIterateError as error:\n"
+        "    assert isinstance(error, ImportError)\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"{missing} is not installed" in done.stdout
+    assert "pip install 'lastiterate[interchange]'" in done.stdout

@@ -2,7 +2,8 @@
 
 People compose a training run with other mechanisms (histograms, releases of statistics) that
 dp-accounting describes. A curve is handed over as the pessimistic distribution whose hockey-stick
-divergences connect the dots of ours.
+divergences connect the dots of ours. dp-accounting is the extra ``interchange``: our own curves do
+not need it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate.curves.base import Curve
+from lastiterate.errors import MissingExtraError
 
 _POINTS = 20_000  # of the grid of losses, at most
 _TAIL = 1e-14  # the delta where the grid ends; what is beyond counts as an infinite loss
@@ -30,7 +32,11 @@ def to_dp_accounting(curve: Curve, discretization: float = 1e-4) -> Any:
     >>> 0 <= two.get_epsilon_for_delta(1e-5) - Gaussian(2**0.5).epsilon(1e-5) < 0.01
     True
     """
-    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+    try:
+        from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+    except ModuleNotFoundError as missing:
+        what = "Handing a guarantee over to dp-accounting"
+        raise MissingExtraError(what, missing.name, "interchange") from None
 
     reach = curve.epsilon(_TAIL)
     if math.isinf(reach):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lastiterate.errors import LastIterateError
+from lastiterate.errors import MissingExtraError
 from lastiterate.federated.accounting import FederatedGuarantee, account_federated
 from lastiterate.federated.certificate import FederatedCertificate
 from lastiterate.federated.federation import Federation
@@ -33,8 +33,5 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "flwr":
             raise
-        raise LastIterateError(
-            "PrivateFedAvg needs Flower (flwr 1.41), which is not installed. "
-            'Run: pip install "lastiterate[federated]"'
-        ) from None
+        raise MissingExtraError("PrivateFedAvg (Flower)", error.name, "federated") from None
     return PrivateFedAvg
