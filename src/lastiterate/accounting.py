@@ -151,7 +151,7 @@ def compare(
 def _poisson_twin(run: Run, delta: float) -> list[Row]:
     """What most accountants would charge: Poisson batches of the same size, all iterates public."""
     training = run.training
-    if isinstance(training.batches, (FullBatch, Poisson)):
+    if isinstance(training.batches, (FullBatch, Poisson)) or math.isinf(training.gradient_norm):
         return []
     rate = training.batches.divisor(training.records) / training.records
     twin = training.replace(

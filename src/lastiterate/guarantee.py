@@ -8,7 +8,7 @@ covered.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from typing import Any
@@ -161,13 +161,7 @@ def _probability(field: str, value: float) -> float:
 
 
 def _assumptions(training: Training, loss: Loss, theorem: Theorem) -> list[Assumption]:
-    bound = f"no record's gradient is longer than {training.gradient_norm:g}"
-    enforced = {
-        "none": Assumption(bound, f"the loss itself; {_voucher(loss)}"),
-        "gradient": Assumption(bound, "per-record gradient clipping in the trainer"),
-        "margin": Assumption(bound, "clipping of the margin derivative in the trainer"),
-    }[training.clipping]
-    found = [enforced]
+    found = [*_gradient_assumptions(training, loss)]
     if theorem.hidden_state:
         found.append(Assumption(f"the loss of a record is {loss}", _voucher(loss)))
         found.append(Assumption("intermediate iterates stay secret", "whoever runs the training"))
@@ -188,6 +182,33 @@ def _arithmetic(training: Training) -> Assumption:
         return Assumption("updates are those of real numbers, not rounded", theory)
     error = f"{training.arithmetic.error:.3g} per unit of step size"
     return Assumption(f"rounding moves no mean gradient by more than {error}", "the trainer")
+
+
+def _gradient_assumptions(training: Training, loss: Loss) -> Iterator[Assumption]:
+    """How long a gradient is, and how much one record changes a sum of them."""
+    if math.isfinite(training.gradient_norm):
+        bound = f"no record's gradient is longer than {training.gradient_norm:g}"
+        enforced = {
+            "none": f"the loss itself; {_voucher(loss)}",
+            "gradient": "per-record gradient clipping in the trainer",
+            "margin": "clipping of the margin derivative in the trainer",
+        }[training.clipping]
+        yield Assumption(bound, enforced)
+    if training.declared_sensitivity is not None:
+        yield Assumption(_sensitivity_words(training), "declared by the user")
+
+
+def _sensitivity_words(training: Training) -> str:
+    change = (
+        f"one record changes the sum of gradients by at most {training.sensitivity!r} "
+        f"({training.adjacency})"
+    )
+    if math.isinf(training.gradient_norm):
+        return f"{change}; no bound on a single gradient is given"
+    return (
+        f"{change}, less than the {training.implied_sensitivity!r} that gradient_norm and "
+        "adjacency imply"
+    )
 
 
 def _voucher(loss: Loss) -> str:

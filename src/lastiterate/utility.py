@@ -25,7 +25,7 @@ def excess_risk(training: Training, loss: Loss, dimension: int) -> float:
     true constant βdσ²/λ).
 
     >>> run = Training.langevin(records=1000, steps=5000, step_size=0.02, sigma=0.01,
-    ...                         gradient_sensitivity=2.0)
+    ...                         gradient_sensitivity=2.0, gradient_norm=1.0)
     >>> round(excess_risk(run, Loss(smoothness=1.0, strong_convexity=0.1), dimension=10), 4)
     0.0291
     """
@@ -38,7 +38,8 @@ def excess_risk(training: Training, loss: Loss, dimension: int) -> float:
             f"{curvature / (2 * smoothness**2):g} (C Lemma 6), but it is {eta:g}. "
             "Take smaller steps."
         )
-    bias = 2 * smoothness * (training.gradient_norm / curvature) ** 2
+    lipschitz = training.needs_gradient_norm("the excess risk of C Lemma 6")
+    bias = 2 * smoothness * (lipschitz / curvature) ** 2
     bias *= math.exp(-curvature * eta * training.steps)
     return bias + smoothness * dimension * nu**2 / (eta * curvature)
 

@@ -19,6 +19,7 @@ import lastiterate
 from lastiterate import Cyclic, FullBatch, Loss, Poisson, Shuffled, TailAverage, Training
 from lastiterate.cli.described import combine
 from lastiterate.cli.main import run
+from lastiterate.errors import LastIterateError
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "lastiterate")
 
@@ -265,6 +266,40 @@ def test_dp_sgd_and_langevin_flags_replace_the_noise_of_the_file(file: Path) -> 
         batches=Cyclic(10), adjacency="zero-out", release=TailAverage(3),
     )  # fmt: skip
     assert found == expected
+
+
+def test_a_norm_beside_a_langevin_sensitivity(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    text = (
+        "[training]\nrecords = 60\nsteps = 6\nstep_size = 1.0\nsigma = 1.5\n"
+        'gradient_sensitivity = 1.0\nbatches = { scheme = "full" }\n[loss]\nkind = "unknown"\n'
+    )
+    path.write_text(text)
+    assert combine(path, {}).training.gradient_norm == math.inf
+    told = combine(path, flags("--gradient-norm 3")).training  # still Langevin: sigma stays
+    assert (told.gradient_norm, told.sensitivity, told.noise) == (3.0, 1.0, math.sqrt(2) * 1.5)
+    assert combine(path, flags("--noise 2 --gradient-norm 3")).training.sensitivity == 6.0
+    path.write_text(text.replace("sigma = 1.5", "sigma = 1.5\ngradient_norm = 2.0"))
+    assert combine(path, {}).training.gradient_norm == 2.0
+    with pytest.raises(LastIterateError, match="contradicts"):
+        combine(path, flags("--sigma 2 --gradient-norm 3 --noise 1"))
+
+
+def test_flags_leave_out_a_sensitivity_that_was_declared_for_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(
+        "[training]\nrecords = 60\nsteps = 6\nstep_size = 1.0\nnoise = 1.0\nsensitivity = 0.5\n"
+        'gradient_norm = 3.0\nbatches = { scheme = "full" }\n[loss]\nkind = "unknown"\n'
+    )
+    assert combine(path, flags("--steps 7 --gradient-norm 3")).training.sensitivity == 0.5
+    assert combine(path, flags("--adjacency zero-out")).training.sensitivity == 3.0
+    assert combine(path, flags("--gradient-norm 2")).training.sensitivity == 4.0
+    assert combine(path, flags("--gradient-norm 2 --sensitivity 1")).training.sensitivity == 1.0
+    text = path.read_text().replace("gradient_norm = 3.0\n", "")  # only the change is known
+    path.write_text(text)
+    assert combine(path, {}).training.gradient_norm == math.inf
+    with pytest.raises(LastIterateError, match="--gradient-norm"):
+        combine(path, flags("--adjacency zero-out"))
 
 
 def test_the_file_may_speak_dp_sgd(tmp_path: Path) -> None:

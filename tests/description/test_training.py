@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import pickle
@@ -240,12 +241,29 @@ def test_replace_derives_the_sensitivity_again() -> None:
     assert run.scale_noise(2.0).replace(adjacency="replace").sensitivity == 6.0
 
 
-def test_replace_keeps_a_sensitivity_that_was_given() -> None:
+def test_replace_keeps_a_sensitivity_only_for_what_it_was_declared_for() -> None:
     run = training(adjacency="zero-out", sensitivity=2.5)
-    assert run.replace(adjacency="replace").sensitivity == 2.5
     assert run.replace(sensitivity=None).sensitivity == 3.0
+    for same in (run.replace(steps=3), run.scale_noise(2.0), run.replace(adjacency="zero-out")):
+        assert same.sensitivity == same.declared_sensitivity == 2.5
+    again = pickle.loads(pickle.dumps(copy.deepcopy(run)))  # what it was declared for travels
+    for old in (run, run.replace(steps=3), again):
+        for other, implied in ({"adjacency": "replace"}, 6.0), ({"gradient_norm": 4.0}, 4.0):
+            for new in (old.replace(**other), dataclasses.replace(old, **other)):
+                assert new.sensitivity == implied
+                assert new.declared_sensitivity is None
+    assert run.replace(gradient_norm=1.0).sensitivity == 1.0
+    assert run.replace(gradient_norm=4.0, sensitivity=2.5).sensitivity == 2.5
+    assert run.replace(gradient_norm=4.0, sensitivity=run.sensitivity).sensitivity == 2.5
     with pytest.raises(DescriptionError, match=r"sensitivity is 2.5"):
-        run.replace(gradient_norm=1.0)  # the given value no longer fits: say so, never guess
+        run.replace(gradient_norm=1.0, sensitivity=2.5)
+
+
+def test_a_declared_sensitivity_is_said() -> None:
+    assert "by at most 2.5 (declared)" in str(training(sensitivity=2.5))
+    assert "declared" not in str(training(sensitivity=6.0)) + str(training())
+    assert training(sensitivity=6.0).declared_sensitivity is None  # what the norm implies anyway
+    assert "by at most 0 (declared)" in str(training(sensitivity=0.0))
 
 
 def test_steps_that_are_not_whole_epochs() -> None:

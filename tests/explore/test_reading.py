@@ -174,8 +174,9 @@ def test_presets_can_be_read() -> None:
         diameter=1.0,
     )  # fmt: skip
     c = Training.langevin(
-        records=5000, steps=400, step_size=0.02, sigma=0.02, gradient_sensitivity=4.0
-    )
+        records=5000, steps=400, step_size=0.02, sigma=0.02, gradient_sensitivity=4.0,
+        gradient_norm=2.0,
+    )  # fmt: skip
     assert runs["c-figure-2"].training.replace(noise=c.noise) == c
     assert math.isclose(runs["c-figure-2"].training.noise, c.noise, rel_tol=1e-15)
     assert runs["y-logistic"].training.batches == Cyclic(1500)

@@ -124,6 +124,11 @@ def test_refusals():
     run = describe(FullBatch(), clipping="none", gradient_norm=1e-3)
     with pytest.raises(AssumptionError, match="longer than"):
         noisy_module_descent(network(), loss, X, y, run)
+    rough = describe(
+        FullBatch(), clipping="none", gradient_norm=math.inf, sensitivity=1.0
+    )
+    with pytest.raises(AssumptionError, match="no gradient_norm"):
+        noisy_module_descent(network(), loss, X, y, rough)
     with pytest.raises(UnsupportedError, match="margin"):
         noisy_module_descent(network(), loss, X, y, describe(FullBatch(), clipping="margin"))
     with pytest.raises(DescriptionError, match="inputs"):

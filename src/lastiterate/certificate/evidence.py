@@ -208,7 +208,7 @@ def _replaced_published(run: Run, bound: Bound, delta: float) -> Evidence:
 def _horizon(run: Run, bound: Bound, delta: float) -> Evidence:
     training = run.training
     rate = min(training.batches.divisor(training.records) / training.records * ROUNDING, 1.0)
-    far = 2 * run.etas * training.gradient_norm * ROUNDING
+    far = dynamics.reach(run.etas, training)
     far = np.where(run.etas * run.loss.regularization <= 1, far, math.inf)
     stretches, curve = [], LossDistribution.nothing()
     for first, last in _hidden(run):

@@ -144,9 +144,9 @@ def distance(case: Case, first: int, last: int) -> Ball:
     c, s = case.factors(first, last), case.impulses(first, last)
     if c is None:
         raise CertificateError("the loss has no smoothness that a horizon could use")
-    norm, l2 = arb(case.training.gradient_norm), arb(case.loss.regularization)
+    l2 = arb(case.loss.regularization)
     reach = [
-        2 * eta * norm if proved(eta * l2 <= 1) else infinite() for eta in case.etas(first, last)
+        case.far(eta) if proved(eta * l2 <= 1) else infinite() for eta in case.etas(first, last)
     ]
     if case.training.constant and steps > WALKED:
         settled = s[0] / (1 - c[0]) if proved(c[0] < 1) else infinite()

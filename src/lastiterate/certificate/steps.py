@@ -6,6 +6,7 @@ a slip in one of the two shows. Descriptions hold doubles; a double is an exact 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from itertools import pairwise
 
 from lastiterate.certificate.balls import Ball, above, arb, proved
 from lastiterate.description import Arithmetic, Loss, TailAverage, Training
+from lastiterate.errors import CertificateError
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,13 @@ class Case:
         if self.training.constant:
             return [arb(float(self.training.noises[0]))] if last > first else []
         return list(map(arb, values.tolist()))
+
+    def far(self, eta: Ball) -> Ball:
+        """2 eta K: how far gradients alone drive two runs apart in a step; infinite without K."""
+        norm = self.training.gradient_norm
+        if math.isinf(norm):
+            return arb(0) if eta == 0 else arb(math.inf)
+        return 2 * eta * arb(norm)
 
     def factors(self, first: int, last: int) -> list[Ball] | None:
         """Lipschitz constants of the updates; one entry if all are alike; None if unknown."""
@@ -138,12 +147,13 @@ class Spread:
 
 def spreads(case: Case, first: int, last: int) -> list[Spread]:
     """The modulus of each step whose loss has a Hoelder gradient or only bounded ones."""
-    loss, training = case.loss, case.training
-    l2, norm = arb(loss.regularization), arb(training.gradient_norm)
-    exponent = arb(1.0 if loss.exponent is None else loss.exponent)
+    loss = case.loss
+    l2, exponent = arb(loss.regularization), arb(1.0 if loss.exponent is None else loss.exponent)
     known = loss.kind != "unknown" and loss.smoothness not in (None, float("inf"))
+    if not known and math.isinf(case.training.gradient_norm):
+        raise CertificateError("neither a smoothness nor a gradient norm bounds its updates")
     rough = arb(loss.smoothness) if known else None
     return [
-        Spread(abs(1 - eta * l2), None if rough is None else eta * rough, exponent, 2 * eta * norm)
+        Spread(abs(1 - eta * l2), None if rough is None else eta * rough, exponent, case.far(eta))
         for eta in case.etas(first, last)
     ]

@@ -26,7 +26,8 @@ from lastiterate.errors import DescriptionError, LastIterateError
 DEFAULT_DELTA = 1e-5
 
 # Three ways to say how much noise is added and how long a gradient is; two ways to say how long
-# the run is. One source may use one way; flags that use another one replace the file's.
+# the run is. One source may use one way; flags that use another one replace the file's. The third
+# way knows how much one record changes a sum, and may be told a gradient_norm besides.
 NOISE_STYLES = (
     ("noise", "gradient_norm"),
     ("noise_multiplier", "clip"),
@@ -44,6 +45,7 @@ _TRAINING_FLAGS = (
     "sigma", "gradient_sensitivity", "diameter", "adjacency", "clipping", "sensitivity", "schedule",
     "final_noise", "momentum",
 )  # fmt: skip
+_BASIS = ("adjacency", "gradient_norm", "clip", "gradient_sensitivity")  # of a sensitivity
 _LOSS_FLAGS = ("smoothness", "strong_convexity", "regularization", "exponent")
 
 
@@ -138,14 +140,14 @@ def build_training(table: Mapping[str, Any]) -> Training:
             fields.pop("epochs"), fields["batches"], fields["records"]
         )
     if "noise_multiplier" in fields:
-        return _convention(Training.dp_sgd, fields, ("noise_multiplier", "clip"))
+        return _convention(Training.dp_sgd, fields, NOISE_STYLES[1])
     if "sigma" in fields:
-        return _convention(Training.langevin, fields, ("sigma", "gradient_sensitivity"))
+        return _convention(Training.langevin, fields, (*NOISE_STYLES[2], "gradient_norm"))
     return Training.from_dict(fields)
 
 
 def _convention(
-    constructor: Callable[..., Training], fields: dict[str, Any], own: tuple[str, str]
+    constructor: Callable[..., Training], fields: dict[str, Any], own: tuple[str, ...]
 ) -> Training:
     """Check the names of the fields as `Training.from_dict` would, then build."""
     names = (set(inspect.signature(Training).parameters) - {"noise", "gradient_norm"}) | set(own)
@@ -174,31 +176,44 @@ def _read(file: Path | None) -> dict[str, Any]:
 
 
 def _lay_over(table: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The file's table with the flags over it; a way chosen by flags ousts the file's way."""
+    """The file's table with the flags over it; a way chosen by flags ousts the file's way.
+
+    A sensitivity of the file was declared for the file's gradients and neighbours: flags that
+    change these leave it out.
+    """
     given = {name: flags[name] for name in _TRAINING_FLAGS if name in flags}
     merged = dict(table)
+    if any(name in given and given[name] != table.get(name) for name in _BASIS):
+        merged.pop("sensitivity", None)
     for ways in (NOISE_STYLES, LENGTHS):
-        _only_one(ways, given, spelled=_as_flag)
-        _only_one(ways, table, spelled=str)
-        if any(set(way) & set(given) for way in ways):
-            ousted = {name for way in ways if not set(way) & set(given) for name in way}
+        _only_one(ways, given, table, spelled=_as_flag)
+        _only_one(ways, table, {}, spelled=str)
+        if any(_used(way, given, table) for way in ways):
+            ousted = {name for way in ways if not _used(way, given, table) for name in way}
             merged = {name: value for name, value in merged.items() if name not in ousted}
     return merged | given
 
 
 def _only_one(
-    ways: tuple[tuple[str, ...], ...], table: Mapping[str, Any], spelled: Callable[[str], str]
+    ways: tuple[tuple[str, ...], ...],
+    table: Mapping[str, Any],
+    under: Mapping[str, Any],
+    spelled: Callable[[str], str],
 ) -> None:
-    used = [
-        spelled(next(name for name in way if name in table))
-        for way in ways
-        if set(way) & set(table)
-    ]
+    used = [spelled(_used(way, table, under)[0]) for way in ways if _used(way, table, under)]
     if len(used) > 1:
         raise LastIterateError(
             f"{used[0]} contradicts {used[1]}: they belong to different ways of saying the same "
             f"thing. Use one of: {'; '.join(' with '.join(map(spelled, way)) for way in ways)}."
         )
+
+
+def _used(
+    way: tuple[str, ...], table: Mapping[str, Any], under: Mapping[str, Any] = {}
+) -> list[str]:
+    """The names of a way that a table uses; a gradient_norm beside or over a sigma chooses none."""
+    aside = {"gradient_norm"} if set(NOISE_STYLES[2]) & {*table, *under} else set[str]()
+    return [name for name in way if name in table and name not in aside]
 
 
 def _batches_table(table: Any, flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,14 +242,15 @@ def _require(training: Mapping[str, Any], loss: Mapping[str, Any]) -> None:
     missing = [_as_flag(name) for name in ("records", "step_size") if name not in training]
     if "steps" not in training and "epochs" not in training:
         missing.append("--steps (or --epochs)")
-    style = next((way for way in NOISE_STYLES if set(way) & set(training)), None)
+    style = next((way for way in NOISE_STYLES if _used(way, training)), None)
     if style is None:
         missing.append(
             "--noise with --gradient-norm (or --noise-multiplier with --clip, or --sigma with "
             "--gradient-sensitivity)"
         )
     else:
-        missing += [_as_flag(name) for name in style if name not in training]
+        known = set(training) | ({"gradient_norm"} if "sensitivity" in training else set[str]())
+        missing += [_as_flag(name) for name in style if name not in known]
     batches = training["batches"]
     if "scheme" not in batches:
         missing.append(f"--batches ({', '.join(SCHEMES)})")

@@ -94,7 +94,7 @@ def describe(
         str | None, _flag("How the norm is enforced: none | gradient | margin.", _NOISE)
     ] = None,
     sensitivity: Annotated[
-        float | None, _flag("A proved smaller sensitivity than the norm implies.", _NOISE)
+        float | None, _flag("A smaller one than the norm implies; you vouch for it.", _NOISE)
     ] = None,
     adjacency: Annotated[
         str | None, _flag("Neighbouring datasets: replace | zero-out.", _NOISE)

@@ -37,7 +37,7 @@ from lastiterate.description.portable import Portable, known_fields
 from lastiterate.description.release import Release, TailAverage, read_release
 from lastiterate.description.schedule import Schedule
 from lastiterate.description.validation import number, one_of, whole
-from lastiterate.errors import DescriptionError
+from lastiterate.errors import AssumptionError, DescriptionError
 
 Array = NDArray[np.float64]
 Adjacency = Literal["replace", "zero-out"]
@@ -47,6 +47,22 @@ PerStep = float | Iterable[float] | Schedule
 
 class _FromGradientNorm(float):
     """A sensitivity nobody gave: it follows gradient_norm and adjacency when they are replaced."""
+
+
+class _Declared(float):
+    """A sensitivity somebody gave, with the gradient_norm and adjacency it was given for.
+
+    It vouches for nothing else: with another bound or other neighbours it is dropped.
+    """
+
+    basis: tuple[float, str]
+
+    @classmethod
+    def beside(cls, value: float, basis: tuple[float, str]) -> _Declared:
+        """The value, to be read together with ``basis``."""
+        declared = cls(value)
+        declared.basis = basis
+        return declared
 
 
 @dataclass(frozen=True)
@@ -59,15 +75,17 @@ class Training(Portable):
         step_size: η, a number or one per step.
         noise: ν, the standard deviation of the Gaussian added to the *parameters* in one update;
             a number or one per step.
-        gradient_norm: K, no per-record gradient is longer.
+        gradient_norm: K, no per-record gradient is longer; infinity if nothing bounds them, which
+            takes a ``sensitivity`` and leaves out the theorems that need K.
         batches: how each update picks its records.
         diameter: of the convex set that parameters are projected on after each update.
         adjacency: "replace" (one record replaced by another) or "zero-out" (its gradient
             replaced by 0).
         clipping: how gradient_norm is enforced: "none" (the loss itself guarantees it),
             "gradient" (per-record clipping) or "margin" (the scalar margin derivative is clipped).
-        sensitivity: how much one record can change the sum of a batch's gradients; 2K or K unless
-            a smaller proved value is given.
+        sensitivity: how much one record can change the sum of a batch's gradients; 2K ("replace")
+            or K ("zero-out") unless a smaller value is declared. Nobody but the user vouches for a
+            smaller one, and every guarantee that rests on it says so.
         release: "last", or `TailAverage`.
         schedule: "equalised" shrinks the last epoch's steps so that every position of the epoch
             costs the same; step_size is then the base value and the noise keeps its base value.
@@ -124,8 +142,7 @@ class Training(Portable):
         put(self, "steps", whole("steps", steps, "it counts the updates", at_least=0))
         put(self, "step_size", self._per_step("step_size", step_size))
         put(self, "noise", self._per_step("noise", noise))
-        why = "it bounds what one record can do to an update"
-        put(self, "gradient_norm", number("gradient_norm", gradient_norm, why, at_least=0))
+        put(self, "gradient_norm", _gradient_norm(gradient_norm, sensitivity, clipping))
         _scheme(batches).check(self.records)
         put(self, "batches", batches)
         why = "two runs can never be farther apart"
@@ -165,13 +182,48 @@ class Training(Portable):
         return given
 
     def _sensitivity(self, given: float | None) -> float:
-        natural = self.gradient_norm * (2.0 if self.adjacency == "replace" else 1.0)
+        natural, basis = self.implied_sensitivity, (self.gradient_norm, self.adjacency)
+        if isinstance(given, _Declared) and given.basis != basis:
+            if math.isinf(natural):
+                why = (
+                    f"{given:g} was declared for gradient_norm = {given.basis[0]:g} and adjacency "
+                    f"= {given.basis[1]!r}, and nothing else says what one record can do here"
+                )
+                raise DescriptionError("sensitivity", None, "given anew", why)
+            given = None
         if given is None or isinstance(given, _FromGradientNorm):
             return _FromGradientNorm(natural)
         why = (
             f"gradients no longer than gradient_norm differ by at most that under {self.adjacency}"
         )
-        return number("sensitivity", given, why, at_least=0.0, at_most=natural)
+        value = number("sensitivity", given, why, at_least=0.0, at_most=natural)
+        return _FromGradientNorm(natural) if value == natural else _Declared.beside(value, basis)
+
+    @property
+    def implied_sensitivity(self) -> float:
+        """What gradient_norm and adjacency imply by themselves: 2K or K (infinity without K)."""
+        return self.gradient_norm * (2.0 if self.adjacency == "replace" else 1.0)
+
+    @property
+    def declared_sensitivity(self) -> float | None:
+        """A sensitivity below what gradient_norm and adjacency imply; None if it is implied.
+
+        >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+        ...                batches=FullBatch(), sensitivity=0.5)
+        >>> run.declared_sensitivity, run.replace(sensitivity=None).declared_sensitivity
+        (0.5, None)
+        """
+        return float(self.sensitivity) if isinstance(self.sensitivity, _Declared) else None
+
+    def needs_gradient_norm(self, purpose: str) -> float:
+        """K, or an error that says why ``purpose`` cannot do without it."""
+        if math.isinf(self.gradient_norm):
+            raise AssumptionError(
+                f"This description has no gradient_norm, and {purpose} needs one: a sensitivity "
+                "bounds how much one record changes the sum of gradients, not how long a gradient "
+                "is. Give gradient_norm = K, if no record's gradient is longer than K."
+            )
+        return self.gradient_norm
 
     def _schedule(self, name: str | None) -> str | None:
         if name is None:
@@ -209,17 +261,21 @@ class Training(Portable):
         step_size: PerStep,
         sigma: float,
         gradient_sensitivity: float,
+        gradient_norm: float | None = None,
         batches: Batches | None = None,
         **others: Any,
     ) -> Self:
         """Noise of variance 2·step_size·sigma², as in Langevin diffusion and the papers C and Y.
 
-        ``gradient_sensitivity`` is S_g: how much one record changes the sum of gradients.
+        ``gradient_sensitivity`` is S_g: how much one record changes the sum of gradients. Where a
+        record is replaced that is a difference of two gradients, which may both be long: the run
+        has no gradient_norm unless one is given. Where a record's gradient is zeroed the difference
+        is that gradient, and no gradient is longer than S_g.
 
         >>> run = Training.langevin(records=10, steps=5, step_size=0.02, sigma=3.0,
         ...                         gradient_sensitivity=4.0)
         >>> round(run.noise, 3), run.gradient_norm
-        (0.6, 2.0)
+        (0.6, inf)
         """
         sigma = number("sigma", sigma, "it scales the noise", at_least=0)
         change = number(
@@ -228,7 +284,11 @@ class Training(Portable):
             "it bounds the change that one record makes",
             at_least=0,
         )
-        adjacency = others.get("adjacency", "replace")
+        if "sensitivity" in others:
+            why = "gradient_sensitivity already says how much one record changes the sum"
+            raise DescriptionError("sensitivity", others["sensitivity"], "absent", why)
+        if gradient_norm is None:
+            gradient_norm = change if others.get("adjacency") == "zero-out" else math.inf
         etas = _one_or_many("step_size", step_size)
         noise: PerStep
         if isinstance(etas, Schedule):
@@ -240,8 +300,9 @@ class Training(Portable):
             steps=steps,
             step_size=etas,
             noise=noise,
-            gradient_norm=_half_up(change) if adjacency == "replace" else change,
+            gradient_norm=gradient_norm,
             batches=batches or FullBatch(),
+            sensitivity=change,
             **others,
         )
 
@@ -352,8 +413,17 @@ class Training(Portable):
     def replace(self, **changes: Any) -> Self:
         """The same description with some fields changed (and validated again).
 
-        A sensitivity that followed from gradient_norm and adjacency follows them again.
+        A sensitivity that followed from gradient_norm and adjacency follows them again. One that
+        was declared holds for the bound and the neighbours it was declared for: with another
+        gradient_norm or adjacency it goes back to what these imply, unless it is given anew.
+
+        >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+        ...                batches=FullBatch(), sensitivity=0.5)
+        >>> run.replace(steps=2).sensitivity, run.replace(adjacency="zero-out").sensitivity
+        (0.5, 1.0)
         """
+        if isinstance(changes.get("sensitivity"), _Declared):
+            changes["sensitivity"] = float(changes["sensitivity"])  # given anew, for these fields
         return dataclasses.replace(self, **changes)
 
     def scale_noise(self, factor: float) -> Self:
@@ -388,6 +458,8 @@ class Training(Portable):
         """
         fields = known_fields("training", table, {f.name for f in dataclasses.fields(cls)})
         for field in dataclasses.fields(cls):
+            if field.name == "gradient_norm" and "sensitivity" in fields:
+                fields.setdefault("gradient_norm", math.inf)
             if field.default is dataclasses.MISSING and field.name not in fields:
                 why = "a description without it says nothing about privacy"
                 raise DescriptionError(f"training.{field.name}", None, "given", why)
@@ -400,7 +472,7 @@ class Training(Portable):
         how = batches.name if isinstance(batches, FullBatch) else f"{batches}"
         parts = [f"{self.steps:,} steps over {self.records:,} records ({how})"]
         parts.append(f"step size {self.step_size}, noise {self.noise}")
-        parts.append(f"gradients of norm at most {self.gradient_norm:g} ({self.clipping} clipping)")
+        parts.append(self._gradients())
         if self.schedule:
             parts.append(f"{self.schedule} last epoch")
         if self.final_noise != 1:
@@ -415,6 +487,15 @@ class Training(Portable):
             largest = float(self.step_sizes.max(initial=0.0)) * self.arithmetic.charge
             parts.append(f"arithmetic: adds {largest * (1 + 2**-50):.3g} to every impulse")
         return "; ".join(parts)
+
+    def _gradients(self) -> str:
+        bounded = f"gradients of norm at most {self.gradient_norm:g} ({self.clipping} clipping)"
+        if self.declared_sensitivity is None:
+            return bounded
+        change = f"one record changes their sum by at most {self.sensitivity:g} (declared)"
+        if math.isinf(self.gradient_norm):
+            return f"gradients of unbounded norm; {change}"
+        return f"{bounded}; {change}"
 
 
 def _one_or_many(field: str, value: PerStep) -> float | Schedule:
@@ -438,6 +519,16 @@ def _scheme(batches: Batches) -> Batches:
     return batches
 
 
-def _half_up(x: float) -> float:
-    """x/2, never rounded below: only the smallest numbers of all lose a bit when halved."""
-    return x / 2 if x / 2 * 2 == x else math.nextafter(x / 2, math.inf)
+def _gradient_norm(value: float, sensitivity: float | None, clipping: str) -> float:
+    """K; infinity only where something else says what one record can do."""
+    why = "it bounds what one record can do to an update"
+    K = number("gradient_norm", value, why, at_least=0, infinite=True)
+    if math.isfinite(K):
+        return K
+    if sensitivity is None or isinstance(sensitivity, _FromGradientNorm):
+        allowed = "a finite number at least 0, or infinite with a finite sensitivity"
+        raise DescriptionError("gradient_norm", value, allowed, why)
+    if clipping != "none":
+        why = f"clipping={clipping!r} shortens gradients to it"
+        raise DescriptionError("gradient_norm", value, "a finite number", why)
+    return K

@@ -29,7 +29,7 @@ def feature_bound_of(
     objective: LinearLoss, training: Training, feature_bound: float | None
 ) -> float | None:
     """R: given, or the largest one for which the loss keeps its gradients short enough."""
-    K, clipping = training.gradient_norm, training.clipping
+    K, clipping = training.needs_gradient_norm("training"), training.clipping
     if feature_bound is None:
         if clipping == "gradient":
             return None  # nothing bounds the rows, so nothing bounds the smoothness

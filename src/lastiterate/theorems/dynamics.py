@@ -12,10 +12,15 @@ data-free L2 term included), K the gradient norm:
 - Hoelder gradient (L, p):  g(z) = |1 − ηr| z + min(ηL z^p, 2ηK);
 - unknown:  g(z) = |1 − ηr| z + 2ηK for z > 0.
 
+Without a bound K on the gradients (a Langevin description has only their sensitivity) the terms
+2ηK are infinite, and a loss of unknown modulus has none.
+
 All values are rounded up. Poisson batches have their own rule (see `poisson`).
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,10 +69,29 @@ def _clipped_convex(shrink: Array, bend: Array) -> Array:
     return c
 
 
+def reach(etas: Array, training: Training) -> Array:
+    """2ηK: how far gradients alone drive two runs apart, rounded up; infinite without K."""
+    # 0·inf: a step of size zero does not move, however long the gradients.
+    K = training.gradient_norm
+    return np.multiply(2 * etas, K, out=np.zeros(len(etas)), where=etas > 0) * ROUNDING
+
+
+def no_modulus(training: Training, loss: Loss) -> str | None:
+    """Why nothing bounds how far a step drives two runs apart, or None."""
+    rough = loss.kind == "unknown" or loss.smoothness in (None, math.inf)
+    if rough and math.isinf(training.gradient_norm):
+        return (
+            "the loss has no known smoothness and the run no gradient_norm (a sensitivity bounds "
+            "a difference, not the gradients): nothing bounds how far a step drives two runs "
+            "apart; give gradient_norm, or a smoothness"
+        )
+    return None
+
+
 def modulus(etas: Array, training: Training, loss: Loss) -> Modulus:
     """The modulus of a step whose loss has a Hoelder gradient, or only bounded gradients."""
     slope = np.abs(1 - etas * loss.regularization) * ROUNDING
-    cap = 2 * etas * training.gradient_norm * ROUNDING
+    cap = reach(etas, training)
     if loss.kind == "unknown":
         return Modulus(c=slope, h=cap, p=0.0, e=slope, cap=cap)
     exponent = 1.0 if loss.exponent is None else loss.exponent

@@ -54,7 +54,7 @@ def _objection(run: Run, *, modulus: bool) -> str | None:
             "without smoothness every position needs a search of its own, which is not affordable "
             f"beyond {_MODULUS_STEPS:,} positions times steps"
         )
-    return None
+    return dynamics.no_modulus(training, run.loss)
 
 
 def _closed_form(run: Run) -> bool:

@@ -37,7 +37,7 @@ class OutputPerturbation(Theorem):
             return "the domain is unbounded (diameter = inf)"
         if not run.last_only:
             return "more than the last iterate is released"
-        return None
+        return dynamics.no_modulus(run.training, run.loss)
 
     def prove(self, run: Run) -> Bound:
         training = run.training

@@ -238,7 +238,7 @@ class CorrectedWithoutReplacement(Theorem):
         assert run.contraction is not None
         c, s = _scalar_or_steps(run, run.contraction), _scalar_or_steps(run, run.impulses)
         # One step adds at most 2 eta K to the distance, if the L2 term does not overshoot.
-        far = 2 * run.etas * training.gradient_norm * dynamics.ROUNDING
+        far = dynamics.reach(run.etas, training)
         far = np.where(run.etas * run.loss.regularization <= 1, far, math.inf)
         nu, reach, rate = _noise(run), _scalar_or_steps(run, far), _share(run)
         parts = [

@@ -14,6 +14,7 @@ import numpy as np
 
 from lastiterate.curves.renyi import linear
 from lastiterate.description import FullBatch
+from lastiterate.theorems import dynamics
 from lastiterate.theorems.dynamics import Array
 from lastiterate.theorems.langevin_diffusion import unit
 from lastiterate.theorems.ledger import Bound, Run, Theorem
@@ -61,7 +62,7 @@ class ShiftedDivergence(Theorem):
         training = run.training
         assert run.contraction is not None
         c, s = float(run.contraction[0]), float(run.impulses[0])
-        cap = 2 * float(run.etas[0]) * training.gradient_norm * _UP
+        cap = float(dynamics.reach(run.etas, training)[0]) * _UP
         best = unit(run) * training.steps
         nu = float(training.noises[0])
         if nu > 0:
@@ -149,7 +150,7 @@ class HolderShiftedDivergence(Theorem):
             return "it is stated without an L2 term"
         if not math.isfinite(run.training.diameter):
             return "the domain is unbounded (diameter = inf)"
-        return _objection(run)
+        return dynamics.no_modulus(run.training, run.loss) or _objection(run)
 
     def prove(self, run: Run) -> Bound:
         mu = modulus_path(run, 0, run.training.steps).mu

@@ -44,7 +44,7 @@ class ShiftedInterpolation(Theorem):
                 "without smoothness and without a bounded domain a step can forget nothing, so "
                 "hiding the intermediate iterates does not help"
             )
-        return None
+        return None if _regular(run) else dynamics.no_modulus(run.training, run.loss)
 
     def prove(self, run: Run) -> Bound:
         stretches = [_stretch(run, first, last) for first, last in run.segments]

@@ -105,6 +105,7 @@ class ModuleGradients:
 
 
 def _refuse(module: nn.Module, inputs: Tensor, targets: Tensor, training: Training) -> None:
+    training.needs_gradient_norm("training")
     if training.clipping == "margin":
         raise UnsupportedError(
             "clipping='margin' needs a loss whose margin is known: use noisy_descent with a loss "

@@ -123,6 +123,7 @@ class CallableGradients:
                 "clipping='margin' needs a loss whose margin is known: pass a loss of "
                 "lastiterate.losses, or use clipping='gradient'."
             )
+        training.needs_gradient_norm("training")
         self._gradient = gradient
         self._training = training
         self._everyone = np.arange(training.records)

@@ -75,6 +75,7 @@ class LinearCohort:
                 f"{type(loss).__name__} has several scores per record; cohorts of such models are "
                 "trained with StackedCohort, or one by one with noisy_descent."
             )
+        training.needs_gradient_norm("training")
         self.loss, self.training = loss, training
         self.regularization = regularization
         self.start = start
