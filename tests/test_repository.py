@@ -1,0 +1,166 @@
+"""The files around the code say what is so: workflows, pre-commit, citation, forms for issues."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from architecture import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*"))
+FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*"))
+KINDS = {"markdown", "textarea", "input", "dropdown", "checkboxes"}
+
+
+class Strict(yaml.SafeLoader):
+    """YAML in which a key that is given twice is an error, as it is for GitHub."""
+
+
+def _table(loader: Strict, node: yaml.MappingNode) -> dict[Any, Any]:
+    keys = [loader.construct_object(key, deep=True) for key, _ in node.value]
+    assert len(keys) == len(set(keys)), f"a key is given twice: {keys}"
+    return dict(loader.construct_pairs(node, deep=True))
+
+
+Strict.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _table)
+
+
+def read(path: Path) -> Any:
+    return yaml.load(path.read_text(encoding="utf-8"), Strict)
+
+
+def workflow(path: Path) -> dict[str, Any]:
+    table = read(path)
+    table["on"] = table.pop(True)  # YAML 1.1 reads the word `on` as a truth value
+    return table
+
+
+def steps(path: Path) -> list[dict[str, Any]]:
+    return [step for job in workflow(path)["jobs"].values() for step in job["steps"]]
+
+
+def test_the_reader_refuses_a_key_given_twice() -> None:
+    with pytest.raises(AssertionError, match="twice"):
+        yaml.load("a: 1\nb: {c: 1, c: 2}", Strict)
+
+
+def test_there_are_workflows_and_forms() -> None:
+    assert {path.name for path in WORKFLOWS} == {"test.yml", "slow.yml"}
+    assert {path.name for path in FORMS} == {
+        "below-the-truth.yml",
+        "bug.yml",
+        "config.yml",
+        "feature.yml",
+    }
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_are_well_formed(path: Path) -> None:
+    found = workflow(path)
+    assert set(found) <= {"name", "on", "permissions", "concurrency", "jobs", "env"}
+    assert found["permissions"] == {"contents": "read"}, "a test needs no right to write"
+    for name, job in found["jobs"].items():
+        assert re.fullmatch(r"[a-z_][a-z0-9_-]*", name)
+        known = {"runs-on", "timeout-minutes", "strategy", "env", "steps", "needs"}
+        assert {"runs-on", "timeout-minutes", "steps"} <= set(job) <= known
+    for step in steps(path):
+        assert ("uses" in step) != ("run" in step), step
+        assert set(step) <= {"name", "uses", "with", "run", "env", "if"}
+        if "uses" in step:
+            assert re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])
+    assert path.read_text().count("${{") == len(
+        re.findall(r"\$\{\{ (?:github|matrix|vars)\.[\w.-]+ \}\}", path.read_text())
+    )
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_run_targets_and_scripts_that_exist(path: Path) -> None:
+    targets = set(re.findall(r"^([\w-]+):", MAKEFILE, re.MULTILINE))
+    job = workflow(path)["jobs"].get("slow", {})
+    from_matrix = job.get("strategy", {}).get("matrix", {}).get("target", [])
+    commands = "\n".join(step["run"] for step in steps(path) if "run" in step)
+    wanted = set(re.findall(r"\bmake ([\w-]+)", commands)) | set(from_matrix)
+    assert wanted
+    assert wanted <= targets
+    for script in re.findall(r"scripts/[\w-]+", commands):
+        assert (ROOT / script).stat().st_mode & 0o111, f"{script} cannot be run"
+
+
+def test_every_supported_python_is_tested() -> None:
+    matrix = workflow(ROOT / ".github/workflows/test.yml")["jobs"]["test"]["strategy"]["matrix"]
+    promised = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert matrix["python-version"] == promised  # as words: 3.10 as a number would be 3.1
+
+
+def test_lint_docs_and_archives_are_checked_on_every_change() -> None:
+    found = workflow(ROOT / ".github/workflows/test.yml")
+    assert {"lint", "test", "docs", "package"} == set(found["jobs"])
+    assert "pull_request" in found["on"]
+
+
+def test_pre_commit_checks_and_formats_with_the_ruff_of_the_tests() -> None:
+    (repository,) = read(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert [hook["id"] for hook in repository["hooks"]] == ["ruff-check", "ruff-format"]
+    minor = re.fullmatch(r"v(\d+\.\d+)\.\d+", repository["rev"])
+    assert minor is not None
+    (asked,) = [each for each in PROJECT["optional-dependencies"]["dev"] if each.startswith("ruff")]
+    assert asked == f"ruff=={minor[1]}.*"
+
+
+def test_the_citation_is_valid_and_of_this_version() -> None:
+    found = read(ROOT / "CITATION.cff")
+    required = {"cff-version", "message", "title", "authors"}
+    known = {"abstract", "type", "version", "license", "keywords", "date-released", "doi", "url"}
+    assert required <= set(found) <= required | known | {"repository-code", "references"}
+    assert found["cff-version"] == "1.2.0"
+    assert found["type"] == "software"
+    assert found["title"] == PROJECT["name"]
+    assert found["version"] == PROJECT["version"]
+    assert found["license"] == PROJECT["license"]
+    assert found["authors"]
+    for author in found["authors"]:
+        assert "name" in author or {"family-names", "given-names"} <= set(author)
+    assert all(isinstance(word, str) for word in found["keywords"])
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
+def test_forms_for_issues_are_well_formed(path: Path) -> None:
+    form = read(path)
+    if path.name == "config.yml":
+        assert set(form) <= {"blank_issues_enabled", "contact_links"}
+        return
+    assert {"name", "description", "body"} <= set(form)
+    assert set(form) <= {"name", "description", "title", "labels", "body"}
+    ids = [part["id"] for part in form["body"] if part["type"] != "markdown"]
+    assert len(ids) == len(set(ids)) > 0
+    for part in form["body"]:
+        assert part["type"] in KINDS
+        assert "value" in part["attributes"] or "label" in part["attributes"]
+    assert any(part.get("validations", {}).get("required") for part in form["body"])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"],
+    ids=lambda path: path.name,
+)
+def test_links_between_files_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (path.parent / target).exists(), target
+
+
+def test_what_security_calls_a_vulnerability_has_its_form() -> None:
+    security = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    form = read(ROOT / ".github/ISSUE_TEMPLATE/below-the-truth.yml")
+    assert f"*{form['name']}*" in security
+    assert form["name"] in security.split("## How to report")[0]
+    bug = (ROOT / ".github/ISSUE_TEMPLATE/bug.yml").read_text(encoding="utf-8")
+    assert f'"{form["name"]}"' in bug
