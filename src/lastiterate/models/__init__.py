@@ -5,9 +5,10 @@ They train as long as it takes at a fixed epsilon, because only the last iterate
 
 from lastiterate.models.huber import PrivateHuberRegressor
 from lastiterate.models.logistic import PrivateLogisticRegression
+from lastiterate.models.pipeline import certificate_of
 from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.models.ridge import PrivateRidge
-from lastiterate.models.scaler import PrivateStandardScaler, certificate_of
+from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.softmax import PrivateSoftmaxRegression
 from lastiterate.models.svc import PrivateLinearSVC
 from lastiterate.models.tune import Tuned, tune

@@ -15,16 +15,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate.calibration import calibrate
-from lastiterate.certificate import Certificate, certify, compose
+from lastiterate.certificate import certify
 from lastiterate.description import FullBatch, Loss, Training
 from lastiterate.description.validation import number
-from lastiterate.errors import CertificateError, DescriptionError
+from lastiterate.errors import DescriptionError
 from lastiterate.losses.rounding import root_up
-from lastiterate.models.privacy_warning import PrivacyWarning
+from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.train import Descent, noisy_descent
 
 Array = NDArray[Any]
@@ -69,6 +68,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the means and deviations of the columns."""
+        warn_if_selected()
         X = validate_data(self, X, dtype=np.float64)
         records, columns = X.shape
         loss = Loss.unknown(provenance="proved")
@@ -151,19 +151,3 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
             stacklevel=3,
         )
         return 1 / (10 * records)
-
-
-def certificate_of(model: Any) -> Certificate:
-    """The certificate of a fitted model, or of everything a fitted `Pipeline` learnt.
-
-    Steps without a ``certificate_`` attribute are taken to learn nothing from the data: whether
-    that is true is the user's to know (scikit-learn's own scalers and encoders do learn).
-    """
-    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
-    found = [step.certificate_ for step in steps if hasattr(step, "certificate_")]
-    if not found or any(certificate is None for certificate in found):
-        raise CertificateError(
-            "A step has no certificate: it was not fitted, was seeded by random_state, or trained "
-            "with epsilon=inf. Fit it with random_state=None and a finite epsilon."
-        )
-    return found[0] if len(found) == 1 else compose(found)

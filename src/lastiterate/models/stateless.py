@@ -1,0 +1,157 @@
+"""Which steps of a scikit-learn pipeline learn nothing from the records.
+
+A certificate speaks about what was trained; a scaler, imputer or encoder in front of it that was
+fitted on the same records releases their statistics, and nothing counts that. So steps are allowed
+by name: classes whose ``fit`` looks at nothing but the shape of the table, by exact class (a
+subclass may do anything) and only with settings that keep it so. All others are taken to learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import special
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction import FeatureHasher
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import AdditiveChi2Sampler
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import (
+    Binarizer,
+    FunctionTransformer,
+    Normalizer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PolynomialFeatures,
+)
+from sklearn.random_projection import GaussianRandomProjection, SparseRandomProjection
+
+CONTAINERS = (Pipeline, FeatureUnion, ColumnTransformer)
+
+
+class Step(NamedTuple):
+    """A step that contains no other, where it stands (names joined by "__"), and what it learns.
+
+    ``objection`` is empty for steps that learn nothing and for this package's own, which say
+    themselves what they cost. ``undecided``: only its author can know whether it learns.
+    """
+
+    path: str
+    step: Any
+    objection: str = ""
+    undecided: bool = False
+
+
+def steps_of(model: Any, path: str = "") -> Iterator[Step]:
+    """Every step of a pipeline, a union or a column transformer, however deep; or the model."""
+    if model is None or (isinstance(model, str) and model in ("passthrough", "drop")):
+        return
+    if type(model) is Pipeline:
+        parts = list(model.steps)
+    elif type(model) is FeatureUnion:
+        parts = list(model.transformer_list)
+    elif type(model) is ColumnTransformer:
+        # What was fitted, where something was; a remainder of no columns was not.
+        parts = []
+        for name, step, columns in _columns(model):
+            if callable(columns):
+                why = "its columns are chosen by a function of the records: list them by name"
+                yield Step(_joined(path, name), step, why)
+            else:
+                parts.append((name, step))
+    else:
+        yield _judged(model, path)
+        return
+    for name, step in parts:
+        yield from steps_of(step, _joined(path, name))
+
+
+def own(step: Any) -> bool:
+    """Whether the step is this package's, whose ``certificate_`` says what it cost."""
+    return type(step).__module__.split(".")[0] == "lastiterate"
+
+
+def _columns(model: Any) -> list[tuple[str, Any, Any]]:
+    declared = [*model.transformers, ("remainder", model.remainder, [])]
+    chosen = {name: columns for name, _, columns in declared}  # as declared, not as resolved
+    fitted = getattr(model, "transformers_", declared)
+    return [(name, step, chosen.get(name, columns)) for name, step, columns in fitted]
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}__{name}" if path else name
+
+
+def _judged(step: Any, path: str) -> Step:
+    if own(step):
+        return Step(path, step)
+    learns = ALLOWED.get(type(step))
+    if learns is None:
+        from_scikit_learn = type(step).__module__.split(".")[0] == "sklearn"
+        frozen = type(step).__name__ == "FrozenEstimator" and from_scikit_learn
+        what = "it was fitted somewhere before, on records that nobody named" if frozen else ""
+        what = what or "it may learn from the records, and nothing counts what that costs"
+        return Step(path, step, what, undecided=frozen or not from_scikit_learn)
+    objection = learns(step)
+    undecided = type(step) in (FunctionTransformer, HashingVectorizer)
+    return Step(path, step, objection, undecided and bool(objection))
+
+
+def _nothing(step: Any) -> str:
+    return ""
+
+
+def _function(step: Any) -> str:
+    """A ufunc of NumPy or SciPy maps every number by itself; other functions may do anything."""
+    if step.func is None:
+        return ""
+    name = getattr(step.func, "__name__", "")
+    known = isinstance(step.func, np.ufunc) and step.func.nin == 1
+    if known and step.func in (getattr(np, name, None), getattr(special, name, None)):
+        return "" if not step.kw_args else "its kw_args change what the function does"
+    return "its function may look at all records at once"
+
+
+def _hashing(step: Any) -> str:
+    given = (step.preprocessor, step.tokenizer, step.analyzer)
+    return "a function of its own may remember" if any(callable(each) for each in given) else ""
+
+
+def _encoder(step: Any) -> str:
+    if isinstance(step.categories, str):
+        return "it learns the categories: declare all of them, categories=[[...], ...]"
+    if step.min_frequency is not None or step.max_categories is not None:
+        return "it counts how often categories occur (min_frequency, max_categories)"
+    if step.handle_unknown not in ("error", "ignore", "use_encoded_value"):
+        return "it treats rare categories apart (handle_unknown)"
+    return ""
+
+
+def _imputer(step: Any) -> str:
+    constant = step.strategy == "constant" and step.fill_value is not None
+    if constant and step.keep_empty_features and not step.add_indicator:
+        return ""
+    return (
+        'it learns from the records: fill by strategy="constant" with a public fill_value, '
+        "keep_empty_features=True and no indicator"
+    )
+
+
+ALLOWED: dict[type, Callable[[Any], str]] = {
+    AdditiveChi2Sampler: _nothing,
+    Binarizer: _nothing,
+    FeatureHasher: _nothing,
+    FunctionTransformer: _function,
+    GaussianRandomProjection: _nothing,  # drawn for the number of columns, and of records at most
+    HashingVectorizer: _hashing,
+    Normalizer: _nothing,
+    OneHotEncoder: _encoder,
+    OrdinalEncoder: _encoder,
+    PolynomialFeatures: _nothing,
+    SimpleImputer: _imputer,
+    SparseRandomProjection: _nothing,
+}
+"""Exact classes, and what a step of that class learns by its settings ("" for nothing)."""
