@@ -25,7 +25,7 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "composition": ("Composition", "how (epsilon, delta) guarantees add up", ("composition",)),
     "generalization": ("Generalisation", "what privacy says about unseen data",
                        ("generalization",)),
-    "certificate": ("Certificates", "sign, verify, compose", ("certificate",)),
+    "certificate": ("Certificates", "seal, verify, sign, compose", ("certificate",)),
     "schedules": ("Schedules", "bursts, averages, optimal noises", ("schedules",)),
     "train": ("Training", "the engine that runs what is described", ("train",)),
     "losses": ("Losses and noise", "proved constants; secure randomness", ("losses", "noise")),

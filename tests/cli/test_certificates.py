@@ -89,6 +89,45 @@ def test_hostile_values_exit_with_3_and_a_reason(command, tmp_path, table, field
     assert failed.stdout == ""
 
 
+def test_signatures_from_the_command_line(command, tmp_path):
+    made = command("keygen", "signer.pem", "--json")
+    assert made.returncode == 0, made.stderr
+    name = json.loads(made.stdout)["keyid"]
+    assert (tmp_path / "signer.pem").stat().st_mode & 0o777 == 0o600
+    again = command("keygen", "signer.pem")
+    assert again.returncode == 2
+    assert "does not exist yet" in again.stderr
+    assert command("keygen", "other.pem").returncode == 0
+    signed = command("certify", "run.toml", "-o", "a.json", "--key", "signer.pem")
+    assert signed.returncode == 0, signed.stderr
+    assert "Signed with the key" in signed.stdout
+    good = command("verify", "a.json", "--trusted-key", "signer.pub", "--json")
+    assert good.returncode == 0, good.stderr
+    assert json.loads(good.stdout)["signed_by"] == [name]
+    stranger = command("verify", "a.json", "--trusted-key", "other.pub")
+    assert stranger.returncode == 3
+    assert "No trusted key" in stranger.stderr
+    assert stranger.stdout == ""
+    assert command("verify", "a.json", "--trusted-key", "signer.pem").returncode == 2
+
+
+def test_detached_and_missing_signatures_from_the_command_line(command, tmp_path):
+    assert command("keygen", "signer.pem").returncode == 0
+    answer = command("certify", "run.toml", "-o", "d.json", "--key", "signer.pem", "--detached")
+    assert answer.returncode == 0, answer.stderr
+    assert "signatures" not in json.loads((tmp_path / "d.json").read_text())
+    assert command("verify", "d.json", "--trusted-key", "signer.pub").returncode == 0
+    (tmp_path / "d.json.sig").unlink()
+    refused = command("verify", "d.json", "--trusted-key", "signer.pub")
+    assert refused.returncode == 3
+    assert "not signed" in refused.stderr
+    plain = command("verify", "d.json")
+    assert plain.returncode == 0
+    assert "sealed, not signed" in " ".join(plain.stdout.split())
+    assert command("certify", "run.toml", "--detached").returncode == 2
+    assert command("certify", "run.toml", "--key", "run.toml").returncode == 2
+
+
 def test_compose_never_overwrites(command, tmp_path):
     assert command("certify", "run.toml").returncode == 0  # certificate.json, the default name
     assert command("certify", "run.toml", "-o", "x.json").returncode == 0

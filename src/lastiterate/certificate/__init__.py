@@ -1,12 +1,15 @@
 """Certificates: privacy guarantees that travel, and that anybody can check.
 
-`certify` signs what the accountant found and an independent check confirmed, `verify` recomputes a
-certificate in ball arithmetic, `compose` joins several runs on the same data.
+`certify` seals what the accountant found and an independent check confirmed, `verify` recomputes a
+certificate in ball arithmetic, `compose` joins several runs on the same data. A seal is a hash;
+`Certificate.sign` adds who vouches for it.
 """
 
+from lastiterate.certificate.authenticity import make_key
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.joint import compose
 from lastiterate.certificate.refusals import (
+    AuthenticityError,
     ClaimError,
     MalformedCertificateError,
     TamperedCertificateError,
@@ -16,6 +19,7 @@ from lastiterate.certificate.signing import certify
 from lastiterate.certificate.verification import Verification, verify
 
 __all__ = [
+    "AuthenticityError",
     "Certificate",
     "ClaimError",
     "MalformedCertificateError",
@@ -24,5 +28,6 @@ __all__ = [
     "Verification",
     "certify",
     "compose",
+    "make_key",
     "verify",
 ]

@@ -29,7 +29,7 @@ def need_balls() -> None:
     """Say what to install where ball arithmetic is missing."""
     if arb is None:
         raise CertificateError(
-            "Certificates are signed and checked in ball arithmetic, which needs python-flint: "
+            "Certificates are sealed and checked in ball arithmetic, which needs python-flint: "
             "pip install 'lastiterate[verify]'."
         )
 

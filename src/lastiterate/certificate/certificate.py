@@ -1,8 +1,9 @@
 """A privacy guarantee that travels with the model.
 
 One JSON document in one canonical form: sorted keys, fixed layout, a version, and a SHA-256 of its
-own content. It holds the description, the theorem, the witness and the claimed numbers; whoever
-holds it can recompute them without trusting whoever wrote it.
+own content (its seal, which anybody can make). It holds the description, the theorem, the witness
+and the claimed numbers; whoever holds it can recompute them without trusting whoever wrote it.
+Signatures, where there are any, stand outside of what they sign.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ import math
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from lastiterate.certificate.refusals import (
     MalformedCertificateError,
@@ -26,12 +26,17 @@ from lastiterate.certificate.refusals import (
 )
 from lastiterate.certificate.witness import unpack
 from lastiterate.description import Loss, Training
+from lastiterate.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from lastiterate.certificate.authenticity import Key
 
 FORMAT = "lastiterate-certificate"
 VERSION = 1
 MOST_BYTES = 128 << 20
 MOST_VALUES = 200_000  # brackets, braces and commas: long lists are compressed, so few are needed
 MOST_DEPTH = 24
+MOST_SIGNATURES = 16
 
 _RUN = "run"  # one run, with its description and witness
 _COMPOSITION = "composition"  # several certificates on the same data
@@ -50,6 +55,7 @@ _OWN: dict[str, dict[str, tuple[type, ...]]] = {
     },
     _COMPOSITION: {"parts": (list,)},
 }  # fmt: skip
+_OUTSIDE = {"sha256", "signatures"}  # fields that are about the others
 _THEOREM = {"name", "reference", "status"}
 
 
@@ -143,6 +149,45 @@ class Certificate:
         """The hash of everything else in the document."""
         return str(self.content["sha256"])
 
+    @property
+    def signatures(self) -> tuple[dict[str, str], ...]:
+        """Who says to vouch for it (keyid, sig); only `verify` with trusted keys checks them."""
+        return tuple(dict(one) for one in self.content.get("signatures", ()))
+
+    def sign(self, key: Key) -> Certificate:
+        """The same certificate with one signature more; `verify(..., trusted_keys=)` checks it.
+
+        Args:
+            key: an Ed25519 private key: a PEM file (`lastiterate keygen`), its bytes, or a key of
+                the package `cryptography`.
+
+        >>>         >>> from lastiterate import FullBatch, certify, verify
+        >>> from lastiterate.certificate import make_key
+        >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
+        ...                batches=FullBatch())
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     private, public = Path(folder) / "signer.pem", Path(folder) / "signer.pub"
+        ...     name = make_key(private, public)
+        ...     signed = certify(run, Loss(smoothness=1.0), delta=1e-5).sign(private)
+        ...     verify(signed, trusted_keys=[public]).signed_by == (name,)
+        True
+        """
+        from lastiterate.certificate.authenticity import signature
+
+        return Certificate(
+            {**self.content, "signatures": [*self.signatures, signature(self, key)]}
+        )
+
+    def unsigned(self) -> Certificate:
+        """The certificate without its signatures."""
+        return Certificate({k: v for k, v in self.content.items() if k != "signatures"})
+
+    def envelope(self) -> str:
+        """The signatures as a DSSE envelope around an in-toto statement, for a file of its own."""
+        from lastiterate.certificate.authenticity import envelope
+
+        return envelope(self)
+
     def to_json(self) -> str:
         """The canonical text."""
         return canonical(self.content)
@@ -163,19 +208,7 @@ class Certificate:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the document; at every moment the path holds the old file or the whole new one."""
-        target = Path(path)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="ascii", newline="\n") as file:
-                file.write(self.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        _sync_folder(target.parent)
+        write_whole(Path(path), self.to_json().encode("ascii"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -210,28 +243,14 @@ def canonical(content: Mapping[str, Any]) -> str:
 
 
 def fingerprint(content: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical text without the field ``sha256``."""
-    rest = {key: value for key, value in content.items() if key != "sha256"}
+    """SHA-256 of the canonical text without the fields ``sha256`` and ``signatures``."""
+    rest = {key: value for key, value in content.items() if key not in _OUTSIDE}
     return hashlib.sha256(canonical(rest).encode("ascii")).hexdigest()
 
 
 def sealed(content: Mapping[str, Any]) -> Certificate:
     """The certificate of a content, with its hash."""
     return Certificate({**content, "sha256": fingerprint(content)})
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name durable too, where the system can."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
 
 
 def _read(path: Path) -> bytes:
@@ -301,8 +320,8 @@ def _check_shape(content: Mapping[str, Any]) -> None:
     if not isinstance(kind, str) or kind not in (_RUN, _COMPOSITION):
         raise MalformedCertificateError(f"The certificate is of unknown kind {kind!r}.")
     wanted = _COMMON | _OWN[kind]
-    if set(content) - {"sha256"} != set(wanted) - {"sha256"}:
-        odd = sorted(set(content) ^ set(wanted))
+    if set(content) - _OUTSIDE != set(wanted) - _OUTSIDE:
+        odd = sorted((set(content) ^ set(wanted)) - _OUTSIDE)
         raise MalformedCertificateError(f"The certificate has missing or unknown fields: {odd}.")
     for name, types in wanted.items():
         value = content.get(name)
@@ -321,6 +340,22 @@ def _check_shape(content: Mapping[str, Any]) -> None:
     parameters = content.get("parameters")
     if parameters is not None and not re.fullmatch("[0-9a-f]{64}", parameters):
         raise MalformedCertificateError("The hash of the model is not a SHA-256.")
+    if "signatures" in content:
+        _check_signatures(content["signatures"])
+
+
+def _check_signatures(signatures: Any) -> None:
+    """A few pairs of texts; whether they are anybody's signatures is another question."""
+    good = isinstance(signatures, list) and 0 < len(signatures) <= MOST_SIGNATURES
+    for one in signatures if good else ():
+        good = (
+            good
+            and isinstance(one, dict)
+            and set(one) == {"keyid", "sig"}
+            and all(isinstance(text, str) and len(text) <= 256 for text in one.values())
+        )
+    if not good:
+        raise MalformedCertificateError("The signatures of the certificate are malformed.")
 
 
 def _finite(value: float) -> bool:

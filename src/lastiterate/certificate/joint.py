@@ -67,7 +67,7 @@ def compose(certificates: Iterable[Certificate], delta: float | None = None) -> 
             "version": VERSION,
             "library": runs[0].content["library"],
             "kind": "composition",
-            "parts": [run.content for run in runs],
+            "parts": [run.unsigned().content for run in runs],
             "epsilon": epsilon,
             "delta": delta,
             "mu": profile.mu,

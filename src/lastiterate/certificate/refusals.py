@@ -19,3 +19,7 @@ class TamperedCertificateError(CertificateError):
 
 class ClaimError(CertificateError):
     """A number that the certificate claims does not hold."""
+
+
+class AuthenticityError(CertificateError):
+    """No trusted key signed the certificate, or it was changed after that."""

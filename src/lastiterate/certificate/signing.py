@@ -1,7 +1,7 @@
-"""Signing: from a description to a certificate that an independent check has already accepted.
+"""Sealing: from a description to a certificate that an independent check has already accepted.
 
 The accountant proposes the numbers; the verifier recomputes them in ball arithmetic before they
-are written down. Where its value is a little larger (it rounds coarser), the larger one is signed.
+are written down. Where its value is a little larger (it rounds coarser), the larger one is sealed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def certify(
 ) -> Certificate:
     """A certificate of the run's privacy at ``delta``, checked before it is returned.
 
-    Signed is the tightest bound that has an independent check. All theorems of the ledger that can
+    Sealed is the tightest bound that has an independent check. All theorems of the ledger that can
     be tightest have one; that of the coupling bound covers runs whose steps are all alike.
 
     Args:
@@ -84,7 +84,7 @@ def certify(
         case = Case(training, loss, checkpoints)
         profile = CHECKS[bound.theorem.name](case, unpack(witness))
         judge = profile.judge(delta)
-        epsilon = _signed(judge, curve, delta)
+        epsilon = _confirmed_epsilon(judge, curve, delta)
         points = _points(judge, curve, delta)
     theorem = bound.theorem
     return sealed(
@@ -151,13 +151,13 @@ def _best(guarantee: Guarantee, delta: float) -> Bound:
     return best
 
 
-def _signed(judge: Judge, curve: Curve, delta: float) -> float:
+def _confirmed_epsilon(judge: Judge, curve: Curve, delta: float) -> float:
     proposed = curve.epsilon(delta)
     found = _confirmed(judge, proposed, delta)
     if found is None:
         raise CertificateError(
             f"The independent check could not confirm epsilon = {proposed:.6g} at delta = "
-            f"{delta:g}, not even with {WIDEST_GAP:.0%} more. Nothing was signed; please report "
+            f"{delta:g}, not even with {WIDEST_GAP:.0%} more. Nothing was sealed; please report "
             "this description."
         )
     return found

@@ -8,18 +8,21 @@ Nothing of the accountant's fast path is used.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lastiterate.certificate import statements
+from lastiterate.certificate.authenticity import Key, read_envelope, trusted_signers
 from lastiterate.certificate.balls import need_balls, precision
 from lastiterate.certificate.certificate import Certificate, fingerprint
 from lastiterate.certificate.checks import CHECKS
 from lastiterate.certificate.joint import composed_profile
 from lastiterate.certificate.profile import Profile
 from lastiterate.certificate.refusals import (
+    AuthenticityError,
     ClaimError,
     MalformedCertificateError,
     TamperedCertificateError,
@@ -41,19 +44,29 @@ class Verification:
     certificate: Certificate
     epsilon: float
     delta: float
+    signed_by: tuple[str, ...] = ()  # the trusted keys that signed it; empty if none was asked for
 
     def __str__(self) -> str:
-        return f"verified: epsilon <= {self.epsilon!r} at delta = {self.delta!r}"
+        by = f", signed by the trusted key {', '.join(self.signed_by)}" if self.signed_by else ""
+        return f"verified: epsilon <= {self.epsilon!r} at delta = {self.delta!r}{by}"
 
 
 def verify(
-    certificate: str | os.PathLike[str] | Certificate, *, parameters: Any = None
+    certificate: str | os.PathLike[str] | Certificate,
+    *,
+    parameters: Any = None,
+    trusted_keys: Iterable[Key] | None = None,
+    signature: str | os.PathLike[str] | None = None,
 ) -> Verification:
     """Recompute what a certificate claims; raise a `CertificateError` that says what fails.
 
     Args:
         certificate: the file, or one that was loaded already.
         parameters: a model; it must then be the one that the certificate is bound to.
+        trusted_keys: Ed25519 public keys (PEM files, or keys of `cryptography`); one of them must
+            then have signed the certificate. Without them nothing is said about who wrote it.
+        signature: a detached signature; by default the certificate's own, or the file of the same
+            name with .sig at its end.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -67,17 +80,28 @@ def verify(
     True
     """
     need_balls()
+    beside = None if isinstance(certificate, Certificate) else Path(f"{os.fspath(certificate)}.sig")
     if not isinstance(certificate, Certificate):
         certificate = Certificate.load(certificate)
     elif fingerprint(certificate.content) != certificate.sha256:
         raise TamperedCertificateError("The certificate does not match its own SHA-256.")
+    signers: tuple[str, ...] = ()
+    if trusted_keys is not None:
+        if signature is None and not certificate.signatures and beside and beside.exists():
+            signature = beside
+        detached = () if signature is None else read_envelope(signature, certificate)
+        signers = trusted_signers(certificate, trusted_keys, (*certificate.signatures, *detached))
+    elif signature is not None:
+        raise AuthenticityError(
+            "A signature says nothing without a key to check it with: give the trusted keys too."
+        )
     if parameters is not None:
         _check_parameters(certificate, parameters)
     with precision():
         profile = check(certificate)
         with _refusing():
             _check_claims(certificate, profile)
-    return Verification(certificate, certificate.epsilon, certificate.delta)
+    return Verification(certificate, certificate.epsilon, certificate.delta, signers)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from lastiterate.cli.compose import compose
 from lastiterate.cli.demo import demo
 from lastiterate.cli.explore import explore
 from lastiterate.cli.generalize import generalize
+from lastiterate.cli.keygen import keygen
 from lastiterate.cli.plateau import plateau
 from lastiterate.cli.recommend import recommend
 from lastiterate.cli.report import report
@@ -40,6 +41,7 @@ COMMANDS = (
     compose,
     certify,
     verify,
+    keygen,
     generalize,
     sgld_privacy,
     train,

@@ -1,4 +1,4 @@
-"""`lastiterate certify`: sign what a described run guarantees, checked before it is written."""
+"""`lastiterate certify`: seal what a described run guarantees, checked before it is written."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
 from lastiterate.cli.output import print_json, print_text
 from lastiterate.errors import LastIterateError
+from lastiterate.whole_files import write_whole
 
 
 @describes_a_run
@@ -25,11 +26,19 @@ def certify(
     nonce: Annotated[
         str | None, typer.Option(help="Names a hidden partition that runs share.")
     ] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="Sign it with this private key (lastiterate keygen).")
+    ] = None,
+    detached: Annotated[
+        bool, typer.Option("--detached", help="Put the signature into a file of its own, .sig.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a certificate of the run's privacy, after an independent check accepted it."""
     import lastiterate
 
+    if detached and key is None:
+        raise LastIterateError("--detached needs --key: without a key there is no signature.")
     certificate = lastiterate.certify(
         described.training,
         described.loss,
@@ -38,14 +47,27 @@ def certify(
         releases=described.releases,
         nonce=nonce,
     )
+    beside = Path(f"{output}.sig")
+    if key is not None:
+        certificate = certificate.sign(key)
     try:
-        certificate.save(output)
+        if detached:
+            certificate.unsigned().save(output)
+            write_whole(beside, certificate.envelope().encode("ascii"))
+        else:
+            certificate.save(output)
     except OSError as error:
         raise LastIterateError(f"{output} cannot be written: {error.strerror}.") from None
     if as_json:
         keys = ("epsilon", "delta", "mu", "curve", "adjacency", "dataset", "sha256")
         answer = {key: certificate.content[key] for key in keys}
-        print_json("certify", {"file": str(output), "theorem": certificate.theorem, **answer})
+        signers = [one["keyid"] for one in certificate.signatures]
+        where = {"file": str(output), "signature": str(beside) if detached else None}
+        print_json(
+            "certify", {**where, "signed_by": signers, "theorem": certificate.theorem, **answer}
+        )
     else:
         print_text(str(certificate))
         print_text(f"Written to {output}; check it with: lastiterate verify {output}")
+        for one in certificate.signatures:
+            print_text(f"Signed with the key {one['keyid']}{f', in {beside}' if detached else ''}.")

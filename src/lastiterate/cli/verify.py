@@ -13,15 +13,32 @@ from lastiterate.cli.output import print_json, print_text
 
 def verify(
     certificate: Annotated[Path, typer.Argument(help="The certificate, a JSON file.")],
+    trusted_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A public key that must have signed it (several: one of them is enough).",
+            show_default=False,
+        ),
+    ] = None,
+    signature: Annotated[
+        Path | None,
+        typer.Option(help="A detached signature (default: CERTIFICATE.sig, where it exists)."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Recompute a certificate in independent arithmetic; exit code 3 if a claim fails."""
     import lastiterate
     from lastiterate.certificate import MalformedCertificateError, UnreadableCertificateError
-    from lastiterate.errors import CertificateError
+    from lastiterate.certificate.balls import need_balls
+    from lastiterate.errors import CertificateError, LastIterateError
 
+    need_balls()  # a missing package is no verdict
+    if signature is not None and not trusted_key:
+        raise LastIterateError("--signature needs --trusted-key: a key to check it with.")
     try:
-        result = lastiterate.verify(certificate)
+        result = lastiterate.verify(
+            certificate, trusted_keys=trusted_key or None, signature=signature
+        )
     except CertificateError as error:
         nothing_to_check = isinstance(error, UnreadableCertificateError)
         if nothing_to_check and not isinstance(error, MalformedCertificateError):
@@ -45,8 +62,17 @@ def verify(
                 "assumptions": list(found.assumptions),
                 "not_covered": list(found.not_covered),
                 "sha256": found.sha256,
+                "signed_by": list(result.signed_by),
             },
         )
         return
     print_text(str(result))
     print_text(str(found))
+    if not result.signed_by:
+        print_text(_unsigned(bool(found.signatures)))
+
+
+def _unsigned(carries_one: bool) -> str:
+    if carries_one:
+        return "It carries a signature that was not checked: give --trusted-key to check it."
+    return "It is sealed, not signed: the numbers hold for the run it describes, whoever wrote it."

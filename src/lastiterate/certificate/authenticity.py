@@ -1,0 +1,310 @@
+"""Who vouches for a certificate: Ed25519 signatures over an in-toto statement.
+
+A seal (the SHA-256 inside a certificate) shows that the file is in one piece; anybody can make
+one. A signature shows that the holder of a key vouches for it. What is signed is the
+pre-authentication encoding of DSSE v1, PAE(payload type, payload), where the payload is an in-toto
+Statement v1: its predicate is the certificate without its signatures, its subjects are the
+certificate and the model that it is bound to. The bytes of the payload are the statement as JSON
+with sorted keys, no spaces, ASCII only, and every double in its shortest exact form.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from lastiterate.certificate.certificate import MOST_SIGNATURES, Certificate
+from lastiterate.certificate.refusals import AuthenticityError
+from lastiterate.errors import DescriptionError, LastIterateError
+from lastiterate.whole_files import write_whole
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:lastiterate:certificate:1"
+MOST_BYTES = 1 << 16  # of a key file
+MOST_ENVELOPE = 256 << 20
+
+Key: TypeAlias = "str | os.PathLike[str] | bytes | Ed25519PrivateKey | Ed25519PublicKey"
+Signature: TypeAlias = dict[str, str]
+
+
+# --- what is signed -------------------------------------------------------------------------------
+
+
+def statement(certificate: Certificate) -> dict[str, Any]:
+    """The in-toto statement about a certificate and the models that it is bound to.
+
+    The digest of a model is the SHA-256 of its parameters as `certify` hashes them, not of the
+    file it happens to be stored in.
+    """
+    predicate = {key: value for key, value in certificate.content.items() if key != "signatures"}
+    subjects = [{"name": "certificate", "digest": {"sha256": certificate.sha256}}]
+    for run in certificate.parts or (certificate,):
+        bound = run.content.get("parameters")
+        if bound is not None:
+            subjects.append({"name": "model parameters", "digest": {"sha256": bound}})
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": subjects,
+        "predicateType": PREDICATE_TYPE,
+        "predicate": predicate,
+    }
+
+
+def payload(certificate: Certificate) -> bytes:
+    """The canonical bytes of the statement."""
+    text = json.dumps(
+        statement(certificate), sort_keys=True, separators=(",", ":"), allow_nan=False
+    )
+    return text.encode("ascii")
+
+
+def pre_authentication_encoding(kind: str, body: bytes) -> bytes:
+    """PAE of DSSE v1: lengths first, so that no two pairs (kind, body) have the same bytes.
+
+    >>> pre_authentication_encoding("http://example.com/HelloWorld", b"hello world")
+    b'DSSEv1 29 http://example.com/HelloWorld 11 hello world'
+    """
+    name = kind.encode("utf-8")
+    return b"DSSEv1 %d %b %d %b" % (len(name), name, len(body), body)
+
+
+# --- signing --------------------------------------------------------------------------------------
+
+
+def signature(certificate: Certificate, key: Key) -> Signature:
+    """One signature of the certificate: the key's name and the signature in base64."""
+    private = _private(key)
+    message = pre_authentication_encoding(PAYLOAD_TYPE, payload(certificate))
+    signed = base64.b64encode(private.sign(message)).decode("ascii")
+    return {"keyid": key_id(private.public_key()), "sig": signed}
+
+
+def envelope(certificate: Certificate) -> str:
+    """The DSSE envelope of a signed certificate: for a file of its own, and for other tools."""
+    if not certificate.signatures:
+        raise AuthenticityError("The certificate carries no signature; sign it first.")
+    body = {
+        "payloadType": PAYLOAD_TYPE,
+        "payload": base64.b64encode(payload(certificate)).decode("ascii"),
+        "signatures": list(certificate.signatures),
+    }
+    return json.dumps(body, sort_keys=True, indent=1) + "\n"
+
+
+# --- checking -------------------------------------------------------------------------------------
+
+
+def trusted_signers(
+    certificate: Certificate, trusted: Iterable[Key], signatures: Iterable[Mapping[str, str]]
+) -> tuple[str, ...]:
+    """The trusted keys that really signed this certificate; none raises an AuthenticityError.
+
+    The names in the signatures are hints: every signature is tried with every trusted key.
+    """
+    from cryptography.exceptions import InvalidSignature
+
+    keys = {key_id(public): public for public in map(_public, trusted)}
+    given = list(signatures)
+    if not given:
+        raise AuthenticityError(
+            "The certificate is not signed. Its seal shows that it is in one piece, not who wrote "
+            "it. Ask for a signed one, or check it without --trusted-key."
+        )
+    if len(given) > MOST_SIGNATURES:
+        raise AuthenticityError(f"The certificate has more than {MOST_SIGNATURES} signatures.")
+    message = pre_authentication_encoding(PAYLOAD_TYPE, payload(certificate))
+    found = []
+    for name, public in keys.items():
+        for raw in map(_raw, given):
+            try:
+                public.verify(raw, message)
+            except InvalidSignature:
+                continue
+            found.append(name)
+            break
+    if not found:
+        raise AuthenticityError(
+            "No trusted key signed this certificate as it stands. Either another key signed it "
+            f"(it names {', '.join(sorted({_said(s) for s in given}))}), or it was changed after "
+            "it was signed. Ask whoever trained the model, over a channel that you trust."
+        )
+    return tuple(found)
+
+
+def read_envelope(path: str | os.PathLike[str], certificate: Certificate) -> tuple[Signature, ...]:
+    """The signatures of a DSSE envelope in a file; it must be about this very certificate."""
+    where = Path(path)
+    try:
+        raw = _bounded(where, MOST_ENVELOPE)
+        table = json.loads(raw)
+        kind, body, signatures = table["payloadType"], table["payload"], table["signatures"]
+        said = base64.b64decode(body, validate=True)
+        found = tuple({"keyid": str(s.get("keyid", "")), "sig": s["sig"]} for s in signatures)
+    except OSError as error:
+        raise AuthenticityError(f"{where} cannot be read: {error.strerror}.") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise AuthenticityError(f"{where} is not a DSSE envelope.") from None
+    if kind != PAYLOAD_TYPE or said != payload(certificate):
+        raise AuthenticityError(
+            f"{where} is a signature of something else than this certificate. Keep each signature "
+            "beside the file that it was made for."
+        )
+    return found
+
+
+def _raw(one: Mapping[str, str]) -> bytes:
+    """The bytes of a signature; what is not base64 is no signature of anybody."""
+    try:
+        return base64.b64decode(one["sig"], validate=True)
+    except (binascii.Error, ValueError, TypeError, KeyError):
+        return b""
+
+
+def _said(one: Mapping[str, str]) -> str:
+    name = str(one.get("keyid"))
+    return f"key {name}" if re.fullmatch("[0-9a-f]{64}", name) else "an unnamed key"
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+def make_key(private: str | os.PathLike[str], public: str | os.PathLike[str]) -> str:
+    """A new key pair in two PEM files that must not exist yet; returns the key's name.
+
+    The private file can be read by its owner alone.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     name = make_key(Path(folder) / "signer.pem", Path(folder) / "signer.pub")
+    ...     len(name), sorted(os.listdir(folder))
+    (64, ['signer.pem', 'signer.pub'])
+    """
+    _need_cryptography()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    secret, known = Path(private), Path(public)
+    if secret.absolute() == known.absolute():
+        why = "whoever gets the public key must not get the private one"
+        raise DescriptionError("key", str(secret), "two different files", why)
+    for path in (secret, known):
+        if path.exists() or path.is_symlink():
+            raise _taken(path)
+    key = Ed25519PrivateKey.generate()
+    own = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    shown = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    try:
+        write_whole(secret, own, mode=0o600, replace=False)
+        try:
+            write_whole(known, shown, mode=0o644, replace=False)
+        except BaseException:
+            secret.unlink(missing_ok=True)  # it was made a moment ago, and nobody has used it
+            raise
+    except FileExistsError:
+        raise _taken(secret if secret.exists() else known) from None
+    except OSError as error:
+        why = "a key that is nowhere signs nothing"
+        raise DescriptionError(
+            "key", f"{error.filename} ({error.strerror})", "a file that can be written", why
+        ) from None
+    return key_id(key.public_key())
+
+
+def _taken(path: Path) -> DescriptionError:
+    why = "what an old key signed could not be told from forgeries any more"
+    return DescriptionError("key", str(path), "a file that does not exist yet", why)
+
+
+def key_id(public: Ed25519PublicKey) -> str:
+    """The name of a key: SHA-256 of its DER encoding (SubjectPublicKeyInfo)."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
+
+
+def _private(key: Key) -> Ed25519PrivateKey:
+    _need_cryptography()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    if isinstance(key, Ed25519PrivateKey):
+        return key
+    what, why = "an Ed25519 private key (lastiterate keygen)", "only such a key can sign"
+    raw, name = _pem(key, what, why)
+    try:
+        found = load_pem_private_key(raw, password=None)
+    except Exception:  # the library's own list of exceptions is long and grows
+        raise DescriptionError("key", name, f"{what}, in PEM without a password", why) from None
+    if not isinstance(found, Ed25519PrivateKey):
+        raise DescriptionError("key", name, what, why)
+    return found
+
+
+def _public(key: Key) -> Ed25519PublicKey:
+    _need_cryptography()
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    if isinstance(key, Ed25519PublicKey):
+        return key
+    what, why = "an Ed25519 public key (lastiterate keygen)", "trust is given to a known key"
+    raw, name = _pem(key, what, why)
+    try:
+        found = load_pem_public_key(raw)
+    except Exception:  # the library's own list of exceptions is long and grows
+        raise DescriptionError("trusted_key", name, f"{what}, in PEM", why) from None
+    if not isinstance(found, Ed25519PublicKey):
+        raise DescriptionError("trusted_key", name, what, why)
+    return found
+
+
+def _pem(key: Any, what: str, why: str) -> tuple[bytes, str]:
+    """The bytes of a key, and how to name it in a message (never its content)."""
+    if isinstance(key, bytes):
+        return key, "some bytes"
+    if not isinstance(key, (str, os.PathLike)):
+        raise DescriptionError("key", type(key).__name__, what, why)
+    try:
+        return _bounded(Path(key), MOST_BYTES), str(key)
+    except OSError as error:
+        raise DescriptionError("key", f"{key} ({error.strerror})", what, why) from None
+
+
+def _bounded(path: Path, most: int) -> bytes:
+    """A plain file of bounded size; a pipe would make us wait, and a folder is no file."""
+    if not path.is_file():
+        raise FileNotFoundError(2, "no such file", str(path))
+    with path.open("rb") as file:
+        raw = file.read(most + 1)
+    if len(raw) > most:
+        raise OSError(27, "the file is too large", str(path))
+    return raw
+
+
+def _need_cryptography() -> None:
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise LastIterateError(
+            "Signatures need the package cryptography. Run: pip install 'lastiterate[verify]'"
+        ) from None
