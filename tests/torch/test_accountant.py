@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from lastiterate.torch import HiddenStateAccountant  # noqa: E402
+from lastiterate.torch import BoundedSoftmax, BoundedTwoLayer, HiddenStateAccountant  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG", "ignore:Full backward hook")
 
@@ -34,22 +34,32 @@ def digits():
 DATA = digits()
 
 
+def bounded():
+    return BoundedSoftmax(features=64, classes=10, radius=1.0)
+
+
+def linear():
+    return nn.Linear(64, 10, bias=False)
+
+
 def private(batch=128, poisson=True, rate=0.5, noise=1.5, clip=1.0, optimizer=torch.optim.SGD,
-            mode="hooks", **settings):  # fmt: skip
+            mode="hooks", model=linear, wrap=True, **settings):  # fmt: skip
     torch.manual_seed(0)
-    model = nn.Linear(64, 10, bias=False)
+    model = model()
+    torch.seed()
     engine = PrivacyEngine(accountant="lastiterate")
     loader = DataLoader(DATA, batch_size=batch, shuffle=True, drop_last=not poisson)
     module, stepper, loader = engine.make_private(
         module=model, optimizer=optimizer(model.parameters(), lr=rate, **settings),
         data_loader=loader, noise_multiplier=noise, max_grad_norm=clip, poisson_sampling=poisson,
-        grad_sample_mode=mode,
+        grad_sample_mode=mode, wrap_model=wrap,
     )  # fmt: skip
+    module = module if wrap else model
     return engine, module, stepper, loader
 
 
-def train(module, stepper, loader, epochs=3):
-    criterion, steps = nn.CrossEntropyLoss(), 0
+def train(module, stepper, loader, epochs=3, weight=1.0):
+    criterion, steps = (lambda out, y: weight * nn.functional.cross_entropy(out, y)), 0
     for _ in range(epochs):
         for X, y in loader:
             stepper.zero_grad()
@@ -83,8 +93,10 @@ def test_three_epochs_of_poisson_batches():
 
 
 def test_three_epochs_of_a_shuffling_loader():
-    # No gradient of these rows is longer than √2, so a clip of 1.5 never does anything.
-    engine, module, stepper, loader = private(poisson=False, batch=120, rate=0.2, clip=1.5)
+    # No gradient of this head is longer than √2, so a clip of 1.5 never does anything.
+    engine, module, stepper, loader = private(
+        poisson=False, batch=120, rate=0.2, clip=1.5, model=bounded
+    )
     loss = Loss(smoothness=0.5)
     described = {"loss": loss, "batches": Reshuffled(120), "step_size": 0.2}
     engine.accountant.describe(**described, loader=loader, optimizer=stepper, clipping="none")
@@ -100,7 +112,6 @@ def test_three_epochs_of_a_shuffling_loader():
 
 def test_three_epochs_of_ghost_clipping():
     """Opacus' two backward passes are one update."""
-    torch.manual_seed(0)
     model = nn.Linear(64, 10, bias=False)
     engine = PrivacyEngine(accountant="lastiterate")
     module, stepper, criterion, loader = engine.make_private(
@@ -258,9 +269,50 @@ def test_saved_and_loaded():
         _ = again.training
 
 
-def test_only_secure_runs_are_certified():
-    pytest.importorskip("flint")
-    engine, module, stepper, loader = private(poisson=False, batch=1797)
+def test_a_state_is_loaded_into_the_run_it_comes_from():
+    """Updates of shuffled batches must not become updates of Poisson batches, and so on."""
+    engine, module, stepper, loader = private()
+    told = {**KNOWN, "batches": Poisson(1 / 15), "loader": loader, "optimizer": stepper}
+    engine.accountant.describe(**told)
+    train(module, stepper, loader, epochs=1)
+    state = engine.accountant.state_dict()
+    for change in ({"loss": Loss(smoothness=0.25)}, {"adjacency": "replace"}):
+        other = HiddenStateAccountant()
+        other.describe(**{**told, **change})
+        with pytest.raises(AssumptionError, match="described in another way"):
+            other.load_state_dict(state)
+        assert len(other) == 0
+    with pytest.raises(AssumptionError, match="was not described"):
+        HiddenStateAccountant().load_state_dict(state)
+    again = HiddenStateAccountant()
+    again.describe(**told)
+    with pytest.raises(AssumptionError, match="described in another way"):
+        again.load_state_dict({**state, "described": None})
+
+
+def by_hand(**settings):
+    """An optimizer that no engine made, with the accountant's hook."""
+    engine, module, _, loader = private(poisson=False, batch=1797)
+    from opacus.optimizers import DPOptimizer
+
+    plain = torch.optim.SGD(module.parameters(), lr=0.5)
+    stepper = DPOptimizer(plain, noise_multiplier=1.5, max_grad_norm=1.0, expected_batch_size=1797,
+                          **settings)  # fmt: skip
+    stepper.attach_step_hook(engine.accountant.get_optimizer_hook_fn(sample_rate=1.0))
+    return engine, module, stepper, loader
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"secure_mode": True},
+        {"secure_mode": True, "generator": torch.Generator().manual_seed(0)},
+        {"generator": torch.Generator().manual_seed(2**62)},
+    ],
+)
+def test_noise_that_can_be_replayed_is_not_certified(settings):
+    engine, module, stepper, loader = by_hand(**settings)
     engine.accountant.describe(**KNOWN, batches=FullBatch(), loader=loader, optimizer=stepper)
     train(module, stepper, loader, epochs=2)
     with pytest.raises(AssumptionError, match="seeded noise"):
@@ -268,3 +320,282 @@ def test_only_secure_runs_are_certified():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert engine.accountant.guarantee.epsilon(1e-5) > 0
+
+
+def test_secure_mode_with_a_seeded_generator_is_replayed():
+    """Why the flag says nothing: the same noise twice."""
+    moves = []
+    for _ in range(2):
+        engine, module, stepper, loader = by_hand(
+            secure_mode=True, generator=torch.Generator().manual_seed(5)
+        )
+        engine.accountant.describe(**KNOWN, batches=FullBatch(), loader=loader, optimizer=stepper)
+        train(module, stepper, [next(iter(DataLoader(DATA, 1797)))], epochs=1)
+        moves.append(module._module.weight.detach().clone())
+    torch.testing.assert_close(*moves, rtol=0, atol=1e-6)
+
+
+# --- what the network says ----------------------------------------------------------------------
+
+
+def test_clipping_that_bites_is_charged():
+    """Rows of norm 1 and a clip of one half: most gradients are clipped."""
+    engine, module, stepper, loader = private(poisson=False, batch=1797, clip=0.5, noise=9.0,
+                                              weight_decay=0.05)  # fmt: skip
+    loss = Loss(smoothness=0.5, regularization=0.05)
+    told = {"loss": loss, "batches": FullBatch(), "step_size": 0.5, "loader": loader,
+            "optimizer": stepper}  # fmt: skip
+    with pytest.raises(AssumptionError, match="Leave clipping out"):
+        engine.accountant.describe(**told, clipping="none")
+    engine.accountant.describe(**told)
+    X, y = DATA.tensors
+    slope = torch.softmax(X @ module._module.weight.detach().T, 1) - nn.functional.one_hot(y, 10)
+    assert (slope.norm(dim=1) * X.norm(dim=1) > 0.5).double().mean() > 0.6
+    train(module, stepper, loader, epochs=200)
+    run = engine.accountant.training
+    assert run.clipping == "gradient"
+    denied = account(run.replace(clipping="none"), loss).epsilon(1e-5)
+    assert engine.get_epsilon(1e-5) > 1.5 * denied
+
+
+def unclipped(**settings):
+    engine, module, stepper, loader = private(model=bounded, poisson=False, batch=100, **settings)
+    told = {**KNOWN, "batches": Reshuffled(100), "loader": loader, "optimizer": stepper}
+    return engine, module, stepper, loader, told
+
+
+@pytest.mark.parametrize("physical", [100, 7])
+def test_a_gradient_longer_than_proved_ends_the_run(physical):
+    """A weighted criterion: the only way to break the proof is to run another loss."""
+    engine, module, stepper, loader, told = unclipped(clip=1.5)
+    engine.accountant.describe(**told, clipping="none")
+    train(module, stepper, loader, epochs=1)
+    assert engine.get_epsilon(1e-5) > 0
+    before = module._module.weight.detach().clone()
+    with (
+        BatchMemoryManager(
+            data_loader=loader, max_physical_batch_size=physical, optimizer=stepper
+        ) as small,
+        pytest.raises(AssumptionError, match="No update was made"),
+    ):
+        train(module, stepper, small, epochs=1, weight=3.0)
+    assert torch.equal(module._module.weight, before)
+    with pytest.raises(AssumptionError, match="not that of this run"):
+        engine.get_epsilon(1e-5)
+    again = HiddenStateAccountant()
+    again.describe(**told, clipping="none")
+    again.load_state_dict(engine.accountant.state_dict())
+    with pytest.raises(AssumptionError, match="not that of this run"):
+        again.get_epsilon(1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_gradients_that_are_not_finite_end_the_run():
+    engine, module, stepper, loader, told = unclipped(clip=1.5)
+    engine.accountant.describe(**told, clipping="none")
+    with pytest.raises(AssumptionError, match="No update was made"):
+        train(module, stepper, loader, epochs=1, weight=math.nan)
+
+
+def test_long_rows_never_reach_the_clip():
+    """The head shortens them: the proof does not rest on the data."""
+    engine, module, stepper, _, told = unclipped(clip=1.5)
+    engine.accountant.describe(**told, clipping="none")
+    X, y = DATA.tensors
+    wild = [(X[k : k + 100] * 10.0 ** (k / 50), y[k : k + 100]) for k in range(0, 1700, 100)]
+    assert train(module, stepper, wild, epochs=1) == 17
+    assert engine.accountant.training.clipping == "none"
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes", "error", "says"),
+    [
+        ({"clip": 1.4}, {}, AssumptionError, "Opacus would clip"),
+        ({"clip": math.sqrt(2)}, {}, AssumptionError, "Opacus would clip"),
+        ({"clip": 1.5}, {"loss": Loss(smoothness=0.4)}, AssumptionError, "nothing better"),
+        ({"clip": 1.5}, {"loss": Loss(0.6, 0.1)}, AssumptionError, "nothing better"),
+        ({"clip": 1.5}, {"loss": Loss.unknown()}, AssumptionError, "nothing better"),
+    ],
+)
+def test_unclipped_runs_that_are_not_proved(settings, changes, error, says):
+    engine, _, _, _, told = unclipped(**settings)
+    with pytest.raises(error, match=says):
+        engine.accountant.describe(**{**told, **changes}, clipping="none")
+
+
+def test_another_optimizer_is_not_measured():
+    engine, module, stepper, loader, told = unclipped(clip=1.5)
+    engine.accountant.describe(**told, clipping="none")
+    from opacus.optimizers import DPOptimizer
+
+    other = DPOptimizer(
+        torch.optim.SGD(module.parameters(), lr=0.5), noise_multiplier=1.5, max_grad_norm=1.5,
+        expected_batch_size=stepper.expected_batch_size,
+    )  # fmt: skip
+    other.attach_step_hook(stepper.step_hook)
+    with pytest.raises(AssumptionError, match="nobody measured"):
+        train(module, other, loader, epochs=1)
+
+
+def frozen(*layers):
+    for layer in layers:
+        layer.requires_grad_(False)
+    return layers
+
+
+def twice():
+    layer = nn.Linear(64, 64, bias=False)
+    return nn.Sequential(layer, layer)
+
+
+def weight_normed():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return nn.utils.weight_norm(nn.Linear(64, 10, bias=False))
+
+
+class Squared(nn.Module):
+    """One linear layer inside, and nobody knows what it does with it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.layer(x) ** 2
+
+
+class SquaredLinear(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) ** 2
+
+
+def hooked():
+    layer = nn.Linear(64, 10)
+    layer.register_forward_hook(lambda module, x, out: out**2)
+    return layer
+
+
+def overwritten():
+    layer = nn.Linear(64, 10)
+    layer.forward = lambda x: (x @ layer.weight.T) ** 2
+    return layer
+
+
+NOT_LINEAR = {
+    "two layers": lambda: nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)),
+    "two layers without a bend": lambda: nn.Sequential(nn.Linear(64, 8), nn.Linear(8, 10)),
+    "one layer used twice": twice,
+    "a bend at the end": lambda: nn.Sequential(nn.Linear(64, 10), nn.ReLU()),
+    "a layer after it": lambda: nn.Sequential(
+        nn.Linear(64, 10), *frozen(nn.Linear(10, 10))
+    ),
+    "a layer of unknown law": Squared,
+    "a subclass": lambda: SquaredLinear(64, 10),
+    "a scale": lambda: nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 10)),
+    "weight norm": weight_normed,
+    "hooks": hooked,
+    "another forward": overwritten,
+    "a bounded network": lambda: BoundedTwoLayer(64, 8, 10, radius=1.0),
+}
+
+
+@pytest.mark.parametrize("model", NOT_LINEAR.values(), ids=NOT_LINEAR.keys())
+def test_what_is_not_linear_is_not_convex(model):
+    engine, _, stepper, loader = private(model=model)
+    told = {"batches": Poisson(1 / 15), "step_size": 0.5, "loader": loader, "optimizer": stepper}
+    for loss in (Loss(smoothness=0.5), Loss(smoothness=1.0, strong_convexity=0.5)):
+        with pytest.raises(AssumptionError, match="says that the loss is convex"):
+            engine.accountant.describe(**told, loss=loss)
+    for loss in (Loss.unknown(), Loss.nonconvex(smoothness=2.0)):
+        engine.accountant.describe(**told, loss=loss)
+    with pytest.raises(AssumptionError, match="Leave clipping out"):
+        engine.accountant.describe(**told, loss=Loss.nonconvex(smoothness=2.0), clipping="none")
+
+
+LINEAR = {
+    "with a bias": lambda: nn.Linear(64, 10),
+    "after frozen layers": lambda: nn.Sequential(
+        *frozen(nn.Linear(64, 32)), nn.ReLU(), nn.Sequential(nn.Linear(32, 10)), nn.Flatten()
+    ),
+    "our own head": bounded,
+}
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+@pytest.mark.parametrize("model", LINEAR.values(), ids=LINEAR.keys())
+def test_what_is_linear_may_be_convex(model, mode):
+    for wrap in (True, False):
+        engine, module, stepper, loader = private(model=model, mode=mode, wrap=wrap)
+        engine.accountant.describe(
+            **KNOWN, batches=Poisson(1 / 15), loader=loader, optimizer=stepper
+        )
+        train(module, stepper, [next(iter(loader))], epochs=1)
+        assert len(engine.accountant) == 1
+
+
+def normed(**settings):
+    layers = frozen(nn.BatchNorm1d(64, **settings))
+    return nn.Sequential(*layers, nn.Linear(64, 10, bias=False))
+
+
+def test_a_frozen_batch_norm_moves_the_gradients_of_others():
+    """Opacus lets it pass; one record moves the clipped sum by more than the clip."""
+    _, module, stepper, _ = private(model=normed, noise=0.0, clip=0.1)
+    X, y = DATA.tensors[0][:20].clone(), DATA.tensors[1][:20]
+    sums = []
+    for scale in (1.0, 100.0):
+        X[0] = DATA.tensors[0][0] * scale
+        stepper.zero_grad()
+        nn.functional.cross_entropy(module(X), y).backward()
+        stepper.clip_and_accumulate()
+        sums.append(module._module[1].weight.summed_grad.clone())
+    assert (sums[1] - sums[0]).norm() > 2 * 2 * 0.1
+
+
+@pytest.mark.parametrize("settings", [{}, {"affine": False}, {"track_running_stats": False}])
+def test_layers_that_mix_records_are_refused(settings):
+    engine, module, stepper, loader = private(model=lambda: normed(**settings))
+    told = {"batches": Poisson(1 / 15), "loader": loader, "optimizer": stepper, "step_size": 0.5}
+    for loss in (Loss.unknown(), Loss(smoothness=0.5)):
+        with pytest.raises(UnsupportedError, match="mixes the records"):
+            engine.accountant.describe(**told, loss=loss)
+    module._module[0].eval()
+    if settings.get("track_running_stats") is False:  # there are no other statistics than these
+        with pytest.raises(UnsupportedError, match="mixes the records"):
+            engine.accountant.describe(**told, loss=Loss.unknown())
+        return
+    engine.accountant.describe(**told, loss=Loss.unknown())
+    train(module, stepper, [next(iter(loader))], epochs=1)
+    module.train()
+    with pytest.raises(UnsupportedError, match="mixes the records"):
+        train(module, stepper, [next(iter(loader))], epochs=1)
+    assert len(engine.accountant) == 1
+
+
+def test_who_vouches_for_the_loss():
+    engine, _, stepper, loader = private()
+    told = {"batches": Poisson(1 / 15), "loader": loader, "optimizer": stepper, "step_size": 0.5}
+    engine.accountant.describe(**told, loss=Loss(smoothness=0.5, provenance="proved"))
+    told_loss = engine.accountant.state_dict()["described"]["loss"]
+    assert Loss.from_dict(told_loss).provenance == "declared"
+    engine.accountant.describe(**told, loss=Loss(smoothness=0.5, provenance="estimated"))
+    with pytest.warns(UserWarning, match="NOT A GUARANTEE"):
+        engine.get_epsilon(1e-5)
+
+
+def test_a_split_loader_is_described_with_its_own_optimizer():
+    engine, module, stepper, loader = private()
+    _, _, other, _ = private()
+    for whose in (other, stepper):
+        with BatchMemoryManager(
+            data_loader=loader, max_physical_batch_size=32, optimizer=whose
+        ) as small:
+            told = {**KNOWN, "batches": Poisson(1 / 15), "loader": small, "optimizer": stepper}
+            if whose is other:
+                with pytest.raises(AssumptionError, match="another optimizer"):
+                    engine.accountant.describe(**told)
+            else:
+                engine.accountant.describe(**told)
+                train(module, stepper, small, epochs=1)
+    assert len(engine.accountant) == 15

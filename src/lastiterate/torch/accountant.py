@@ -3,7 +3,8 @@
 `PrivacyEngine(accountant="lastiterate")` works once this module is imported. Opacus tells an
 accountant the noise multiplier and the sample rate; a hidden-state guarantee also needs what is
 known about the loss, the step size and the batch scheme. `describe` takes them, and every update
-is compared with the optimizer that makes it: a description of another run raises.
+is compared with the optimizer that makes it: a description of another run raises. So does one that
+the network contradicts. Such runs are never certified: see `HiddenStateAccountant.certificate`.
 """
 
 from __future__ import annotations
@@ -11,19 +12,25 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NoReturn
 
 from opacus.accountants import register_accountant
 from opacus.accountants.accountant import IAccountant
 
 from lastiterate.accounting import account
-from lastiterate.certificate import Certificate, certify
 from lastiterate.description import Batches, Loss, Training
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.guarantee import Guarantee
-from lastiterate.torch.loader import describe_loader
+from lastiterate.torch.loader import describe_loader, logical_batches
+from lastiterate.torch.opacus_modules import (
+    hooked_module,
+    longest_gradient,
+    mixing_layer,
+    not_linear,
+    proved_gradient_norm,
+)
 
 MECHANISM = "lastiterate"
 _SAME = 1e-9  # relative: settings that differ by rounding alone are equal
@@ -63,6 +70,12 @@ class Described:
             return self.step_size[update]
         return 1.0 if self.step_size is None else self.step_size
 
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, to be compared with those of a saved state."""
+        sizes = list(self.step_size) if isinstance(self.step_size, tuple) else self.step_size
+        told = {"loss": self.loss.to_dict(), "batches": repr(self.batches), "step_size": sizes}
+        return {**asdict(self), **told}
+
 
 class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
     """An Opacus accountant for the last iterate.
@@ -79,7 +92,10 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
         super().__init__()
         self._described: Described | None = None
         self._updates: list[Update] = []
-        self._secure = True
+        self._module: Any = None
+        self._bound = math.inf
+        self._measured: Any = None  # the optimizer whose gradients are measured before the clip
+        self._refuted = False
 
     @classmethod
     def mechanism(cls) -> str:
@@ -101,14 +117,18 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
 
         Args:
             loss: what is known about the loss of one record. `Loss.unknown()` gives the value of
-                composition, and says so.
+                composition, and says so. A convex loss needs a network whose output is linear in
+                what is trained. Nobody but you vouches for it: Opacus does not show the criterion.
             batches: the scheme that the loader runs.
             loader: the loader that `make_private` returned.
             optimizer: the optimizer that `make_private` returned.
             step_size: the learning rate, or one per update; not needed for `Loss.unknown()`.
             adjacency: "zero-out" (as Opacus counts) or "replace".
-            clipping: "gradient", or "none" where the loss itself keeps every gradient within
-                max_grad_norm, so that clipping never does anything.
+            clipping: "gradient", as Opacus always clips; or "none" where it is proved that no
+                gradient is longer than max_grad_norm: for cross-entropy on `BoundedSoftmax`, whose
+                gradients are then measured as well. A longer one ends the run before its update,
+                and there is no number any more; that happens only if the criterion is another one,
+                so a true description tells nobody anything about the data.
         """
         if self._updates:
             raise AssumptionError(
@@ -126,12 +146,30 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
                 "does, or make the loader do what is described (Opacus' poisson_sampling)."
             )
         one_of("clipping", clipping, ("gradient", "none"), "Opacus clips gradients")
-        rate = 1 / len(loader)
+        if getattr(loader.batch_sampler, "optimizer", optimizer) is not optimizer:
+            raise AssumptionError(
+                "The loader splits batches for another optimizer than this one, which would make "
+                "an update of every part. Give both the same optimizer."
+            )
+        if loss.provenance == "proved":  # by whom? nobody here sees the criterion
+            loss = replace(loss, provenance="declared")
+        rate = 1 / len(logical_batches(loader))
         sizes = _sizes(step_size)
         described = Described(len(loader.dataset), loss, batches, sizes, adjacency, clipping, rate)
         if sizes is None and not described.composed:
             why = "how far an update drives two runs apart depends on it"
             raise DescriptionError("step_size", None, "given unless the loss is unknown", why)
+        _plain(optimizer)
+        self._module = hooked_module(optimizer)
+        obstacle = not_linear(self._module) if loss.convex else None
+        if obstacle is not None:
+            raise AssumptionError(
+                f"The description says that the loss is convex, but {obstacle}: no criterion makes "
+                "such a loss convex in its parameters. Train one nn.Linear (after frozen layers in "
+                "an nn.Sequential), or declare Loss.unknown() or Loss.nonconvex(smoothness=)."
+            )
+        if clipping == "none":
+            self._measure(optimizer, loss)
         self._described = described
         self._compare(optimizer, None)
 
@@ -159,6 +197,11 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
     def training(self) -> Training:
         """The run so far, as this library describes it."""
         described = self._need()
+        if self._refuted:
+            raise AssumptionError(
+                "A gradient was longer than max_grad_norm, which clipping='none' denies: the "
+                "description is not that of this run. Start again with clipping='gradient'."
+            )
         if len(self._updates) != sum(steps for _, _, steps in self.history):
             raise AssumptionError(
                 "Steps were recorded that no optimizer made (history was set by hand, as "
@@ -192,7 +235,14 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
 
         With `Loss.unknown()` this is the value of composition, which also covers every iterate.
         """
-        if self._need().composed:
+        described = self._need()
+        if described.loss.provenance == "estimated":
+            warnings.warn(
+                "NOT A GUARANTEE: the regularity of the loss is estimated, and this epsilon rests "
+                "on it.",
+                stacklevel=2,
+            )
+        if described.composed:
             warnings.warn(
                 "Nothing is known about the loss, so this epsilon is that of composition: no "
                 "gain from releasing only the last iterate.",
@@ -200,10 +250,20 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
             )
         return self.guarantee.epsilon(delta)
 
-    def certificate(self, delta: float, **settings: Any) -> Certificate:
-        """A certificate of the run so far; refused unless the engine ran in secure mode."""
-        loss = self._need().loss
-        return certify(self.training, loss, delta, seeded_noise=not self._secure, **settings)
+    def certificate(self, delta: float, **settings: Any) -> NoReturn:
+        """Refused, whatever the optimizer says about itself.
+
+        Opacus' noise comes from torch's generator, whose state can be read and set; with
+        ``secure_mode=True`` from whatever generator the optimizer was given, and a seeded one
+        cannot be told from one that reads the system's randomness. Opacus also sums gradients and
+        noise in the floats of the parameters, and what these round is nowhere accounted for.
+        """
+        raise AssumptionError(
+            "A run with seeded noise cannot be certified, and Opacus' noise cannot be told from "
+            "such (secure_mode=True does not say which generator was given); nor does Opacus "
+            "account for what its sums round. Train with lastiterate.torch.noisy_module_descent "
+            "(per_record='hooks' or 'ghost' clips with Opacus), whose runs can be certified."
+        )
 
     # --- what the optimizer really does -------------------------------------------------------
 
@@ -221,6 +281,18 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
         """The update this optimizer makes; raises where it is not the described one."""
         described = self._need()
         _plain(optimizer)
+        mixing = mixing_layer(self._module)
+        if mixing is not None:
+            raise UnsupportedError(
+                f"{mixing} mixes the records of a batch, so no gradient belongs to one record. "
+                "Call its eval(), with statistics that do not come from these data, or use "
+                "GroupNorm or LayerNorm."
+            )
+        if described.clipping == "none" and optimizer is not self._measured:
+            raise AssumptionError(
+                "Another optimizer makes this update than the one that was described: nobody "
+                "measured its gradients. Describe the run again with it."
+            )
         step_size = described.rate_of(len(self._updates))
         divisor = described.batches.divisor(described.records)
         expected = _expected(optimizer)
@@ -240,8 +312,37 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
         eta = step_size * divisor / expected
         clip = float(optimizer.max_grad_norm)
         noise = step_size * float(optimizer.noise_multiplier) * clip / expected
-        self._secure = self._secure and bool(optimizer.secure_mode)
+        if described.clipping == "none" and clip < self._bound:
+            raise AssumptionError(
+                f"clipping='none' needs max_grad_norm of at least {self._bound:.6g}, the proved "
+                f"bound with room for rounding; it is {clip:g}, and Opacus would clip."
+            )
         return Update(eta, noise, clip)
+
+    def _measure(self, optimizer: Any, loss: Loss) -> None:
+        """Look at every gradient before Opacus clips it: also those of a part of a batch."""
+        from opacus.optimizers import DPOptimizer
+
+        if type(optimizer) is not DPOptimizer:
+            raise UnsupportedError(
+                f"A {type(optimizer).__name__} has no gradients of single records to measure. Use "
+                "grad_sample_mode='hooks', or clipping='gradient'."
+            )
+        self._bound = proved_gradient_norm(self._module, loss)
+        self._measured = optimizer
+        clip = optimizer.clip_and_accumulate
+
+        def measured() -> None:
+            if not longest_gradient(optimizer) <= optimizer.max_grad_norm:  # NaN is too long
+                self._refuted = True
+                raise AssumptionError(
+                    "A gradient is longer than max_grad_norm, which clipping='none' denies: the "
+                    "criterion is not cross-entropy as it stands. No update was made, and there "
+                    "is no guarantee for this run. Describe it with clipping='gradient'."
+                )
+            clip()
+
+        optimizer.clip_and_accumulate = measured
 
     # --- saving ------------------------------------------------------------------------------
 
@@ -249,14 +350,23 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
         """As Opacus saves it, with what each update was."""
         state = super().state_dict(destination)
         state["updates"] = [asdict(update) for update in self._updates]
-        state["secure"] = self._secure
+        state["described"] = None if self._described is None else self._described.to_dict()
+        state["refuted"] = self._refuted
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Go on from a saved state. The checkpoint itself must stay secret, or it is a release."""
+        """Go on from a saved state. The checkpoint itself must stay secret, or it is a release.
+
+        The run must be described first, as it was: a state says nothing of another run.
+        """
+        if state_dict.get("described") != self._need().to_dict():
+            raise AssumptionError(
+                "The saved run was described in another way than this one: its updates would be "
+                "counted as something that they were not. Describe this run as that one was."
+            )
         super().load_state_dict(state_dict)
-        self._updates = [Update(**update) for update in state_dict.get("updates", [])]
-        self._secure = bool(state_dict.get("secure", False))
+        self._updates = [Update(**update) for update in state_dict["updates"]]
+        self._refuted = bool(state_dict["refuted"])
 
 
 def _plain(optimizer: Any) -> None:
