@@ -188,11 +188,11 @@ KNOWN = {"loss": Loss(smoothness=0.5), "step_size": 0.5}
 
 
 def test_a_shuffling_loader_under_a_poisson_description_raises():
-    engine, _, stepper, loader = private(poisson=False, batch=100)
+    engine, _module, stepper, loader = private(poisson=False, batch=100)
     with pytest.raises(AssumptionError, match=r"runs Reshuffled\(size=100\)"):
         engine.accountant.describe(**KNOWN, batches=Poisson(1 / 15), loader=loader,
                                    optimizer=stepper)  # fmt: skip
-    engine, _, stepper, loader = private()
+    engine, _module, stepper, loader = private()
     for batches in (Reshuffled(120), Cyclic(120), FullBatch(), Poisson(1 / 16)):
         with pytest.raises(AssumptionError, match="loader runs Poisson"):
             engine.accountant.describe(**KNOWN, batches=batches, loader=loader, optimizer=stepper)
@@ -217,7 +217,7 @@ def test_a_shuffling_loader_under_a_poisson_description_raises():
     ],
 )
 def test_what_disagrees_with_the_optimizer(settings, changes, error, says):
-    engine, _, stepper, loader = private(**settings)
+    engine, _module, stepper, loader = private(**settings)
     told = {**KNOWN, "batches": Poisson(1 / 15), **changes}
     with pytest.raises(error, match=says):
         engine.accountant.describe(**told, loader=loader, optimizer=stepper)
@@ -418,7 +418,7 @@ def test_long_rows_never_reach_the_clip():
     ],
 )
 def test_unclipped_runs_that_are_not_proved(settings, changes, error, says):
-    engine, _, _, _, told = unclipped(**settings)
+    engine, _module, _, _, told = unclipped(**settings)
     with pytest.raises(error, match=says):
         engine.accountant.describe(**{**told, **changes}, clipping="none")
 
@@ -502,7 +502,7 @@ NOT_LINEAR = {
 
 @pytest.mark.parametrize("model", NOT_LINEAR.values(), ids=NOT_LINEAR.keys())
 def test_what_is_not_linear_is_not_convex(model):
-    engine, _, stepper, loader = private(model=model)
+    engine, _module, stepper, loader = private(model=model)
     told = {"batches": Poisson(1 / 15), "step_size": 0.5, "loader": loader, "optimizer": stepper}
     for loss in (Loss(smoothness=0.5), Loss(smoothness=1.0, strong_convexity=0.5)):
         with pytest.raises(AssumptionError, match="says that the loss is convex"):
@@ -574,7 +574,7 @@ def test_layers_that_mix_records_are_refused(settings):
 
 
 def test_who_vouches_for_the_loss():
-    engine, _, stepper, loader = private()
+    engine, _module, stepper, loader = private()
     told = {"batches": Poisson(1 / 15), "loader": loader, "optimizer": stepper, "step_size": 0.5}
     engine.accountant.describe(**told, loss=Loss(smoothness=0.5, provenance="proved"))
     told_loss = engine.accountant.state_dict()["described"]["loss"]

@@ -42,8 +42,8 @@ def hooked_module(optimizer: Any) -> nn.Module:
     if len(found) != 1:
         raise UnsupportedError(
             f"{len(found)} networks with the parameters of this optimizer are known to Opacus, so "
-            "that nobody can tell which one it trains. Describe the run right after make_private, "
-            "which is called once for every network."
+            "that nobody can tell which one it trains. Keep what make_private returned, call it "
+            "once for every network, and describe the run right after it."
         )
     return found.popitem()[1]
 
