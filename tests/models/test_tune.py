@@ -161,7 +161,7 @@ def test_coarse_arithmetic_makes_an_experiment() -> None:
 
     X = torch.randn(80, 4, dtype=torch.bfloat16)
     y = torch.arange(80) % 2
-    for products, coarse in (("fast", True), ("split", False)):
+    for products, coarse in (("fast", True), ("split", True), ("double", False)):
         probe = PrivateLinearProbe(8.0, 1e-3, steps=4, device="cpu", products=products)
         found = tune(probe, [{"regularization": 0.1}], X, y)
         assert found.experiment is coarse

@@ -55,7 +55,7 @@ def reference(net, X, y, run, l2, seed):
             net.zero_grad()
             nn.functional.cross_entropy(net(X[i : i + 1]), y[i : i + 1]).backward()
             g = torch.cat([p.grad.reshape(-1) for p in net.parameters()])
-            total += g * min(1.0, run.gradient_norm / (1 + 2.0**-20) / float(g.norm()))
+            total += g * min(1.0, run.gradient_norm / float(g.norm()))
         theta = theta - run.step_sizes[k] * (total / run.batches.divisor(N) + l2 * theta)
         theta += run.noises[k] * torch.from_numpy(source.normal(tuple(theta.shape)))
         away = theta - start

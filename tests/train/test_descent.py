@@ -132,7 +132,8 @@ def test_the_engine_is_the_update_rule(loss, batches):
                 random_state=5,
             )
             np.testing.assert_allclose(found.parameters, expected, rtol=1e-11, atol=1e-12)
-            assert found.training == run
+            assert found.training.replace(arithmetic="exact") == run
+            assert 0 < found.training.arithmetic.error < 1e-12 * run.impulse
             assert found.loss == loss.regularity(R, 0.03)
             assert found.experiment
             assert (found.partition_nonce is None) == (
@@ -350,7 +351,7 @@ def test_no_update_expands_more_than_the_accountant_assumes(loss):
 # --- what is refused --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf, 1e200])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_data_that_is_not_finite_is_refused(wrong, form):
     X, y = problem(Logistic())

@@ -141,10 +141,18 @@ def test_only_what_is_exact_enough_is_certified():
     assert not exact.experiment
     pytest.importorskip("flint")
     assert certify(exact.training, exact.loss, 1e-5).epsilon > 0
-    assert noisy_descent(Softmax(3), data, run, **settings, products="fast").experiment
+    assert exact.training.arithmetic.error > 0
+    assert exact.objection == ""
     assert noisy_descent(Softmax(3), data, run, **settings, random_state=1).experiment
-    # "fast" says nothing about numbers that are not rounded to 16 bits.
-    assert not noisy_descent(Softmax(3), data.float(), run, **settings, products="fast").experiment
+    for kind in (torch.bfloat16, torch.float16, torch.float32):
+        for products in ("split", "fast"):
+            coarse = noisy_descent(Softmax(3), data.to(kind), run, **settings, products=products)
+            assert coarse.experiment
+            assert "float32" in coarse.objection
+            assert "products='double'" in coarse.objection
+            assert coarse.training.arithmetic == "exact"
+    # Products of doubles are doubles, whatever is asked for.
+    assert not noisy_descent(Softmax(3), data.double(), run, **settings, products="fast").experiment
 
 
 # --- checkpoints -----------------------------------------------------------------------------

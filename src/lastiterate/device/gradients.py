@@ -19,6 +19,7 @@ from lastiterate.description.validation import one_of
 from lastiterate.device import as_array
 from lastiterate.device.heads import head_of
 from lastiterate.device.kernels import ROUNDING, Products, gradient_sum
+from lastiterate.device.norms import UNIT, row_lengths
 from lastiterate.device.shards import Shards
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.losses import LinearLoss
@@ -27,6 +28,8 @@ from lastiterate.losses.data import feature_bound_of, targets_of
 Features = Tensor | Shards
 Rows = slice | NDArray[np.int64]  # as lastiterate.train draws them
 RowRule = Literal["check", "shorten", "rescale"]
+
+_SMALLEST = 2.0**-120  # no factor overflows, not even in float32
 
 
 def features(data: Any, device: torch.device) -> Features:
@@ -54,6 +57,12 @@ def features(data: Any, device: torch.device) -> Features:
     return moved
 
 
+_COARSE = (
+    "products={products!r} adds gradients in float32, where one record can move a sum by many "
+    "times its share: pass products='double'."
+)
+
+
 class DeviceGradients:
     """Gradients of a loss on a linear model, features in a tensor or in shards."""
 
@@ -67,7 +76,7 @@ class DeviceGradients:
         feature_bound: float | None,
         device: torch.device,
         *,
-        products: Products = "split",
+        products: Products = "double",
         rows: RowRule = "check",
         records: int | None = None,
     ) -> None:
@@ -78,14 +87,14 @@ class DeviceGradients:
             allowed = f"training.records = {self.records} rows"
             raise DescriptionError("data", f"{data.shape[0]} rows", allowed, why)
         why = "rounding of products must leave gradients within their bound"
-        one_of("products", products, ("split", "fast"), why)
+        one_of("products", products, ("double", "split", "fast"), why)
         why = "constants rest on a bound on every row"
         one_of("rows", rows, ("check", "shorten", "rescale"), why)
-        self._room = ROUNDING[data.dtype, products if data.dtype.itemsize <= 2 else "split"]
-        # Parameters rounded to 16 bits can jump by more than one record moves them: the guarantee
-        # speaks of exact arithmetic, so such a run is never certified.
-        self.coarse = products == "fast" and data.dtype.itemsize <= 2
-        exact = torch.float64 if data.dtype == torch.float64 else torch.float32
+        double = products == "double" or data.dtype == torch.float64
+        short = "split" if data.dtype.itemsize > 2 or double else products
+        self._room = 0.0 if double else ROUNDING[data.dtype, short]
+        self.objection = "" if double else _COARSE.format(products=products)
+        exact = torch.float64 if double else torch.float32
         targets = targets_of(objective, as_array(labels), self.records, np.float64)
         self._y = torch.as_tensor(targets).to(device, exact)
 
@@ -94,7 +103,7 @@ class DeviceGradients:
         self._scale = None if R is None else self._scaling(norms, R, rows, exact)
         clip = training.clipping
         if clip == "gradient" and self._scale is not None:
-            norms = norms * self._scale.double()
+            norms = norms * self._scale.double() * (1 + 4 * UNIT)
         self._norms = norms.to(exact) if clip == "gradient" else None
         limits = {}
         if clip == "gradient":
@@ -151,15 +160,15 @@ class DeviceGradients:
             length = max(1, numbers // max(1, self._X.shape[1]))
             for first in range(0, self.records, length):
                 block = self._X[first : first + length]
-                norms[first : first + length] = _norms(block)
+                norms[first : first + length] = row_lengths(block)
         else:
             for cut, block in self._X.blocks(0, self.records, self._device):
-                norms[cut] = _norms(block)
+                norms[cut] = row_lengths(block)
         wrong = int((~norms.isfinite()).sum())
         if wrong:
             raise AssumptionError(
                 f"{wrong} of {self.records} rows of the data hold NaN, infinity or values too "
-                "large to square: their gradients have no bound. Fill or drop such rows."
+                "large for a norm: their gradients have no bound. Fill or drop such rows."
             )
         return norms
 
@@ -168,9 +177,10 @@ class DeviceGradients:
         most = R / (1 + self._room)
         # A hair below, so that rounding the factor cannot cross the bound.
         target = most * (1 - 4 * torch.finfo(exact).eps)
-        if rule == "rescale":
-            return torch.where(norms > 0, target / norms, 1.0).to(exact)
-        long = norms > most * (1 + 8 * np.finfo(np.float64).eps)
+        if rule == "rescale":  # the tiniest rows stay shorter than the others
+            factors = target / norms.clamp(min=_SMALLEST)
+            return torch.where(norms > 0, factors, 1.0).to(exact)
+        long = norms > most * (1 + 4 * (self._X.shape[1] + 8) * UNIT)
         if not long.any():
             return None
         if rule == "check":
@@ -182,8 +192,3 @@ class DeviceGradients:
                 "fly, or declare a larger bound."
             )
         return torch.where(long, target / norms, 1.0).to(exact)
-
-
-def _norms(rows: Tensor) -> Tensor:
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    return lengths

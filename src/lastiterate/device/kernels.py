@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from lastiterate.device import fused
+from lastiterate.device.norms import UNIT, scaled_lengths, shortening
 
-Products = Literal["split", "fast"]
+Products = Literal["double", "split", "fast"]
 # How much a product rounds each slope, relative to its size: twice the unit roundoff and a little.
 ROUNDING = {
     (torch.bfloat16, "fast"): 2.0**-8,
@@ -28,6 +29,7 @@ ROUNDING = {
     (torch.float64, "split"): 0.0,
 }
 _MIXED = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
+MOST_ROWS = 1 << 16  # multiplied at once in double precision; `train.summation` counts on it
 _FUSED_OUTPUTS, _FUSED_COLUMNS = 32, 1024  # what a program of the fused kernel can hold
 
 
@@ -90,8 +92,11 @@ class Head:
         if self.margin < math.inf:
             slope.clamp_(-self.margin, self.margin)
         if norms is not None and self.longest < math.inf:
-            sizes = (slope * slope).sum(1, dtype=torch.float64).sqrt_().mul_(norms)
-            slope *= (self.longest / sizes.clamp_(min=self.longest)).to(slope.dtype)[:, None]
+            sizes = scaled_lengths(slope) * norms * (1 + 4 * UNIT)
+            factors = shortening(sizes, self.longest)
+            # The quotient of the bound and a huge row would have no bits to spare.
+            factors = torch.where(norms * 2.0**-900 > self.longest, 0.0, factors)
+            slope *= factors.to(slope.dtype)[:, None]
         return slope
 
 
@@ -103,7 +108,7 @@ def gradient_sum(
     *,
     scale: Tensor | None = None,
     norms: Tensor | None = None,
-    products: Products = "split",
+    products: Products = "double",
     chunk: int | None = None,
 ) -> Tensor:
     """Σ of the (clipped) gradients of these records, in double precision.
@@ -115,22 +120,26 @@ def gradient_sum(
         head: the loss.
         scale: a factor for every row, as if the row had been multiplied by it.
         norms: of the rows after scaling, needed where gradients are clipped.
-        products: with 16-bit features, "split" writes parameters and slopes as sums of two 16-bit
-            numbers (16 bits of precision or more), "fast" rounds them to one.
+        products: "double" multiplies and adds in double precision, whatever the features are: the
+            only sums with a proved error. Otherwise sums are float32, and 16-bit features meet
+            parameters and slopes written as sums of two 16-bit numbers ("split", 16 bits of
+            precision or more) or rounded to one ("fast").
         chunk: rows at a time; by default as many as keep temporaries small.
     """
-    parts = _parts(theta, X.dtype, products)
-    if fusable(X, head):
+    kind = torch.float64 if products == "double" else X.dtype
+    parts = _parts(theta, kind, products)
+    if products != "double" and fusable(X, head):
         return fused.gradient_sum(X, y, parts, head, scale, norms)
     total = torch.zeros(theta.shape, dtype=torch.float64, device=X.device)
-    length = chunk or _chunk(X, head, len(parts))
+    double = kind == torch.float64
+    length = chunk or (_double_chunk(X, head) if double else _chunk(X, head, len(parts)))
     for first in range(0, len(X), length):
         rows = slice(first, first + length)
-        block, few = X[rows], [None if v is None else v[rows] for v in (scale, norms)]
+        block, few = X[rows].to(kind), [None if v is None else v[rows] for v in (scale, norms)]
         scores = _scores(block, parts[0])
         for part in parts[1:]:
             scores += _scores(block, part)
-        for slope in _slope_parts(scores, y[rows], head, few[0], few[1], X.dtype, products):
+        for slope in _slope_parts(scores, y[rows], head, few[0], few[1], kind, products):
             total += _weighted(block, slope)
         del scores, slope  # before the next block's are made: the peak stays at one block
     return total
@@ -198,6 +207,12 @@ def _chunk(X: Tensor, head: Head, parts: int) -> int:
         return max(1024, most // (head.outputs * (4 + 2 * parts)) // 128 * 128)
     row = X.shape[1] * max(4, X.element_size()) + 8 * head.outputs
     return max(64, (4 << 20) // row)
+
+
+def _double_chunk(X: Tensor, head: Head) -> int:
+    """Rows at a time in double precision: between the bounds that `train.summation` counts on."""
+    held = (512 << 20) if X.is_cuda else (4 << 20)  # bytes
+    return min(MOST_ROWS, max(64, held // (8 * (X.shape[1] + head.outputs))))
 
 
 def fusable(X: Tensor, head: Head) -> bool:

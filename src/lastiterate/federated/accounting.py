@@ -96,7 +96,8 @@ def rounds_curve(federation: Federation) -> Curve:
     alone = federation.adjacency == "zero-out" and (
         federation.sampling == "poisson" or federation.everybody
     )
-    mu = (1.0 if alone else 2.0) / z * _UP if z > 0.0 else math.inf
+    moves = (1.0 if alone else 2.0) + 2 * federation.rounding  # of the computed sum, over clip
+    mu = moves / z * _UP if z > 0.0 else math.inf
     if federation.rounds == 0:
         return Gaussian(0.0)
     if federation.everybody:
@@ -220,6 +221,10 @@ class FederatedGuarantee:
         run = self.federation
         found = [
             Assumption(f"no update counts for more than {run.clip:g}", "clipping by the server"),
+            Assumption(
+                f"rounding moves no sum of updates by more than {run.rounding * run.clip:.3g}",
+                "sums in double precision by the server",
+            ),
             Assumption("the server is trusted with the updates", "whoever runs it"),
             Assumption("the noise is Gaussian and unpredictable", "the noise source"),
             Assumption("the starting model does not depend on the clients' data", "the server"),

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from lastiterate.federated.federation import Federation
 from lastiterate.noise import Source
+from lastiterate.train.norms import UNIT, lengths, norm_room
 
 Vector = NDArray[np.float64]
-_SHRINK = 1 - 1e-9  # norms and sums are rounded; the promise is about exact ones
 
 
 class BoundedUpdate(NamedTuple):
@@ -67,15 +67,17 @@ def bounded(
         update = flat(answer) - flat(model)
     if not np.all(np.isfinite(update)):
         raise UnusableUpdateError("it holds numbers that are not finite")
-    # The largest entry is divided out first, so that no square overflows.
+    # The largest entry is divided out first, so that no square overflows or underflows; the
+    # length is rounded up and the limit down, as the promise is about exact norms.
     largest = float(np.max(np.abs(update), initial=0.0))
     if largest == 0.0:
         return BoundedUpdate(update, clipped=False)
     direction = update / largest
-    length = float(np.linalg.norm(direction))
-    limit = clip * _SHRINK
+    length = float(lengths(direction[None])[0])
+    limit = clip * (1 - 16 * UNIT)
     if largest > limit / length:
-        return BoundedUpdate(direction * (limit / length), clipped=largest > clip / length)
+        longer = largest > clip * (1 + norm_room(update.size)) / length
+        return BoundedUpdate(direction * (limit / length), clipped=longer)
     return BoundedUpdate(update, clipped=False)
 
 
@@ -85,10 +87,15 @@ def next_model(
     federation: Federation,
     source: Source,
 ) -> dict[str, NDArray[Any]]:
-    """θ + server_step·(sum + noise)/sampled − decay·θ, in the model's own names and types."""
+    """θ + server_step·(sum + noise)/sampled − decay·θ, in the model's own names and types.
+
+    Updates are added up before there is noise: what their sum rounds is then bounded by their
+    lengths alone (`Federation.rounding`).
+    """
     theta = flat(model)
-    total = federation.noise * source.normal(theta.size)
+    total = np.zeros(theta.size)
     for update in updates:
         total += update
+    total += federation.noise * source.normal(theta.size)
     step = federation.server_step / federation.sampled
     return shaped((1.0 - federation.decay) * theta + step * total, model)

@@ -15,11 +15,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from lastiterate.description import FullBatch, Loss, Poisson, Training, WithoutReplacement
+from lastiterate.description import (
+    Arithmetic,
+    FullBatch,
+    Loss,
+    Poisson,
+    Training,
+    WithoutReplacement,
+)
 from lastiterate.description.portable import Portable, known_fields
 from lastiterate.description.training import Adjacency
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.train.summation import sum_error
 
 Sampling = Literal["without-replacement", "poisson"]
 
@@ -120,6 +128,16 @@ class Federation(Portable):
         return self.noise_multiplier * self.clip
 
     @property
+    def rounding(self) -> float:
+        """How far the server's sum can be from the exact one, in units of clip (`summation`).
+
+        It adds one update after the other, in double precision; the server step and the divisor
+        are two roundings more, and a model has fewer than 2^40 parameters.
+        """
+        most = self.clients if self.sampling == "poisson" else int(self.sampled)
+        return sum_error(most, 1.0, roundings=most + 16, entries=2**40)
+
+    @property
     def decay(self) -> float:
         """What the server's L2 term takes off the model in a round."""
         return 0.0 if self.loss is None else self._step * self.loss.regularization
@@ -143,6 +161,7 @@ class Federation(Portable):
             batches = FullBatch()
         else:
             batches = WithoutReplacement(int(self.sampled))
+        error = self.rounding * self.clip / self.local_step / self.sampled * (1 + 2**-50)
         return Training(
             records=self.clients,
             steps=self.rounds,
@@ -152,6 +171,7 @@ class Federation(Portable):
             batches=batches,
             adjacency=str(self.adjacency),
             clipping=self.clipping,
+            arithmetic=Arithmetic(error=error),
         )
 
     def replace(self, **changes: Any) -> Self:

@@ -28,6 +28,7 @@ from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.train import Descent, noisy_descent
+from lastiterate.train.summation import linear_arithmetic
 
 Array = NDArray[Any]
 
@@ -99,7 +100,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         objective = self._objective()
         parameters = data.shape[1] * objective.outputs()
         chosen = self._choose(objective, X.shape[0], dimension=parameters)
-        self.choice_ = chosen.because(*origin)
+        engine = linear_arithmetic(chosen.training, objective, data.shape[1])
+        self.choice_ = chosen.because(*origin).charged(engine)
         self.loss_ = self.choice_.loss
         self.training_ = with_noise(self.choice_)
         released = noisy_descent(
@@ -196,8 +198,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return calibrate(choice.training, choice.loss, self.epsilon, self.delta_, find="noise")
 
     def _finish(self, released: Descent, before: list[Certificate | None]) -> None:
+        self.training_ = released.training  # what is certified is what was computed
         self.n_iter_ = self.training_.steps
         self._store(released.parameters)
+        if released.experiment and self.random_state is None:
+            why = f"This model gets no certificate. {released.objection}"
+            warnings.warn(why, PrivacyWarning, stacklevel=4)
         self.certificate_ = None
         if not released.experiment and math.isfinite(self.epsilon) and None not in before:
             own = certify(

@@ -18,7 +18,7 @@ from lastiterate.description.validation import number
 from lastiterate.device import on_device
 from lastiterate.losses.rounding import root_up
 from lastiterate.train import bound_rows
-from lastiterate.train.features import matrix, row_norms
+from lastiterate.train.features import matrix, rescaled, row_norms
 
 Matrix = Any  # a dense array, a CSR array, a tensor or shards
 
@@ -62,10 +62,7 @@ class Rows:
             return self._with_intercept(bound_rows(data, self.feature_bound))
         X = self._with_intercept(matrix(data))
         norms = row_norms(X)
-        # A hair below 1, so that rounding to the type of X cannot cross it; zero rows stay zero.
-        target = 1 - 4 * float(np.finfo(X.dtype).eps)
-        factors = np.divide(target, norms, out=np.ones_like(norms), where=norms > 0)
-        return _scaled(X, factors.astype(X.dtype))
+        return rescaled(X, norms, 1.0, norms > 0)
 
     def _with_intercept(self, X: Matrix) -> Matrix:
         if not self.fit_intercept:
@@ -81,10 +78,3 @@ class Rows:
             return f"every row is rescaled to norm 1{intercept}"
         bound = f"rows longer than {self.feature_bound:g} are shortened"
         return f"{bound} (norm {self.norm:g}{intercept})"
-
-
-def _scaled(X: Matrix, factors: Matrix) -> Matrix:
-    """Every row multiplied by its factor."""
-    if isinstance(X, np.ndarray):
-        return X * factors[:, None]
-    return sp.csr_array(sp.diags_array(factors) @ X)

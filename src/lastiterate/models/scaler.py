@@ -25,6 +25,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.train import Descent, noisy_descent
+from lastiterate.train.summation import charged, gradient_arithmetic
 
 Array = NDArray[Any]
 
@@ -73,22 +74,20 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
         records, columns = X.shape
         loss = Loss.unknown(provenance="proved")
         delta = self._delta(records)
-        self.training_ = calibrate(
-            Training(
-                records=records,
-                steps=1,
-                step_size=1.0,
-                noise=1.0,
-                gradient_norm=root_up(Fraction(5, 4) * columns),
-                batches=FullBatch(),
-                adjacency=self.adjacency,
-                clipping="gradient",
-            ),
-            loss,
-            self.epsilon,
-            delta,
+        run = Training(
+            records=records,
+            steps=1,
+            step_size=1.0,
+            noise=1.0,
+            gradient_norm=root_up(Fraction(5, 4) * columns),
+            batches=FullBatch(),
+            adjacency=self.adjacency,
+            clipping="gradient",
         )
+        run = charged(run, gradient_arithmetic(run, 2 * columns))
+        self.training_ = calibrate(run, loss, self.epsilon, delta)
         released = self._release(self._contributions(X), self.random_state)
+        self.training_ = released.training  # what is certified is what was computed
         self.certificate_ = None
         if not released.experiment:
             parameters = {"mean_": self.mean_, "scale_": self.scale_}

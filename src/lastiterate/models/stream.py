@@ -16,6 +16,7 @@ from lastiterate.description.validation import whole
 from lastiterate.device import as_array
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.train import noisy_descent
+from lastiterate.train.summation import CALLABLE_OVERSHOOT, gradient_arithmetic
 
 if TYPE_CHECKING:
     from lastiterate.losses import LinearLoss
@@ -61,7 +62,9 @@ class Streamed(_Model):
         given = {"steps": batches, "batch_size": batch_size, "dimension": reader.start().size}
         chosen = self._choose(objective, records, known_order=True, **given)
         why = "one pass, each batch read once; the order counts as known"
-        self.choice_ = chosen.because(("stream", why), *origin)
+        size = reader.start().size
+        engine = gradient_arithmetic(chosen.training, size, CALLABLE_OVERSHOOT)
+        self.choice_ = chosen.because(("stream", why), *origin).charged(engine)
         self.loss_ = chosen.loss
         self.training_ = self._calibrated(self.choice_)
         released = noisy_descent(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lastiterate.device import as_array
 from lastiterate.device.gradients import Features, features
+from lastiterate.device.norms import row_lengths
 from lastiterate.device.shards import Shards
 from lastiterate.errors import DescriptionError, UnsupportedError
 
@@ -66,7 +67,7 @@ def rows_of(X: Features, rule: Rows) -> Features:
     with_ones = torch.ones((len(X), X.shape[1] + 1), dtype=X.dtype, device=X.device)
     with_ones[:, :-1] = X
     if rule.feature_bound is not None:
-        norms = _norms(X)
+        norms = row_lengths(X)
         # A hair below the bound, so that rounding to the type of X cannot cross it.
         target = rule.feature_bound * (1 - 4 * torch.finfo(X.dtype).eps)
         factors = torch.where(norms > target, target / norms, 1.0)
@@ -81,7 +82,7 @@ def scores_of(X: Features, parameters: NDArray[Any], rule: Rows) -> NDArray[np.f
     for cut, block in _blocks(X):
         rows = rows_of(block.float() if block.is_cuda else block.double(), rule)
         assert isinstance(rows, Tensor)
-        norms = _norms(rows)
+        norms = row_lengths(rows)
         factor = rule.norm / norms.clamp(min=rule.norm)
         if rule.feature_bound is None:
             factor = torch.where(norms > 0, 1 / norms, 1.0)
@@ -96,7 +97,3 @@ def _blocks(X: Features) -> Iterator[tuple[slice, Tensor]]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return X.blocks(0, len(X), device, length)
 
-
-def _norms(rows: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    return norms

@@ -31,8 +31,9 @@ from lastiterate.noise.seeded import Seed
 from lastiterate.train.batches import BatchStream, Rows
 from lastiterate.train.device_descent import descend, linear
 from lastiterate.train.draws import Draw, Draws
-from lastiterate.train.result import Descent
+from lastiterate.train.result import Descent, concluded
 from lastiterate.train.settings import centre_of, generator_of, radius_of
+from lastiterate.train.summation import linear_arithmetic
 
 
 class LostRankError(LastIterateError, RuntimeError):
@@ -53,7 +54,7 @@ def distributed_descent(
     radius: float | None = None,
     progress: bool | None = None,
     device: str | torch.device | None = None,
-    products: Products = "split",
+    products: Products = "double",
     rows: RowRule = "check",
     save: str | os.PathLike[str] | None = None,
     patience: float = 600.0,
@@ -109,6 +110,8 @@ def distributed_descent(
         _same_everywhere(centre, where, group)
         ball = radius_of(radius, training)
         released = descend(reduced, shared, training, l2, centre, ball, where, progress)
+        objections: list[Any] = [None] * dist.get_world_size(group)
+        dist.all_gather_object(objections, gradients.objection, group=group)
         facts: list[Any] = [not generator.secure, batches.nonce]
         dist.broadcast_object_list(facts, group_src=0, group=group, device=where)
         # Reached by every rank, or by none: only then is there a model.
@@ -117,7 +120,12 @@ def distributed_descent(
             torch.cuda.synchronize(where)
     if save is not None and rank == 0:
         _write(Path(save), released)
-    return Descent(released, training, gradients.loss, facts[0] or gradients.coarse, facts[1])
+    ranks = dist.get_world_size(group)
+    engine = linear_arithmetic(training, objective, int(gradients.shape[0]), ranks)
+    return concluded(
+        released, training, gradients.loss, facts[1], engine,
+        coarse=next(filter(None, objections), ""), secure=not facts[0],
+    )  # fmt: skip
 
 
 class _Reduced:

@@ -9,17 +9,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lastiterate.description import Training
+from lastiterate.description import Arithmetic, Training
+from lastiterate.device.norms import row_lengths, shortening
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.train.batches import Rows
+from lastiterate.train.summation import CALLABLE_OVERSHOOT, gradient_arithmetic, least_rows
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
-ROOM = 2.0**-20  # what sums of 32-bit gradients round
 _MOST = 1 << 26  # numbers in the gradients that are held at once
 
 
 class ModuleGradients:
-    """Clipped per-record gradients of a network; its trainable parameters as one vector."""
+    """Clipped per-record gradients of a network; its trainable parameters as one vector.
+
+    A gradient may be computed in any precision: it is a function of its record. Norms, clipping and
+    sums are in double precision.
+    """
+
+    objection = ""  # why the sums have no proved error, if so
 
     def __init__(
         self,
@@ -73,31 +80,40 @@ class ModuleGradients:
         total = torch.zeros_like(vector)
         for part in torch.split(index, self._chunk):
             if len(part):
-                total += self.clipped(vector, part).double()
+                total += self.clipped(vector, part)
         return total
 
+    def arithmetic(self, size: int) -> Arithmetic | None:
+        """How far its sums can be off."""
+        over = 0.0 if self._training.clipping == "gradient" else CALLABLE_OVERSHOOT
+        return gradient_arithmetic(self._training, size, over, self._chunk)
+
     def clipped(self, vector: Tensor, index: Tensor) -> Tensor:
-        """The sum of the clipped gradients of a few records."""
+        """The sum of the clipped gradients of a few records, in double precision."""
         return self._limited(self.per_record(vector, index))
 
     def _limited(self, each: Tensor) -> Tensor:
-        norms = torch.linalg.vector_norm(each, dim=1, dtype=torch.float64)
-        factors = self.factors(norms, ROOM)
-        shortened: Tensor = each.sum(0) if factors is None else factors.to(each.dtype) @ each
-        return shortened
+        factors = self.factors(row_lengths(each))
+        total = torch.zeros(each.shape[1], dtype=torch.float64, device=each.device)
+        length = max(least_rows(each.shape[1]), 8)  # held in double precision at once
+        for first in range(0, len(each), length):
+            some = each[first : first + length].double()
+            if factors is not None:
+                some *= factors[first : first + length, None]
+            total += some.sum(0)
+        return total
 
-    def factors(self, norms: Tensor, room: float) -> Tensor | None:
+    def factors(self, norms: Tensor) -> Tensor | None:
         """What every gradient is multiplied by, given its norm in double; None: all stay."""
         K = self._training.gradient_norm
         if not norms.isfinite().all():
             raise AssumptionError("A per-record gradient is not finite: it has no bound.")
         if self._training.clipping == "gradient":
-            most = K / (1 + room)
-            factors: Tensor = most / norms.clamp(min=most)
-            return factors
-        if (norms > K).any():
+            return shortening(norms, K)
+        long = norms > K * (1 + CALLABLE_OVERSHOOT)
+        if long.any():
             raise AssumptionError(
-                f"{int((norms > K).sum())} per-record gradients are longer than "
+                f"{int(long.sum())} per-record gradients are longer than "
                 f"gradient_norm = {K:g}, which clipping='none' promises. Nothing was released. "
                 "Use clipping='gradient' or a larger gradient_norm."
             )

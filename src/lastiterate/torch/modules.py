@@ -21,7 +21,7 @@ from lastiterate.train.checkpoint import Checkpoint
 from lastiterate.train.device_descent import descend
 from lastiterate.train.draws import Draws
 from lastiterate.train.keeping import Keeping, fingerprint
-from lastiterate.train.result import Descent
+from lastiterate.train.result import Descent, concluded
 from lastiterate.train.settings import generator_of, radius_of
 
 
@@ -57,8 +57,8 @@ def noisy_module_descent(
         chunk: records whose gradients are held at once.
         per_record: how gradients of single records are clipped: "func" by `torch.func`, for any
             network; "hooks" by Opacus' layers; "ghost" by Opacus without holding one gradient
-            per record, in two backward passes. The last two are compared with the first on a few
-            records before the run.
+            per record, in two backward passes, whose sums have no proved error (an experiment).
+            The last two are compared with the first on a few records before the run.
 
     Returns what was released as one vector; its ``loss`` is None, as nobody vouches for it here.
 
@@ -94,4 +94,8 @@ def noisy_module_descent(
         for name, parameter in module.named_parameters():
             if name in values:
                 parameter.copy_(values[name])
-    return Descent(released, training, None, keeping.experiment, batches.nonce)
+    engine = None if gradients.objection else gradients.arithmetic(gradients.size)
+    return concluded(
+        released, training, None, batches.nonce, engine,
+        coarse=gradients.objection, secure=generator.secure, marked=keeping.experiment,
+    )  # fmt: skip

@@ -16,9 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from lastiterate.errors import UnsupportedError
-from lastiterate.torch.module_gradients import ROOM, ModuleGradients
+from lastiterate.torch.module_gradients import ModuleGradients
 
-_GHOST_ROOM = 2.0**-12  # what a 32-bit sum of some thousand squares rounds
+# What a sum of some thousand squares rounds.
+_ROOM = {torch.float32: 2.0**-12, torch.float64: 2.0**-40}
+_GHOST = (
+    "Ghost clipping adds the gradients of a batch inside of a backward pass, where what it rounds "
+    "has no proved bound: use per_record='hooks' or per_record='func'."
+)
 _ASKED = 8  # records that are compared
 
 
@@ -32,7 +37,7 @@ class OpacusGradients(ModuleGradients):
         self._copy = copy.deepcopy(plain._module)
         self._weights = [p for p in self._copy.parameters() if p.requires_grad]
         self._hooked = _hooked(self._copy, ghost, plain._inputs[:1])
-        self._room = _GHOST_ROOM if self._weights[0].dtype == torch.float32 else ROOM
+        self.objection = _GHOST if ghost else ""
         self._losses = torch.func.vmap(
             lambda out, y: plain._loss(out.unsqueeze(0), y.unsqueeze(0)).reshape(())
         )
@@ -50,7 +55,10 @@ class OpacusGradients(ModuleGradients):
             return super().clipped(vector, index)
         losses = self._forward(vector, index)
         _backward(losses.sum(), again=True)
-        factors = self.factors(self._hooked.get_norm_sample().detach().double(), self._room)
+        norms = self._hooked.get_norm_sample().detach().double()
+        clips = self._training.clipping == "gradient"
+        room = _ROOM.get(losses.dtype, 2.0**-4)
+        factors = self.factors(norms * (1 + room) if clips else norms)
         if factors is not None:
             for p in self._weights:
                 p.grad = None
@@ -58,7 +66,7 @@ class OpacusGradients(ModuleGradients):
             _backward((losses * factors.to(losses.dtype)).sum())
             self._hooked.enable_hooks()
         sums = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._weights]
-        return torch.cat([each.reshape(-1) for each in sums])
+        return torch.cat([each.reshape(-1) for each in sums]).double()
 
     def _forward(self, vector: Tensor, index: Tensor) -> Tensor:
         """The losses of the records at these parameters."""

@@ -32,8 +32,8 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
         cap, regularization, steps, batch_size, final_noise, adjacency, classes: as in
             `PrivateSoftmaxRegression`; batch_size=n asks for full batches.
         device: where to train; by default where the features are, else a GPU if there is one.
-        products: how 16-bit features are multiplied, "split" or "fast"; see `noisy_descent`.
-            "fast" rounds the parameters to 16 bits and is never certified.
+        products: "double" (default) can be certified; "split" and "fast" multiply 16-bit features
+            quicker, add in float32 and are experiments; see `noisy_descent`.
         random_state: a seed makes a reproducible experiment, without a certificate.
 
     Attributes:
@@ -62,7 +62,7 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
         final_noise: float | str | None = None,
         adjacency: str = "zero-out",
         device: str | torch.device | None = None,
-        products: Products = "split",
+        products: Products = "double",
         classes: Any = None,
         random_state: Any = None,
     ) -> None:

@@ -33,7 +33,7 @@ from lastiterate.train.gradients import (
 )
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.progress import shown
-from lastiterate.train.result import Descent, Parameters, released, shares
+from lastiterate.train.result import Descent, Parameters, concluded, released, shares
 from lastiterate.train.settings import centre_of, generator_of, radius_of
 
 
@@ -52,7 +52,7 @@ def noisy_descent(
     progress: bool | None = None,
     checkpoint: Checkpoint | None = None,
     device: Any = None,
-    products: Literal["split", "fast"] = "split",
+    products: Literal["double", "split", "fast"] = "double",
     rows: Literal["check", "shorten", "rescale"] = "check",
 ) -> Descent:
     """Run a description, with NumPy or, where the data is a tensor, with PyTorch.
@@ -78,6 +78,10 @@ def noisy_descent(
             holds. It is cleared when the run ends.
         device, products, rows: only with PyTorch, which a ``device`` asks for by itself; see
             `lastiterate.torch.noisy_descent`.
+
+    Products and sums are in double precision, also where the features are not. What is returned
+    says how far they can be off (`Descent.training.arithmetic`): account and certify that
+    description, or calibrate one that has it (`lastiterate.train.summation`).
 
     >>> from lastiterate import FullBatch, Training
     >>> from lastiterate.losses import Logistic
@@ -134,7 +138,10 @@ def noisy_descent(
                 keeping.save(k + 1, theta.copy(), tail.copy(), velocity)
     final = released(tail / window if training.steps else theta, training)
     keeping.end()
-    return Descent(final, training, gradients.loss, keeping.experiment, batches.nonce)
+    return concluded(
+        final, training, gradients.loss, batches.nonce, gradients.arithmetic(centre.size),
+        secure=generator.secure, marked=keeping.experiment,
+    )  # fmt: skip
 
 
 def _project(theta: Parameters, centre: Parameters, radius: float) -> Parameters:
@@ -148,7 +155,7 @@ def _project(theta: Parameters, centre: Parameters, radius: float) -> Parameters
 
 def _only_with_torch(device: Any, products: str, rows: str) -> None:
     """Raise rather than ignore what the NumPy backend cannot do."""
-    given = [("device", device, None), ("products", products, "split"), ("rows", rows, "check")]
+    given = [("device", device, None), ("products", products, "double"), ("rows", rows, "check")]
     for name, value, usual in given:
         if value != usual:
             allowed = "left out unless the data is a tensor and the objective a linear loss"

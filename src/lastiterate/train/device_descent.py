@@ -3,8 +3,8 @@
     θ ← project(θ − η_k·(Σ_{i in batch k} g_i(θ)/divisor + regularization·θ) + ν_k·N(0, I))
 
 Parameters are kept in double precision on the device; with a seeded source the batches and the
-noise are those of the NumPy backend, number by number. The guarantee is about this update in
-real arithmetic: what products round (see `kernels`) is kept inside the gradient bound.
+noise are those of the NumPy backend, number by number. What sums in double precision round is
+charged (`summation`); coarser products are experiments.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.progress import shown
 from lastiterate.train.projection import projected
 from lastiterate.train.replay import Place, recorded
-from lastiterate.train.result import Descent, Parameters, released, shares
+from lastiterate.train.result import Descent, Parameters, concluded, released, shares
 from lastiterate.train.settings import centre_of, generator_of, radius_of
+from lastiterate.train.summation import linear_arithmetic
 
 
 def noisy_descent(
@@ -51,7 +52,7 @@ def noisy_descent(
     progress: bool | None = None,
     checkpoint: Checkpoint | None = None,
     device: str | torch.device | None = None,
-    products: Products = "split",
+    products: Products = "double",
     rows: RowRule = "check",
 ) -> Descent:
     """Run a description for a linear head with PyTorch.
@@ -72,9 +73,10 @@ def noisy_descent(
         progress: show a bar; by default only for long runs on a terminal.
         checkpoint: `MemoryCheckpoint` or `EncryptedCheckpoint`, as with NumPy.
         device: by default where the data is, else a GPU if there is one.
-        products: how 16-bit features are multiplied: "split" (parameters and slopes as sums of
-            two 16-bit numbers) or "fast" (rounded to one, so that parameters can jump by more
-            than one record moves them: such a run is an experiment).
+        products: "double" multiplies and adds in double precision whatever the features are: what
+            has a proved error and can be certified. "split" (16-bit features times parameters and
+            slopes that are sums of two 16-bit numbers) and "fast" (rounded to one) add in float32:
+            quicker, and experiments, unless the features are doubles.
         rows: what happens to rows longer than the bound: "check" refuses them, "shorten" shortens
             them, "rescale" gives every row the norm of the bound; all without copying the data.
 
@@ -97,10 +99,14 @@ def noisy_descent(
     ball = radius_of(radius, training)
     batches = BatchStream(training.batches, training.records, generator)
     run = fingerprint(objective, training, l2, ball, centre)
-    keeping = Keeping(checkpoint, run, batches, generator, gradients.coarse)
+    keeping = Keeping(checkpoint, run, batches, generator, bool(gradients.objection))
     draws = Draws(training, gradients.shape, generator, batches, where)
     final = descend(gradients, draws, training, l2, centre, ball, where, progress, keeping)
-    return Descent(final, training, gradients.loss, keeping.experiment, batches.nonce)
+    engine = linear_arithmetic(training, objective, int(gradients.shape[0]))
+    return concluded(
+        final, training, gradients.loss, batches.nonce, engine,
+        coarse=gradients.objection, secure=generator.secure, marked=keeping.experiment,
+    )  # fmt: skip
 
 
 class Total(Protocol):

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.train.norms import lengths, norm_room, sparse_lengths
+from lastiterate.train.summation import MOST_ROWS
 
 Array = NDArray[Any]
 Matrix = Any  # NDArray or scipy.sparse.csr_array
 
-_ULPS = 8 * np.finfo(np.float64).eps  # rounding of the norms themselves
 _CACHE = 1 << 22  # bytes of rows that a core's share of the last cache holds
 
 
@@ -52,36 +53,38 @@ def sparse(data: Any) -> bool:
 
 
 def row_norms(X: Matrix) -> NDArray[np.float64]:
-    """The Euclidean norm of every row, in double precision; raises if a value is not finite."""
-    norms: NDArray[np.float64]
-    with np.errstate(over="ignore", invalid="ignore"):
-        if sparse(X):
-            squares = sp.csr_array((X.data.astype(np.float64) ** 2, X.indices, X.indptr), X.shape)
-            norms = np.sqrt(squares @ np.ones(X.shape[1]))
-        else:
-            norms = np.empty(X.shape[0])
-            rows = block_length(X)
-            for first in range(0, len(norms), rows):
-                block = X[first : first + rows].astype(np.float64, copy=False)
-                norms[first : first + rows] = np.sqrt(np.einsum("ij,ij->i", block, block))
+    """The Euclidean norm of every row, rounded up; raises if a row is not finite."""
+    if sparse(X):
+        norms = sparse_lengths(X)
+    else:
+        norms = np.empty(X.shape[0])
+        rows = block_length(X)
+        for first in range(0, len(norms), rows):
+            block = X[first : first + rows].astype(np.float64, copy=False)
+            norms[first : first + rows] = lengths(block)
     wrong = np.count_nonzero(~np.isfinite(norms))
     if wrong:
         raise AssumptionError(
-            f"{wrong} of {len(norms)} rows of the data hold NaN, infinity or values too large to "
-            "square: their gradients have no bound. Fill or drop such rows before training."
+            f"{wrong} of {len(norms)} rows of the data hold NaN, infinity or values too large for "
+            "a norm: their gradients have no bound. Fill or drop such rows before training."
         )
     return norms
 
 
 def block_length(X: Matrix) -> int:
-    """How many rows of a dense matrix stay in the caches of all cores together."""
-    row = max(1, int(X.shape[1]) * int(X.dtype.itemsize))
-    return max(64, _CACHE * (os.cpu_count() or 1) // row)
+    """How many rows are multiplied at once: they stay in the caches of all cores together.
+
+    Between the bounds that `summation` counts on.
+    """
+    if sparse(X):
+        return MOST_ROWS
+    rows = _CACHE * (os.cpu_count() or 1) // max(1, int(X.shape[1]) * 8)
+    return min(MOST_ROWS, max(64, rows))
 
 
-def check_rows(norms: NDArray[np.float64], feature_bound: float) -> None:
+def check_rows(norms: NDArray[np.float64], feature_bound: float, columns: int) -> None:
     """Raise if a row is longer than the bound that the constants rest on."""
-    longer = np.count_nonzero(norms > feature_bound * (1 + _ULPS))
+    longer = np.count_nonzero(norms > feature_bound * (1 + norm_room(columns)))
     if longer:
         raise AssumptionError(
             f"{longer} of {len(norms)} rows have a norm above {feature_bound:g}, the bound that "
@@ -100,9 +103,41 @@ def bound_rows(data: Any, feature_bound: float) -> Matrix:
     R = number("feature_bound", feature_bound, "no row may be longer", above=0.0)
     X = matrix(data)
     norms = row_norms(X)
-    # A hair below the bound, so that rounding to the type of X cannot cross it.
-    target = R * (1 - 4 * np.finfo(X.dtype).eps)
-    factors = np.where(norms > target, target / np.maximum(norms, target), 1.0)
+    return rescaled(X, norms, R, norms > hair_below(R, X.dtype))
+
+
+def hair_below(bound: float, dtype: Any) -> float:
+    """A target for norms, so that rounding rows to their type cannot cross the bound."""
+    kind = np.finfo(dtype)
+    smallest = float(kind.tiny) / float(kind.eps) ** 2
+    if bound < smallest:
+        why = f"numbers of type {np.dtype(dtype)} are too coarse there for a bound to be kept"
+        raise DescriptionError("feature_bound", bound, f"at least {smallest:.3g}", why)
+    return bound * (1 - 4 * float(kind.eps))
+
+
+def rescaled(X: Matrix, norms: NDArray[np.float64], bound: float, which: Array) -> Matrix:
+    """A copy in which the chosen rows have norm ``bound``, or a hair less; zero rows stay.
+
+    Rows are first divided by a power of two, so that no factor overflows or loses bits.
+    """
+    target = hair_below(bound, X.dtype)
+    chosen = np.flatnonzero(which & (norms > 0))
+    mantissa, power = np.frexp(norms[chosen])
+    factors = target / mantissa
     if sparse(X):
-        return sp.csr_array(sp.diags_array(factors.astype(X.dtype)) @ X)
-    return X * factors.astype(X.dtype)[:, None]
+        each = np.diff(X.indptr)
+        full, shift = np.ones(len(norms)), np.zeros(len(norms), dtype=np.int64)
+        full[chosen], shift[chosen] = factors, power
+        values = np.ldexp(X.data.astype(np.float64), -np.repeat(shift, each))
+        values *= np.repeat(full, each)
+        return sp.csr_array((values.astype(X.dtype), X.indices.copy(), X.indptr.copy()), X.shape)
+    answer = X.copy()
+    length = block_length(X)
+    with np.errstate(under="ignore"):
+        for first in range(0, len(chosen), length):
+            some = slice(first, first + length)
+            rows = np.ldexp(X[chosen[some]].astype(np.float64), -power[some, None])
+            rows *= factors[some, None]
+            answer[chosen[some]] = rows
+    return answer

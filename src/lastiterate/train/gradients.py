@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from lastiterate.description import Loss, Training
+from lastiterate.description import Arithmetic, Loss, Training
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of, targets_of
@@ -27,11 +28,18 @@ from lastiterate.train.features import (
     row_norms,
     sparse,
 )
+from lastiterate.train.norms import UNIT, lengths, shortening
 from lastiterate.train.result import Parameters
+from lastiterate.train.summation import (
+    CALLABLE_OVERSHOOT,
+    gradient_arithmetic,
+    least_rows,
+    linear_arithmetic,
+)
 
 GradientFunction = Callable[[Parameters, NDArray[np.int64]], ArrayLike]
 
-_OVER = 1 + 1e-9  # rounding of a gradient that somebody else computed
+_SPARE = 2.0**-900  # factors below would lose their last bits
 
 
 class Gradients(Protocol):
@@ -44,6 +52,9 @@ class Gradients(Protocol):
     @property
     def loss(self) -> Loss | None:
         """What is proved about the loss; None if nobody said."""
+
+    def arithmetic(self, size: int) -> Arithmetic | None:
+        """How far its sums of so many numbers can be off; None if that has no bound."""
 
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of the (clipped) gradients of the records in ``rows``."""
@@ -63,11 +74,14 @@ class LinearGradients:
     ) -> None:
         self._objective = objective
         self._X = matrix(data, training.records)
-        self._y = targets_of(objective, labels, training.records, self._X.dtype)
+        if sparse(self._X):
+            self._X = self._X.astype(np.float64, copy=False)
+        columns = int(self._X.shape[1])
+        self._y = targets_of(objective, labels, training.records, np.float64)
         norms = row_norms(self._X)
         R = feature_bound_of(objective, training, feature_bound)
         if R is not None:
-            check_rows(norms, R)
+            check_rows(norms, R, columns)
         self._margin = self._norms = None
         if training.clipping == "margin":
             assert R is not None
@@ -76,25 +90,39 @@ class LinearGradients:
             self._norms = norms
         self._longest = training.gradient_norm
         outputs = objective.outputs()
-        self.shape = (self._X.shape[1],) if outputs == 1 else (self._X.shape[1], outputs)
+        self.shape = (columns,) if outputs == 1 else (columns, outputs)
+        self._arithmetic = linear_arithmetic(training, objective, columns)
         unknown = Loss.unknown(regularization=regularization, provenance="proved")
         self.loss = unknown if R is None else objective.regularity(R, regularization)
 
+    def arithmetic(self, size: int) -> Arithmetic | None:
+        """How far its sums can be off."""
+        return self._arithmetic
+
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of the (clipped) gradients of the records in ``rows``."""
-        theta = parameters.astype(self._X.dtype, copy=False)
-        if sparse(self._X):
-            return self._block(theta, self._X if _everyone(rows, self._X) else self._X[rows], rows)
-        # A block of rows is read from memory once and multiplied twice; sums of blocks are added
-        # in double precision, so that rounding stays far below one record's share.
+        # A block of rows is read from memory once and multiplied twice, in double precision
+        # whatever the features are: only such sums have a proved error (`summation`).
         total = np.zeros(self.shape)
         length = block_length(self._X)
         first, last = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
         for low in range(first, last, length):
             high = min(low + length, last)
             block = slice(low, high) if isinstance(rows, slice) else rows[low:high]
-            total += self._block(theta, self._X[block], block)
+            total += self._block(parameters, self._rows(block), block)
         return total
+
+    def _rows(self, block: Rows) -> Matrix:
+        """Some rows in double precision; a range of sparse rows is not copied."""
+        X = self._X
+        if not sparse(X):
+            return X[block].astype(np.float64, copy=False)
+        if not isinstance(block, slice):
+            return X[block]
+        start, stop = X.indptr[block.start], X.indptr[block.stop]
+        pointers = X.indptr[block.start : block.stop + 1] - start
+        parts = (X.data[start:stop], X.indices[start:stop], pointers)
+        return sp.csr_array(parts, (block.stop - block.start, X.shape[1]))
 
     def _block(self, theta: Array, X: Matrix, rows: Rows) -> Array:
         slope = self._objective.slope(X @ theta, self._y[rows])
@@ -105,9 +133,11 @@ class LinearGradients:
         return np.asarray(X.T @ slope)
 
     def _shortening(self, slope: Array, norms: NDArray[np.float64]) -> Array:
-        """min(1, K/‖gradient‖) per record."""
-        sizes = np.abs(slope) if slope.ndim == 1 else np.sqrt(np.einsum("ij,ij->i", slope, slope))
-        factors = _shorten(sizes * norms, self._longest).astype(slope.dtype)
+        """min(1, K/‖gradient‖) per record, rounded down."""
+        sizes = np.abs(slope) if slope.ndim == 1 else lengths(slope)
+        with np.errstate(under="ignore"):
+            factors = shortening(sizes * norms * (1 + 4 * UNIT), self._longest)
+        factors[norms * _SPARE > self._longest] = 0.0  # K/‖x‖ would have no bits to spare
         return factors if slope.ndim == 1 else factors[:, None]
 
 
@@ -128,6 +158,11 @@ class CallableGradients:
         self._training = training
         self._everyone = np.arange(training.records)
 
+    def arithmetic(self, size: int) -> Arithmetic | None:
+        """How far its sums of so many numbers can be off."""
+        over = 0.0 if self._training.clipping == "gradient" else CALLABLE_OVERSHOOT
+        return gradient_arithmetic(self._training, size, over)
+
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of the (clipped) gradients of the records in ``rows``."""
         indices = self._everyone[rows]
@@ -142,28 +177,20 @@ class CallableGradients:
                 "only per-record gradients can be kept short",
             )
         each = given.reshape(len(indices), parameters.size)
-        norms = np.sqrt(np.einsum("ij,ij->i", each, each))
+        norms = lengths(each)
         K = self._training.gradient_norm
         if not np.isfinite(norms).all():
             raise AssumptionError("A per-record gradient is not finite: it has no bound.")
         if self._training.clipping == "gradient":
-            each = each * _shorten(norms, K)[:, None]
-        elif (norms > K * _OVER).any():
+            each = each * shortening(norms, K)[:, None]
+        elif (norms > K * (1 + CALLABLE_OVERSHOOT)).any():
             raise AssumptionError(
-                f"{np.count_nonzero(norms > K * _OVER)} per-record gradients are longer than "
-                f"gradient_norm = {K:g}, which clipping='none' promises. Nothing was released. "
-                "Use clipping='gradient' or a larger gradient_norm."
+                f"{np.count_nonzero(norms > K * (1 + CALLABLE_OVERSHOOT))} per-record gradients "
+                f"are longer than gradient_norm = {K:g}, which clipping='none' promises. Nothing "
+                "was released. Use clipping='gradient' or a larger gradient_norm."
             )
-        total: Parameters = each.sum(axis=0).reshape(parameters.shape)
-        return total
-
-
-def _everyone(rows: Rows, X: Matrix) -> bool:
-    return isinstance(rows, slice) and rows == slice(0, X.shape[0])
-
-
-def _shorten(norms: NDArray[Any], longest: float) -> NDArray[np.float64]:
-    """min(1, K/norm), 1 for a vector of length 0."""
-    factors = np.ones(len(norms))
-    np.divide(longest, norms, out=factors, where=norms > longest)
-    return factors
+        total = np.zeros(parameters.size)
+        length = least_rows(parameters.size)
+        for first in range(0, len(each), length):
+            total += each[first : first + length].sum(axis=0)
+        return total.reshape(parameters.shape)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description import Arithmetic, Loss, TailAverage, Training
 from lastiterate.errors import AssumptionError
+from lastiterate.train.summation import charged
 
 Parameters = NDArray[np.float64]
 
@@ -20,11 +21,13 @@ class Descent:
     Attributes:
         parameters: what the description releases: the last iterate or the tail average; shape
             (features,) or (features, outputs); read-only.
-        training: the description that ran.
+        training: the description that ran, with the error of the sums that were computed: certify
+            this one.
         loss: what is proved about the loss (None for a gradient function or a network).
-        experiment: the randomness of the run or of a part of it was seeded, or the arithmetic too
-            coarse for a guarantee: no certificate may be given.
+        experiment: the randomness of the run or of a part of it was seeded, or its sums have no
+            proved error: no certificate may be given.
         partition_nonce: names the hidden partition; None where batches have none.
+        objection: why the run is an experiment and what to do about it; empty if it is none.
     """
 
     parameters: Parameters
@@ -32,6 +35,52 @@ class Descent:
     loss: Loss | None
     experiment: bool
     partition_nonce: str | None
+    objection: str = ""
+
+
+_SEEDED = (
+    "The randomness was seeded, and whoever knows the seed can subtract the noise: leave "
+    "random_state out, or pass a secure source."
+)
+_UNBOUNDED = (
+    "Nothing bounds how long a gradient is, so nothing bounds what their sums round: clip "
+    "gradients, or declare a gradient_norm that holds."
+)
+_RESUMED = (
+    "The part of the run before its checkpoint was an experiment (seeded, or with sums that have "
+    "no proved error): start again without the checkpoint."
+)
+
+
+def concluded(
+    parameters: Parameters,
+    training: Training,
+    loss: Loss | None,
+    nonce: str | None,
+    engine: Arithmetic | None,
+    *,
+    secure: bool,
+    marked: bool = False,
+    coarse: str = "",
+) -> Descent:
+    """What ran: the description with the error of its sums, or why it is an experiment.
+
+    Args:
+        engine: how far sums can be off; None if nothing bounds it.
+        secure: whether the randomness was.
+        marked: whether any part of the run, before a checkpoint too, forbids a certificate.
+        coarse: why sums have no proved error, if so.
+    """
+    objection = coarse
+    if not objection and engine is None:
+        objection = _UNBOUNDED
+    if not objection and not secure:
+        objection = _SEEDED
+    if not objection and marked:
+        objection = _RESUMED
+    # An experiment with coarse sums claims nothing about what it rounds.
+    ran = training.replace(arithmetic="exact") if coarse else charged(training, engine)
+    return Descent(parameters, ran, loss, bool(objection), nonce, objection)
 
 
 def shares(training: Training) -> tuple[int, NDArray[np.float64]]:
