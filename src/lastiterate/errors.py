@@ -6,6 +6,8 @@ Children of ``ValueError`` where Python programmers expect one.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LastIterateError(Exception):
     """Base of every error this library raises on purpose."""
@@ -25,6 +27,10 @@ no records, no run.
         self.field = field
         self.value = value
         super().__init__(f"{field} is {value!r}, but must be {allowed}: {why}.")
+        self._told = (field, value, allowed, why)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._told  # as raised: a worker's refusal must reach its user
 
 
 class UnsupportedError(LastIterateError, ValueError):
@@ -61,3 +67,7 @@ the core: dp_accounting is not installed. Run: pip install 'lastiterate[intercha
             f"Run: pip install 'lastiterate[{extra}]'",
             name=library,
         )
+        self._told = (what, library, extra)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._told
