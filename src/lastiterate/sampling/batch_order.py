@@ -7,7 +7,7 @@ schemes are drawn for each chain, so that chains are independent, unless sharing
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,41 @@ from lastiterate.errors import UnsupportedError
 Rows = slice | NDArray[np.int64]
 
 
+class Order(Protocol):
+    """What random batches are drawn with: NumPy's generator, or a `SecretOrder`."""
+
+    def permutation(self, x: int, /) -> NDArray[Any]:
+        """A uniformly random order of 0, ..., x - 1."""
+
+    def permuted(self, x: NDArray[Any], /, *, axis: int) -> NDArray[Any]:
+        """Every row of ``x`` in a random order of its own."""
+
+    def random(self, size: tuple[int, ...], /) -> NDArray[np.float64]:
+        """Uniform numbers in [0, 1)."""
+
+
+class SecretOrder:
+    """Batches from the cryptographically secure source: hidden batches must be hidden."""
+
+    def __init__(self) -> None:
+        from lastiterate.noise import SecureSource
+
+        self._source = SecureSource()
+
+    def permutation(self, x: int) -> NDArray[Any]:
+        return self._source.permutation(x)
+
+    def permuted(self, x: NDArray[Any], *, axis: int) -> NDArray[Any]:
+        assert axis == 1
+        return np.stack([row[self._source.permutation(len(row))] for row in x])
+
+    def random(self, size: tuple[int, ...]) -> NDArray[np.float64]:
+        words = self._source.integers(2**53, int(np.prod(size)))
+        return np.asarray(words * 2.0**-53).reshape(size)
+
+
 def batch_rows(
-    batches: Batches, records: int, chains: int | None, generator: np.random.Generator
+    batches: Batches, records: int, chains: int | None, generator: Order
 ) -> Iterator[tuple[Rows, NDArray[np.float64] | None]]:
     """Forever: the rows of the next update, and weights (for Poisson batches) or None.
 
@@ -67,7 +100,7 @@ def batch_rows(
         )
 
 
-def _shuffle(records: int, chains: int | None, generator: np.random.Generator) -> Any:
+def _shuffle(records: int, chains: int | None, generator: Order) -> Any:
     if chains is None:
         return generator.permutation(records)
     return generator.permuted(np.tile(np.arange(records), (chains, 1)), axis=1)

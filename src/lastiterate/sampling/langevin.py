@@ -20,11 +20,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description import Batches, FullBatch, Training
+from lastiterate.description import Arithmetic, Batches, FullBatch, Poisson, Training
 from lastiterate.errors import DescriptionError
-from lastiterate.sampling.batch_order import batch_rows
-from lastiterate.sampling.likelihood import Array, Likelihood, RecordGradients
+from lastiterate.sampling.batch_order import SecretOrder, batch_rows
+from lastiterate.sampling.likelihood import (
+    Array,
+    GeneralizedLinear,
+    Likelihood,
+    RecordGradients,
+    rounding_of_sums,
+)
 from lastiterate.sampling.progress import steps_shown
+from lastiterate.sampling.returned import Returned
 from lastiterate.sampling.samples import Samples
 
 Floats = NDArray[np.float64]
@@ -68,10 +75,15 @@ def sgld(
         clip: bound on the norm of each record's gradient.
         share_batches: all chains see the same random batches: much faster, but the chains are
             then not independent.
+        random_state: a seed makes a reproducible experiment, about which nothing is promised.
         normals: where standard normal noise of a given shape comes from. By default the
             generator of ``random_state``; for clipped gradients without ``random_state`` the
-            cryptographically secure source.
+            cryptographically secure source. Noise from anywhere else makes an experiment.
         progress: show a bar; by default only on a terminal.
+
+    Everything that is returned is a release: all kept draws, all chains, and the final iterates.
+    ``samples.guarantee()`` accounts for all of it (with ``clip``, not seeded). ``start`` and the
+    prior must not depend on the data.
 
     >>> x = np.linspace(-1, 1, 50)[:, None]
     >>> from lastiterate.sampling.likelihood import gaussian_likelihood
@@ -99,11 +111,14 @@ def sgld(
     model: Likelihood = (
         likelihood if hasattr(likelihood, "gradient") else RecordGradients(likelihood)
     )
+    # A clipped run may be released: its noise and its batches must be secret.
+    secure = normals is None and clip is not None and random_state is None
     generator = np.random.default_rng(random_state)
-    if normals is None and clip is not None and random_state is None:
-        normals = _secure_like(theta)  # a clipped run may be released: its noise must be secret
+    if secure:
+        normals = _secure_like(theta)
     draw = _normals_like(theta, generator) if normals is None else normals
-    rows = batch_rows(batches, records, None if share_batches else chains, generator)
+    order = SecretOrder() if secure else generator
+    rows = batch_rows(batches, records, None if share_batches else chains, order)
     kept = np.empty((chains, max(0, -(-(steps - burn_in) // thin)), theta.shape[1]))
 
     work = chains * X.shape[1] * round(batches.divisor(records))
@@ -126,12 +141,23 @@ def sgld(
         raise DescriptionError(
             "step_size", step_size, "small enough for the chain to stay finite", "it diverged"
         )
-    description = None
+    returned = None
     if clip is not None:
-        description = sgld_training(
-            records, steps, schedule, clip, batches, temperature=temperature
-        )
-    return Samples(kept, theta, description)
+        chain = sgld_training(records, steps, schedule, clip, batches, temperature=temperature)
+        if type(model) in (GeneralizedLinear, RecordGradients):  # others know their own sums
+            most = records if isinstance(batches, Poisson) else round(batches.divisor(records))
+            error = rounding_of_sums(most, max(X.shape[1], theta.shape[1]), clip)
+            error = error / batches.divisor(records) * (1 + 2**-50)
+            chain = chain.replace(arithmetic=Arithmetic(error=error))
+        after = tuple(range(burn_in + 1, steps + 1, thin))
+        releases = after if after[-1] == steps else (*after, steps)  # `last` is returned as well
+        returned = Returned(chain, releases, chains, shared_batches=share_batches)
+    return Samples(kept, theta, returned, experiment=not secure or _coarse(theta))
+
+
+def _coarse(theta: Array) -> bool:
+    """Whether the chain was computed in less than double precision."""
+    return bool(np.asarray(_to_numpy(theta)).dtype.itemsize < 8)
 
 
 def _secure_like(theta: Array) -> Callable[[tuple[int, int]], Array]:
@@ -154,7 +180,10 @@ def sgld_training(
     temperature: float = 1.0,
     adjacency: str = "replace",
 ) -> Training:
-    """The clipped sampler in the library's own terms, for the accountant.
+    """One chain of the clipped sampler, its last iterate released, in the library's own terms.
+
+    ``sgld`` returns more than that: ask its result for its ``guarantee()``, or give
+    `account` the ``releases``.
 
     HF's step eta moves by (eta n/2) times the average clipped gradient, with noise
     sqrt(eta * temperature). A Gaussian prior of precision p is the data-free term p/n:

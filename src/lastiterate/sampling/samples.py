@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description import Training
+from lastiterate.description import Loss, Training
+from lastiterate.errors import AssumptionError
+from lastiterate.guarantee import Guarantee
+from lastiterate.sampling.returned import Returned
 
 Floats = NDArray[np.float64]
 
@@ -19,8 +22,14 @@ Floats = NDArray[np.float64]
 class Samples(dict[str, Floats]):
     """A dictionary ``{"theta": array of shape (chains, draws, d)}``, ready for any ArviZ function.
 
-    ``last``: the final iterates in the sampler's own array type. ``training``: what an accountant
-    needs to know about the run, or None for an unclipped run, about which nothing can be promised.
+    Attributes:
+        last: the final iterates in the sampler's own array type.
+        returned: which iterates of how many chains these are, as an accountant sees them; None for
+            an unclipped run, about which nothing can be promised.
+        experiment: the run was seeded, drew its noise from a source that nobody vouches for, or
+            computed in less than double precision: nothing is promised.
+        training: a description that by itself covers all that is returned; None for several
+            chains (ask ``guarantee``) and for unclipped runs.
 
     >>> draws = np.random.default_rng(0).standard_normal((4, 500, 2))
     >>> samples = Samples(draws, last=draws[:, -1])
@@ -28,10 +37,42 @@ class Samples(dict[str, Floats]):
     ((2,), True)
     """
 
-    def __init__(self, draws: Floats, last: Any, training: Training | None = None) -> None:
+    def __init__(
+        self, draws: Floats, last: Any, returned: Returned | None = None, experiment: bool = True
+    ) -> None:
         super().__init__(theta=draws)
         self.last = last
-        self.training = training
+        self.returned = returned
+        self.experiment = experiment
+
+    @property
+    def training(self) -> Training | None:
+        """What ran and is returned, if one description can say it."""
+        return None if self.returned is None else self.returned.training
+
+    def guarantee(self, loss: Loss | None = None, adjacency: str | None = None) -> Guarantee:
+        """What everything in here reveals together: all draws of all chains, and ``last``.
+
+        Args:
+            loss: what is known about the loss of one record (minus its log-likelihood), beside
+                that its gradients are clipped; nothing by default.
+            adjacency: "replace" (default) or "zero-out".
+
+        Raises for experiments and for runs without ``clip``. It rests on a start and a prior that
+        do not depend on the data.
+        """
+        if self.returned is None:
+            raise AssumptionError(
+                "Nothing can be promised about a sampler whose gradients are not clipped: one "
+                "record may move it as far as it likes. Give clip=."
+            )
+        if self.experiment:
+            raise AssumptionError(
+                "This was an experiment (random_state or normals were given, or the arithmetic has "
+                "less than double precision): whoever knows the noise subtracts it, and nothing is "
+                "promised. Run without them; `samples.returned.guarantee()` says what that costs."
+            )
+        return self.returned.guarantee(loss, adjacency)
 
     @property
     def draws(self) -> Floats:

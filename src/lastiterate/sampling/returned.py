@@ -1,0 +1,115 @@
+"""What a clipped sampler hands out, as an accountant sees it.
+
+A sampler returns many iterates of many chains. Every draw that is returned is a release, so is the
+final iterate, and chains on the same data compose. A number for one last iterate of one chain says
+nothing about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from lastiterate.accounting import account
+from lastiterate.curves.repeated import repeated
+from lastiterate.description import Arithmetic, Cyclic, FullBatch, Loss, TailAverage, Training
+from lastiterate.errors import UnsupportedError
+from lastiterate.guarantee import Guarantee
+from lastiterate.losses.rounding import root_up, up
+from lastiterate.theorems.ledger import Bound
+
+
+@dataclass(frozen=True)
+class ChainsGuarantee(Guarantee):
+    """The guarantee of several chains together; ``heading`` says how ``training`` means them."""
+
+    chains: int = 1
+    heading: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.heading}\n{super().__str__()}"
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Which iterates of how many chains leave.
+
+    Attributes:
+        chain: one chain, as if its last iterate alone were released.
+        releases: after how many updates an iterate of each chain is returned; the last included.
+        chains: how many there are, each with noise of its own.
+        shared_batches: whether all chains see the same random batches.
+
+    >>> from lastiterate.sampling import sgld_training
+    >>> one = sgld_training(1000, 20, 1e-4, clip=1.0, batches=FullBatch())
+    >>> two = [Returned(one, tuple(range(1, 21)), chains=c).guarantee().mu for c in (1, 4)]
+    >>> round(two[1] / two[0], 6)
+    2.0
+    """
+
+    chain: Training
+    releases: tuple[int, ...]
+    chains: int = 1
+    shared_batches: bool = False
+
+    @property
+    def training(self) -> Training | None:
+        """A description that by itself covers all that is returned; None for several chains.
+
+        Its release covers every iterate from the first returned one on, also those that thinning
+        left out.
+        """
+        if self.chains > 1:
+            return None
+        window = self.chain.steps - self.releases[0] + 1
+        return self.chain if window == 1 else self.chain.replace(release=TailAverage(window))
+
+    def guarantee(self, loss: Loss | None = None, adjacency: str | None = None) -> Guarantee:
+        """The tightest sound guarantee for everything that is returned."""
+        chain = self.chain
+        if adjacency is not None and adjacency != chain.adjacency:
+            chain = chain.replace(adjacency=adjacency, sensitivity=None)
+        loss = Loss.unknown() if loss is None else loss
+        if self.chains == 1:
+            return account(chain, loss, releases=self.releases)
+        if self.shared_batches and not isinstance(chain.batches, FullBatch | Cyclic):
+            return self._stacked(chain)
+        one = account(chain, loss, releases=self.releases)
+        together = _repeated(one.bounds, self.chains)
+        heading = f"{self.chains:,} chains of the run below, all of them released."
+        return ChainsGuarantee(one.run, together, one.lower_reference, self.chains, heading)
+
+    def _stacked(self, chain: Training) -> Guarantee:
+        """Chains with the same hidden batches: one run of all their parameters together.
+
+        A record's gradients of all chains, one below the other, have norm at most √chains · clip.
+        Regularity of the loss is not used: that of the stack need not be that of one chain.
+        """
+        root = Fraction(root_up(Fraction(self.chains)))
+        longest = up(root * Fraction(chain.gradient_norm))
+        whole = chain.replace(gradient_norm=longest, sensitivity=None)
+        if isinstance(chain.arithmetic, Arithmetic):
+            error = up(root * Fraction(chain.arithmetic.error))
+            whole = whole.replace(arithmetic=Arithmetic(error=error))
+        found = account(whole, Loss.unknown(), releases=self.releases)
+        heading = f"{self.chains:,} chains, described below as one run of all their parameters."
+        return ChainsGuarantee(found.run, found.bounds, lambda delta: 0.0, self.chains, heading)
+
+
+def _repeated(bounds: Sequence[Bound], times: int) -> tuple[Bound, ...]:
+    """Every bound that can be composed with itself, so composed: each is a bound by itself."""
+    composed = []
+    note = f"It holds for one chain and is composed over {times:,} independent ones."
+    for bound in bounds:
+        try:
+            curve = repeated(bound.curve, times)
+        except UnsupportedError:
+            continue
+        composed.append(Bound(bound.theorem, curve, note=f"{bound.note} {note}".strip()))
+    if not composed:
+        raise UnsupportedError(
+            "No bound of this run can be composed over several chains. Run one chain, or ask for "
+            "the guarantee without a loss."
+        )
+    return tuple(composed)
