@@ -14,7 +14,8 @@ from typing import Any
 from lastiterate.description import FullBatch, Loss, Poisson, Training, WithoutReplacement
 from lastiterate.doorway import picture
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import REFERENCE_DELTA, Guarantee, printed
+from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
+from lastiterate.printing import printed
 from lastiterate.theorems import LEDGER
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 from lastiterate.theorems.lower import lower_reference
@@ -114,7 +115,7 @@ class Comparison:
         return picture("comparison_bars", self)
 
     def __str__(self) -> str:
-        lines = [f"epsilon at delta = {self.delta:g}, {self.run.training}"]
+        lines = [f"epsilon at delta = {printed(self.delta)}, {self.run.training}"]
         lines += [
             f"  {printed(row.epsilon):>10}  {row.theorem.name} ({row.theorem.status})"
             for row in self

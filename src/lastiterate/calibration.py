@@ -25,6 +25,7 @@ from lastiterate.description import (
 )
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import TargetError, UnsupportedError
+from lastiterate.printing import printed
 from lastiterate.schedules.burst import best_burst
 from lastiterate.schedules.optimal import optimal_schedule
 
@@ -246,7 +247,7 @@ def _steps(training: Training, loss: Loss, target: float, delta: float) -> Train
     if first > target:
         raise TargetError(
             f"Not even one {word} meets epsilon = {target:g} at delta = {delta:g}: it costs "
-            f"{first:.4g}. More noise (find='noise') or more records (find='records') would."
+            f"{printed(first)}. More noise (find='noise') or more records (find='records') would."
         )
     most = _MOST_EPOCHS
     if isinstance(training.batches, FullBatch):
@@ -263,7 +264,8 @@ def _steps(training: Training, loss: Loss, target: float, delta: float) -> Train
         if bad == most or calm == 2:
             raise TargetError(
                 f"Any number of steps meets epsilon = {target:g} at delta = {delta:g}: epsilon "
-                f"is {value:.6g} after {bad * unit:,} steps and no longer grows to the target. "
+                f"is {printed(value)} after {bad * unit:,} steps and no longer grows to the "
+                f"target. "
                 "Choose steps by what the model needs, or lower the noise (find='noise')."
             )
         good = bad
@@ -322,9 +324,9 @@ def _regularization(training: Training, loss: Loss, target: float, delta: float)
             lowest, best = value, strength
         bad = strength
     raise TargetError(
-        f"No L2 term reaches epsilon = {target:g} at delta = {delta:g}: the best is {lowest:.4g} "
-        f"at regularization = {best:.4g}. More noise (find='noise'), more records, or a bounded "
-        "domain (diameter) would reach it."
+        f"No L2 term reaches epsilon = {target:g} at delta = {delta:g}: the best is "
+        f"{printed(lowest)} at regularization = {best:.4g}. More noise (find='noise'), "
+        "more records, or a bounded domain (diameter) would reach it."
     )
 
 

@@ -58,6 +58,8 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
     if far is None:
         return None
     limit = epsilon(far)
+    if not math.isfinite(limit):
+        return None  # what reveals everything at once does not settle at anything
     if closed_form and epsilon(far // 2) < limit / (1 + _TOLERANCE / 10):
         return None
     target = limit / (1 + _TOLERANCE)

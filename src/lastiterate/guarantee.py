@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Arithmetic, Loss, TailAverage, Training
 from lastiterate.description.validation import number
 from lastiterate.doorway import picture
+from lastiterate.printing import printed
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 
 REFERENCE_DELTA = 1e-5  # where bounds are ranked when nobody asks for a particular delta
@@ -145,16 +145,6 @@ class Guarantee:
         return _paragraph(self)
 
 
-def printed(value: float) -> str:
-    """Four digits, rounded up: a printed epsilon is never below the computed one.
-
-    >>> printed(1.33601)
-    '1.337'
-    """
-    exact = repr(float(value))  # a NumPy number prints its type as well
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(exact)):.4g}"
-
-
 def _probability(field: str, value: float) -> float:
     why = "it is the probability with which the epsilon may fail"
     return number(field, value, why, above=0.0, at_most=1.0)
@@ -231,7 +221,7 @@ def _paragraph(guarantee: Guarantee) -> str:
         "zero-out": "removing one record's contribution (its gradient replaced by zero)",
     }[training.adjacency]
     epsilons = ", ".join(
-        f"epsilon = {printed(guarantee.epsilon(delta))} at delta = {delta:g}"
+        f"epsilon = {printed(guarantee.epsilon(delta))} at delta = {printed(delta)}"
         for delta in (1e-5, 1e-6)
     )
     lines.append(

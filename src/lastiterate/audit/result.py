@@ -6,12 +6,12 @@ import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from decimal import ROUND_FLOOR, Context
 from typing import Any, Literal, Self, cast, get_args
 
 from lastiterate.audit.methods import clopper_pearson, gdp
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.printing import printed, printed_down
 
 MethodName = Literal["clopper-pearson", "gdp", "one-run", "credible"]
 
@@ -125,8 +125,9 @@ class AuditResult:
                 for k in self.looks
             )
         raise UnsupportedError(
-            f"The method {self.method!r} bounds epsilon at the audited delta = {self.delta:g} "
-            f"only. Repeat the audit with delta={delta:g}."
+            f"The method {self.method!r} bounds epsilon at the audited delta = "
+            f"{printed(self.delta)} "
+            f"only. Repeat the audit with delta={printed(delta)}."
         )
 
     def contradicts(self, claim: Any, *, replaced_against_zero_out: bool = False) -> bool:
@@ -197,7 +198,7 @@ class AuditResult:
     def __str__(self) -> str:
         best = self.best
         lines = [
-            f"Audit: epsilon >= {printed_down(self.epsilon_lower)} at delta = {self.delta:g}"
+            f"Audit: epsilon >= {printed_down(self.epsilon_lower)} at delta = {printed(self.delta)}"
             + (f" {self.hypothesis}" if self.hypothesis else "")
             + f", confidence {self.confidence:g}, method {self.method}, {self.models:,} models."
         ]
@@ -238,7 +239,7 @@ class AuditResult:
         if self.epsilon_lower == 0:
             return "This refutes no claim. " + nothing
         return (
-            f"This refutes any claim of (epsilon, {self.delta:g})-differential privacy with "
+            f"This refutes any claim of (epsilon, {printed(self.delta)})-differential privacy with "
             f"epsilon below {printed_down(self.epsilon_lower)}, for datasets that differ as these "
             f"two do. {nothing}"
         )
@@ -259,14 +260,3 @@ def _look(table: Mapping[str, Any]) -> Look:
     if math.isnan(values["epsilon_lower"]) or min(values["inside"], values["outside"]) < 1:
         raise ValueError("a look without models or without a bound")
     return Look(**values)
-
-
-def printed_down(value: float) -> str:
-    """Four digits, rounded down: a printed lower bound is never above the computed one.
-
-    >>> printed_down(1.33689)
-    '1.336'
-    """
-    if not math.isfinite(value):
-        return f"{value:g}"
-    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(value))):.4g}"

@@ -26,6 +26,7 @@ from lastiterate.certificate.refusals import (
 )
 from lastiterate.certificate.witness import unpack
 from lastiterate.description import Loss, Training
+from lastiterate.printing import printed
 from lastiterate.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class Certificate:
     def __str__(self) -> str:
         label = f" on {self.dataset!r}" if self.dataset else ""
         return (
-            f"Certificate: epsilon <= {self.epsilon!r} at delta = {self.delta:g}{label}, "
+            f"Certificate: epsilon <= {self.epsilon!r} at delta = {printed(self.delta)}{label}, "
             f"{self.adjacency} adjacency, {self.release}. {self.theorem}. "
             f"Not covered: {'; '.join(self.not_covered)}."
         )

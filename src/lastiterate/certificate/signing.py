@@ -28,6 +28,7 @@ from lastiterate.description import Loss, Training
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, CertificateError, DescriptionError
 from lastiterate.guarantee import Guarantee
+from lastiterate.printing import printed
 from lastiterate.theorems.ledger import Bound
 
 WIDEST_GAP = 0.05  # how much larger than the accountant's the verified epsilon may be
@@ -145,7 +146,8 @@ def _best(guarantee: Guarantee, delta: float) -> Bound:
     best = min(able, key=lambda bound: bound.curve.epsilon(delta))
     if not math.isfinite(best.curve.epsilon(delta)):
         raise AssumptionError(
-            f"There is nothing to certify: no finite epsilon holds at delta = {delta:g}. A step "
+            f"There is nothing to certify: no finite epsilon holds at delta = {printed(delta)}. "
+            f"A step "
             "that uses a record needs noise; add some, or ask for a larger delta."
         )
     return best
@@ -156,9 +158,9 @@ def _confirmed_epsilon(judge: Judge, curve: Curve, delta: float) -> float:
     found = _confirmed(judge, proposed, delta)
     if found is None:
         raise CertificateError(
-            f"The independent check could not confirm epsilon = {proposed:.6g} at delta = "
-            f"{delta:g}, not even with {WIDEST_GAP:.0%} more. Nothing was sealed; please report "
-            "this description."
+            f"The independent check could not confirm epsilon = {printed(proposed, 6)} at delta "
+            f"= {printed(delta)}, not even with {WIDEST_GAP:.0%} more. Nothing was sealed; please "
+            "report this description."
         )
     return found
 

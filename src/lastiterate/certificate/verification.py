@@ -32,6 +32,7 @@ from lastiterate.certificate.steps import Case
 from lastiterate.certificate.witness import unpack
 from lastiterate.description import Loss, Training
 from lastiterate.errors import CertificateError, DescriptionError, LastIterateError
+from lastiterate.printing import printed
 
 MOST_CLAIMS = 16  # each one takes up to a few seconds
 _MOST_LETTERS = 300  # of somebody else's error message
@@ -219,7 +220,7 @@ def _check_claims(certificate: Certificate, profile: Profile) -> None:
         if not found <= delta:
             raise ClaimError(
                 f"The claim epsilon = {epsilon!r} at delta = {delta!r} does not hold: what the "
-                f"certificate proves at this epsilon is delta <= {float(found):.6g}."
+                f"certificate proves at this epsilon is delta <= {printed(float(found), 6)}."
             )
     if certificate.mu is not None:
         proved = profile.mu

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
 from lastiterate.cli.output import number, print_json, print_table, print_text, theorem_entry
+from lastiterate.printing import printed, printed_down
 
 
 @describes_a_run
@@ -44,9 +45,9 @@ def account(described: Described, as_json: AsJson = False) -> None:
         [
             (
                 number(epsilon),
-                f"{delta:g}",
+                f"{printed(delta)}",
                 number(guarantee.mu),
-                f"{lower:.4g}",
+                printed_down(lower),
                 f"{best.theorem.name} ({best.theorem.status})",
             )
         ],

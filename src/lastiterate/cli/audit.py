@@ -9,6 +9,7 @@ import typer
 
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import print_json, print_text
+from lastiterate.printing import printed
 
 _WHAT, _HOW, _CLAIM = "What is audited", "How", "What is claimed"
 _TARGET = "A folder written by `lastiterate train`, an estimator or a function (module:name)."
@@ -112,7 +113,7 @@ def verdict(claim: Any, contradicted: bool) -> str:
     if claim is None:
         return "No certificate was given, so nothing is contradicted."
     epsilon, delta = _claimed(claim)
-    text = f"the claim of epsilon <= {epsilon:.6g} at delta = {delta:g}"
+    text = f"the claim of epsilon <= {printed(epsilon)} at delta = {printed(delta)}"
     if contradicted:
         return f"CONTRADICTED: {text} does not hold for what was trained here."
     return f"Not contradicted: {text} stands beside this lower bound."

@@ -10,6 +10,7 @@ from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
 from lastiterate.cli.output import number, print_json, print_text
 from lastiterate.errors import LastIterateError
+from lastiterate.printing import printed
 
 
 @describes_a_run
@@ -48,6 +49,7 @@ def calibrate(
         print_json("calibrate", answer)
         return
     print_text(
-        f"{find} = {value}: epsilon = {number(reached)} at delta = {delta:g} (target {epsilon:g})."
+        f"{find} = {value}: epsilon = {number(reached)} at delta = {printed(delta)} (target "
+        f"{printed(epsilon)})."
     )
     print_text(f"The run: {training}.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
 from lastiterate.cli.output import number, print_json, print_table
+from lastiterate.printing import printed
 
 if TYPE_CHECKING:
     from lastiterate.accounting import Row
@@ -41,7 +42,7 @@ def compare(described: Described, as_json: AsJson = False) -> None:
     rows += [(number(r.epsilon), "not this run", "", r.objection) for r in found.other_algorithms]
     rows += [("-", r.theorem.name, r.theorem.status, r.objection) for r in found.inapplicable]
     columns = ("epsilon", "theorem", "status", "remark")
-    print_table(f"epsilon at delta = {found.delta:g}", columns, rows)
+    print_table(f"epsilon at delta = {printed(found.delta)}", columns, rows)
 
 
 def _entry(row: Row) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def number(value: float | None) -> str:
     >>> number(1.33601), number(float("inf")), number(None), number(0.0)
     ('1.337', 'inf', '-', '0')
     """
-    from lastiterate.guarantee import printed
+    from lastiterate.printing import printed
 
     return "-" if value is None else printed(value)
 

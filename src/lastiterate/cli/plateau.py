@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
 from lastiterate.cli.output import number, print_json, print_text
 from lastiterate.errors import LastIterateError
+from lastiterate.printing import printed
 
 
 @describes_a_run
@@ -26,13 +29,18 @@ def plateau(described: Described, as_json: AsJson = False) -> None:
         limit = None if step is None else epsilon
         answer = {"plateau": step, "epsilon_there": limit, "delta": delta}
         print_json("plateau", {**answer, **described.to_dict()})
+    elif step is None and not math.isfinite(epsilon):
+        print_text(
+            f"No plateau: no finite epsilon holds at delta = {printed(delta)}. A step that uses a "
+            "record needs noise."
+        )
     elif step is None:
         print_text(
             f"No plateau found: epsilon keeps growing with the steps ({number(epsilon)} after "
-            f"{training.steps:,} steps, delta = {delta:g})."
+            f"{training.steps:,} steps, delta = {printed(delta)})."
         )
     else:
         print_text(
             f"After step {step:,} epsilon grows by less than 1 % for ever: it is "
-            f"{number(epsilon)} there (delta = {delta:g})."
+            f"{number(epsilon)} there (delta = {printed(delta)})."
         )

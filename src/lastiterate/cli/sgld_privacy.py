@@ -9,6 +9,7 @@ import typer
 
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import print_json, print_table, print_text
+from lastiterate.printing import printed, printed_down
 
 
 def sgld_privacy(
@@ -61,16 +62,17 @@ def sgld_privacy(
         )
         return
     print_table(
-        f"epsilon of SGLD is at least (delta = {delta:g})",
+        f"epsilon of SGLD is at least (delta = {printed(delta)})",
         ("epoch", "exact mixture", "O(1) certificate", "published Chernoff bound"),
         (
-            (f"{epoch}", f"{exact:.4g}", f"{certificate:.4g}", f"{chernoff:.4g}")
+            (f"{epoch}", *map(printed_down, (exact, certificate, chernoff)))
             for epoch, exact, certificate, chernoff in zip(
                 interim.epoch, interim.exact, interim.certificate, interim.chernoff, strict=True
             )
         ),
     )
     print_text(
-        f"One exact posterior sample has epsilon at most {flat:.3g}; the chain leaks most at epoch "
+        f"One exact posterior sample has epsilon at most {printed(flat, 3)}; the chain leaks "
+        f"most at epoch "
         f"{interim.peak}."
     )

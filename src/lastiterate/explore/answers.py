@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 from dash import html
 
 from lastiterate.accounting import candidates
-from lastiterate.explore.findings import Bounded, HumpFound, Outcome, Task
+from lastiterate.explore.findings import FALSE_ALARMS, Bounded, HumpFound, Outcome, Task
 from lastiterate.explore.reading import Description
-from lastiterate.guarantee import NOT_COVERED, printed
-from lastiterate.report.attacker import detection_rate, percent
+from lastiterate.guarantee import NOT_COVERED
+from lastiterate.printing import printed, printed_down
+from lastiterate.report.attacker import percent
 from lastiterate.theorems import LEDGER
 from lastiterate.theorems.ledger import Run, Theorem
 
 Outcomes = Mapping[Task, Outcome | None]
-
-_FALSE_ALARMS = 0.01
 
 
 def answer(description: Description, outcomes: Outcomes) -> Any:
@@ -43,8 +41,8 @@ def answer(description: Description, outcomes: Outcomes) -> Any:
     parts: list[Any] = [
         html.H2("Privacy of what is released"),
         _numbers(description, name, best, lower),
-        html.P(_in_words(description, best)),
-        html.P(_plateau_words(outcomes), id="plateau"),
+        html.P(_in_words(description, min(bound.detected for bound in proved.values()))),
+        html.P(_plateau_words(outcomes, best), id="plateau"),
     ]
     if waiting:
         parts.append(
@@ -81,11 +79,11 @@ def _numbers(description: Description, name: str, best: Bounded, lower: Outcome 
     elif lower.value is None:
         below = "not known here"
     else:
-        below = rounded_down(lower.value) if lower.value else "not known"
+        below = printed_down(lower.value) if lower.value else "not known"
     return html.Dl(
         [
             html.Div([html.Dt("epsilon at most"), html.Dd(printed(best.epsilon), id="epsilon")]),
-            html.Div([html.Dt("at delta"), html.Dd(f"{description.delta:g}")]),
+            html.Div([html.Dt("at delta"), html.Dd(f"{printed(description.delta)}")]),
             html.Div([html.Dt("some loss really suffers"), html.Dd(below, id="lower")]),
             html.Div(
                 [
@@ -99,7 +97,7 @@ def _numbers(description: Description, name: str, best: Bounded, lower: Outcome 
     )
 
 
-def _in_words(description: Description, best: Bounded) -> str:
+def _in_words(description: Description, found: float) -> str:
     training = description.training
     what = {
         "replace": "was replaced by another",
@@ -110,18 +108,19 @@ def _in_words(description: Description, best: Bounded) -> str:
         if training.release == "last"
         else "the average of the last iterates (or all of them)"
     )
-    found = detection_rate(_FALSE_ALARMS, [(description.delta, best.epsilon)], best.mu)
     return (
         f"Somebody who sees {sees} and nothing else of the run, and who knows every other record, "
         f"wants to tell whether one record {what}. Any test that is wrong about "
-        f"{percent(_FALSE_ALARMS)} of the untouched runs notices at most {percent(found)} of the "
+        f"{percent(FALSE_ALARMS)} of the untouched runs notices at most {percent(found)} of the "
         "others. The constants of the loss are declared by you; the guarantee is as true as they "
         "are."
     )
 
 
-def _plateau_words(outcomes: Outcomes) -> str:
+def _plateau_words(outcomes: Outcomes, best: Bounded) -> str:
     found = _single(outcomes, "plateau")
+    if not math.isfinite(best.epsilon):
+        return "No plateau: no finite epsilon holds. A step that uses a record needs noise."
     if found is None:
         return "Plateau: searching …"
     if found.refused:
@@ -222,24 +221,14 @@ def hump_words(outcome: Outcome | None) -> Any:
             "The chain leaks most after epoch ",
             html.B(f"{found.peak}", id="hump-peak"),
             ": epsilon is at least ",
-            html.B(f"{rounded_down(found.exact, 5)}", id="hump-exact"),
+            html.B(f"{printed_down(found.exact, 5)}", id="hump-exact"),
             " (best threshold, exact mixture); the published Chernoff bound gives ",
-            html.B(f"{rounded_down(found.chernoff, 5)}", id="hump-chernoff"),
+            html.B(f"{printed_down(found.chernoff, 5)}", id="hump-chernoff"),
             f". One exact posterior sample has epsilon at most {printed(found.posterior)}."
             if found.posterior is not None
             else ".",
         ]
     )
-
-
-def rounded_down(value: float, digits: int = 4) -> str:
-    """A lower bound is never printed above the computed one.
-
-    >>> rounded_down(12.34999), rounded_down(3951.76, 5)
-    ('12.34', '3951.7')
-    """
-    exact = Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))
-    return f"{float(exact):.{digits}g}"
 
 
 def verdict(outcome: Outcome | None, name: str) -> Any:

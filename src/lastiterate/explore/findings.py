@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lastiterate.accounting import account, candidates
+from lastiterate.curves.base import Curve
 from lastiterate.description import FullBatch
 from lastiterate.errors import UnsupportedError
 from lastiterate.explore.reading import Description, Hump
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from lastiterate.certificate import Verification
 
 MOST_CERTIFICATE_BYTES = 8 << 20
+FALSE_ALARMS = 0.01  # where the page says what the best test notices
+_TANGENTS = 8
 FIGURES = ("growth", "string", "positions", "curve")
 
 
@@ -69,6 +72,7 @@ class Bounded:
     epsilon: float
     mu: float | None
     note: str
+    detected: float  # the share of runs that the best test notices, at FALSE_ALARMS
 
 
 @lru_cache(maxsize=512)
@@ -126,7 +130,19 @@ def _bound(task: Task) -> Bounded:
     epsilon = float(bound.curve.epsilon(about.delta))
     if math.isnan(epsilon):
         raise UnsupportedError("These numbers are too extreme for floating-point arithmetic.")
-    return Bounded(epsilon, bound.curve.mu, bound.note)
+    detected = _detected(bound.curve, about.delta, epsilon)
+    return Bounded(epsilon, bound.curve.mu, bound.note, detected)
+
+
+def _detected(curve: Curve, delta: float, epsilon: float) -> float:
+    """What the whole curve says about a test, not only its one pair at the page's delta."""
+    from lastiterate.report.attacker import detection_rate
+
+    pairs = [(delta, epsilon)]
+    if curve.mu is None and math.isfinite(epsilon):
+        tangents = (epsilon * k / _TANGENTS for k in range(_TANGENTS))
+        pairs += [(float(curve.delta(tangent)), tangent) for tangent in tangents]
+    return detection_rate(FALSE_ALARMS, pairs, curve.mu)
 
 
 def _lower(task: Task) -> float:

@@ -11,7 +11,6 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context
 from functools import cached_property
 from typing import Any, Literal
 
@@ -24,6 +23,7 @@ from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.federated.federation import Federation
 from lastiterate.guarantee import Assumption, Guarantee
+from lastiterate.printing import printed
 
 _UP = 1 + 2**-50
 Audience = Literal["clients", "outsiders"]
@@ -277,11 +277,6 @@ class FederatedGuarantee:
 
     def _numbers(self, audience: Audience) -> str:
         return ", ".join(
-            f"epsilon = {rounded_up(self.epsilon(delta, audience))} at delta = {delta:g}"
+            f"epsilon = {printed(self.epsilon(delta, audience))} at delta = {printed(delta)}"
             for delta in (1e-5, 1e-6)
         )
-
-
-def rounded_up(value: float) -> str:
-    """Four digits, never below the value."""
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(value))):.4g}"

@@ -16,8 +16,9 @@ from typing import Any, Self
 from lastiterate import __version__
 from lastiterate.description.portable import Portable, known_fields
 from lastiterate.errors import AssumptionError, CertificateError, LastIterateError
-from lastiterate.federated.accounting import NOT_COVERED, FederatedGuarantee, rounded_up
+from lastiterate.federated.accounting import NOT_COVERED, FederatedGuarantee
 from lastiterate.federated.federation import Federation
+from lastiterate.printing import printed
 
 _FIELDS = {
     "federation",
@@ -72,7 +73,8 @@ class FederatedCertificate(Portable):
             claimed, found = getattr(self, name), getattr(recomputed, name)
             if not claimed >= found * (1 - 1e-9):
                 raise CertificateError(
-                    f"The certificate claims {name} = {claimed:g} at delta = {self.delta:g}, but "
+                    f"The certificate claims {name} = {claimed:g} at delta = "
+                    f"{printed(self.delta)}, but "
                     f"its own description gives {found:g}. Do not rely on it."
                 )
 
@@ -131,7 +133,7 @@ class FederatedCertificate(Portable):
 
     def __str__(self) -> str:
         both = (
-            f"At delta = {self.delta:g}: epsilon = {rounded_up(self.epsilon_against_clients)} "
-            f"against clients, {rounded_up(self.epsilon_against_outsiders)} against outsiders."
+            f"At delta = {printed(self.delta)}: epsilon = {printed(self.epsilon_against_clients)} "
+            f"against clients, {printed(self.epsilon_against_outsiders)} against outsiders."
         )
         return f"{both}\n{self.guarantee}"

@@ -24,7 +24,7 @@ from lastiterate.generalization.bound import (
 from lastiterate.generalization.expectation import on_average, pure_expectation, second_moment
 from lastiterate.generalization.high_probability import gaussian, j_star, monitor
 from lastiterate.generalization.privacy import Privacy, PrivacyCurve, read_privacy
-from lastiterate.guarantee import printed
+from lastiterate.printing import printed
 
 _UP = 1 + 1e-12
 _PairBound = Callable[[Pair], GeneralizationBound]

@@ -17,6 +17,7 @@ from lastiterate.models.logistic import PrivateLogisticRegression
 from lastiterate.models.saved import Score, TableModel, about, report, save
 from lastiterate.models.schema import Categorical, Numeric, Schema
 from lastiterate.models.table import read_table
+from lastiterate.printing import printed
 
 EPSILON, DELTA = 4.0, 1e-4
 LARGEST_PIXEL = 16.0  # of the images by their format, so public
@@ -43,7 +44,8 @@ class Demonstration:
             (
                 f"Is a handwritten digit odd? ({self.records:,} images, logistic regression): "
                 f"test accuracy {self.score.value:.1%}",
-                f"Certificate: epsilon = {c.epsilon:.4g} at delta = {c.delta:g}, {c.adjacency} "
+                f"Certificate: epsilon = {printed(c.epsilon)} at delta = {printed(c.delta)}, "
+                f"{c.adjacency} "
                 f"adjacency, by {c.theorem}",
                 f"The same run charged by composition, as if all iterates were published: epsilon "
                 f"= {self.composition:.4g}",

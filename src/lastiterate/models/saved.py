@@ -23,6 +23,7 @@ import joblib
 from lastiterate.errors import DescriptionError
 from lastiterate.models.schema import Schema
 from lastiterate.models.table import read_table
+from lastiterate.printing import printed
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,8 @@ def report(
         )
     else:
         lines += [
-            f"Privacy: epsilon = {certificate.epsilon:.6g} at delta = {certificate.delta:g}, "
+            f"Privacy: epsilon = {printed(certificate.epsilon)} at delta = "
+            f"{printed(certificate.delta)}, "
             f"{certificate.adjacency} adjacency, by {certificate.theorem}.",
             "Check it: `lastiterate verify certificate.json`.",
         ]

@@ -29,10 +29,10 @@ from lastiterate.curves.renyi import Renyi
 from lastiterate.description import Cyclic, Loss, Shuffled, Training
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
-from lastiterate.guarantee import printed
 from lastiterate.models.base import PrivateLinearModel
 from lastiterate.models.choose import Choice
 from lastiterate.noise import Source, source
+from lastiterate.printing import printed
 
 SCORE_SHARE = 0.1  # of mu² that pays for the noisy score
 _FIXED = ("epsilon", "delta", "adjacency", "classes", "random_state")

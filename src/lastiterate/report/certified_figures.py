@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from lastiterate.certificate import Certificate
-from lastiterate.guarantee import printed
+from lastiterate.printing import printed, printed_down
 from lastiterate.report.attacker import detection_rate, percent
-from lastiterate.report.style import GREY, SHADE, blank, log_axis, pens
+from lastiterate.report.style import FROM_BELOW, GREY, SHADE, STEP_AHEAD, blank, log_axis, pens
 
 _SMALLEST_RATE = 1e-4
 _LARGEST_DELTA = 0.1  # a promise that fails more often is none
@@ -35,7 +35,13 @@ def certified_curve(certificate: Certificate, proved: Iterable[tuple[float, floa
     figure = blank(f"{title}, as certified", "epsilon", "delta")
     pen = next(pens())
     figure.add_scatter(
-        x=[epsilon for _, epsilon in pairs], y=deltas, name="proved", mode="lines", line=pen.line
+        x=[epsilon for _, epsilon in pairs],
+        y=deltas,
+        name="proved",
+        mode="lines",
+        line={**pen.line, "shape": STEP_AHEAD},
+        customdata=[f"epsilon {printed(e)} at delta {printed(d)}" for d, e in pairs],
+        hovertemplate="%{customdata}",
     )
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(log_axis(deltas))
@@ -65,8 +71,10 @@ def certified_attack(certificate: Certificate, proved: Iterable[tuple[float, flo
     )
     pen = next(pens())
     figure.add_scatter(
-        x=rates, y=missed, name="no test does better than this", mode="lines", line=pen.line,
-        fill="tozeroy", fillcolor=SHADE,
+        x=rates, y=missed, name="no test does better than this", mode="lines", meta=FROM_BELOW,
+        line={**pen.line, "shape": STEP_AHEAD}, fill="tozeroy", fillcolor=SHADE,
+        customdata=[printed_down(value) for value in missed],
+        hovertemplate="false positives %{x:.4g}: false negatives at least %{customdata}",
     )  # fmt: skip
     figure.add_scatter(
         x=[0, 1], y=[1, 0], name="guessing: nothing can be inferred", mode="lines",

@@ -28,7 +28,7 @@ import plotly.offline
 from lastiterate import __version__
 from lastiterate.certificate import Certificate
 from lastiterate.errors import DescriptionError
-from lastiterate.guarantee import printed
+from lastiterate.printing import printed
 from lastiterate.report.attacker import FALSE_ALARMS, detection_rate, percent
 from lastiterate.report.page_figures import Figures, figures_of
 from lastiterate.report.recipe import python_recipe, toml_recipe, writable

@@ -12,7 +12,6 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from lastiterate.accounting import account
 from lastiterate.certificate import Certificate
 from lastiterate.description import Loss, Training
 from lastiterate.errors import LastIterateError, UnsupportedError
+from lastiterate.printing import printed, printed_down
 from lastiterate.report.certified_figures import certified_attack, certified_curve
 from lastiterate.report.displays import ComparisonDisplay
 from lastiterate.report.figures.bracket import audit_bracket
@@ -29,6 +29,7 @@ from lastiterate.report.figures.growth import epsilon_growth
 from lastiterate.report.figures.positions import positions
 from lastiterate.report.figures.string import taut_string
 from lastiterate.report.run_folder import RunFolder
+from lastiterate.report.style import FROM_BELOW
 
 _ROWS = 12  # of a table, for each line of the figure
 _DIGITS = 5
@@ -45,7 +46,6 @@ _ATTACK = (
     "A test guesses from what is released whether a record was used. However clever, it makes at "
     "least the false negatives that the line shows. The straight line is blind guessing."
 )
-_FROM_BELOW = re.compile(r"lower|at least|suffers|no test", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def _rows(trace: Any) -> Iterator[tuple[str, str, str]]:
     x, y = (() if values is None else values for values in (trace.x, trace.y))
     count = min(len(x), len(y))
     rows = count if any(isinstance(value, str) for value in (*x[:1], *y[:1])) else _ROWS
-    up = not _FROM_BELOW.search(trace.name or "")
+    up = trace.meta != FROM_BELOW
     for k in np.unique(np.linspace(0, count - 1, min(count, rows)).round().astype(int)):
         yield trace.name or "", _cell(x[k], up), _cell(y[k], up)
 
@@ -233,6 +233,5 @@ def _cell(value: Any, up: bool) -> str:
         return str(value)
     if not math.isfinite(value):
         return "-" if math.isnan(value) else f"{value:g}"
-    rounding = ROUND_CEILING if up else ROUND_FLOOR
-    digits = Context(prec=_DIGITS, rounding=rounding).create_decimal(repr(float(value)))
-    return f"{float(digits):.{_DIGITS}g}"
+    exact = float(value)
+    return printed(exact, _DIGITS) if up else printed_down(exact, _DIGITS)

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 import plotly.graph_objects as go
@@ -128,16 +127,11 @@ def log_axis(values: Iterable[float]) -> dict[str, Any]:
     return {**axis, "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
 
 
-def rounded_down(value: float, digits: int = 4) -> str:
-    """For what is only a lower bound: the printed number is never above it.
-
-    >>> rounded_down(3951.7, 2)
-    '3900'
-    """
-    if not math.isfinite(value):
-        return f"{value:g}"
-    exact = Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))
-    return f"{float(exact):.12g}"
+# What a line bounds from below is marked so, not only called so: its numbers are rounded down.
+FROM_BELOW = "from below"
+# Between two computed points only the one that promises less is known. Where a quantity grows along
+# the axis, a guarantee holds at the next value already, and what is known from below at the last.
+STEP_AHEAD, STEP_BEHIND = "vh", "hv"
 
 
 def upright(figure: go.Figure, x: float, low: float, high: float, name: str) -> None:

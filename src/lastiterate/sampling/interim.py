@@ -18,6 +18,7 @@ from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
 from lastiterate.doorway import picture
 from lastiterate.errors import DescriptionError
+from lastiterate.printing import printed, printed_down
 
 if TYPE_CHECKING:
     from lastiterate.sampling.posterior import PosteriorPrivacy
@@ -195,10 +196,11 @@ class InterimPrivacy:
         return picture("interim_hump", self, posterior)
 
     def __str__(self) -> str:
-        lines = [f"SGLD between start and convergence, delta = {self.delta:g} (lower bounds)"]
+        at = f"delta = {printed(self.delta)}"
+        lines = [f"SGLD between start and convergence, {at} (lower bounds)"]
         lines.append(f"{'epoch':>6} {'chernoff':>12} {'exact':>12} {'certificate':>12}")
         lines += [
-            f"{e:>6d} {a:>12.4g} {b:>12.4g} {c:>12.4g}"
+            f"{e:>6d} {printed_down(a):>12} {printed_down(b):>12} {printed_down(c):>12}"
             for e, a, b, c in zip(
                 self.epoch, self.chernoff, self.exact, self.certificate, strict=True
             )

@@ -42,7 +42,7 @@ def accuracy_against_epsilon(rows: Iterable[Mapping[str, Any]]) -> Any:
                     "color": pen.colour,
                     "thickness": 1.2,
                 },
-                hovertemplate="epsilon %{x:.4g}: accuracy %{y:.4f}",
+                hovertemplate="epsilon %{x}: accuracy %{y:.4f}",
             )  # fmt: skip
         if math.inf in values:
             level = float(np.mean(values[math.inf]))

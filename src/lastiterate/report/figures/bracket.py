@@ -9,8 +9,8 @@ import numpy as np
 
 from lastiterate.description.validation import number
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import printed
-from lastiterate.report.style import BELOW, INK, SHADE, blank, pens, rounded_down
+from lastiterate.printing import printed, printed_down
+from lastiterate.report.style import BELOW, FROM_BELOW, INK, SHADE, blank, pens
 
 if TYPE_CHECKING:
     from lastiterate.audit.result import AuditResult
@@ -39,7 +39,7 @@ def audit_bracket(
         upper = upper_epsilon(guarantee_or_certificate, delta)
     figure = blank(
         _finding(lower, upper, result.hypothesis),
-        "look of the audit (epoch or checkpoint)", f"epsilon at delta = {delta:g}",
+        "look of the audit (epoch or checkpoint)", f"epsilon at delta = {printed(delta)}",
         f"audit: {result.method}, confidence {result.confidence:g}, {result.models:,} models",
         legend=BELOW,
     )  # fmt: skip
@@ -52,13 +52,14 @@ def audit_bracket(
                            line={"color": INK, "width": 0.8})  # fmt: skip
         figure.add_scatter(
             x=ends, y=[upper, upper], name="guaranteed: at most this", mode="lines",
-            line=above.line, hovertemplate="at most %{y:.4g}",
+            line=above.line, hovertemplate=f"at most {printed(upper)}",
             fill="tonexty" if upper >= max(lower) else "none", fillcolor=SHADE,
         )  # fmt: skip
     figure.add_bar(
         x=looks, y=lower, name="audit: at least this", width=min(0.6, 0.15 * len(lower) + 0.1),
         marker={"color": below.colour, "line": {"color": INK, "width": 1}},
-        hovertemplate="look %{x}: at least %{y:.4g}",
+        meta=FROM_BELOW, customdata=[printed_down(value) for value in lower],
+        hovertemplate="look %{x}: at least %{customdata}",
     )  # fmt: skip
     figure.update_xaxes(range=ends, tickformat="d", dtick=max(1, len(lower) // 10))
     top = max([*lower, upper or 0.0, 1e-12])
@@ -87,14 +88,15 @@ def upper_epsilon(claim: Any, delta: float) -> float:
     held = [float(epsilon) for claimed, epsilon in pairs if claimed <= delta]
     if not held:
         raise UnsupportedError(
-            f"The certificate claims nothing at delta = {delta:g} or below; its smallest delta is "
+            f"The certificate claims nothing at delta = {printed(delta)} or below; its smallest "
+            f"delta is "
             f"{min(claimed for claimed, _ in pairs):g}. Draw the bracket there."
         )
     return min(held)
 
 
 def _finding(lower: list[float], upper: float | None, hypothesis: str) -> str:
-    least = rounded_down(max(lower))
+    least = printed_down(max(lower))
     if upper is None:
         return f"The audit refutes every claim below epsilon = {least}"
     if max(lower) > upper and not hypothesis:

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from lastiterate.accounting import Comparison, Row
-from lastiterate.guarantee import printed
-from lastiterate.report.style import BAR, BELOW, INK, blank, log_axis
+from lastiterate.printing import printed, printed_down
+from lastiterate.report.style import BAR, BELOW, FROM_BELOW, INK, blank, log_axis
 from lastiterate.theorems.lower import lower_reference
 
 _HEIGHT_OF_A_BAR = 34  # pixels
@@ -30,7 +30,7 @@ def comparison_bars(comparison: Comparison) -> Any:
     figure = blank(
         f"epsilon = {printed(best.epsilon)} by {best.theorem.name}"
         + (f", the tightest of {len(comparison)} bounds" if len(comparison) > 1 else ""),
-        f"epsilon at delta = {delta:g}", "",
+        f"epsilon at delta = {printed(delta)}", "",
         legend={**BELOW, "y": -55 / plot},
         bargap=0.3,
         height=plot + 185,
@@ -43,7 +43,8 @@ def comparison_bars(comparison: Comparison) -> Any:
     if 0 < lower < math.inf:
         figure.add_scatter(
             x=[lower, lower], y=[_name(comparison.rows[-1]), _name(best)], mode="lines",
-            name="some loss really suffers this", hovertemplate="at least %{x:.4g}",
+            name="some loss really suffers this", meta=FROM_BELOW,
+            hovertemplate=f"at least {printed_down(lower)}",
             line={"color": INK, "dash": "2px,4px", "width": 2},
         )  # fmt: skip
         shown.append(lower)
@@ -67,7 +68,7 @@ def _bars(figure: Any, rows: tuple[Row, ...], name: str, pattern: str) -> None:
             x=[row.epsilon for row in finite],
             y=[_name(row) + (" *" if pattern else "") for row in finite],
             orientation="h", name=name, text=[printed(row.epsilon) for row in finite],
-            textposition="outside", cliponaxis=False, hovertemplate="%{y}: epsilon %{x:.4g}",
+            textposition="outside", cliponaxis=False, hovertemplate="%{y}: epsilon %{text}",
             marker={"color": BAR, "line": {"color": INK, "width": 1},
                     "pattern": {"shape": pattern, "fgcolor": INK}},
         )  # fmt: skip

@@ -12,16 +12,19 @@ from numpy.typing import NDArray
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.curves.renyi import Linear, Renyi
-from lastiterate.guarantee import REFERENCE_DELTA, Guarantee, printed
-from lastiterate.report.style import GREY, INK, SHADE, blank, log_axis, pens
+from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
+from lastiterate.printing import printed, printed_down
+from lastiterate.report.style import FROM_BELOW, GREY, INK, SHADE, STEP_AHEAD, blank, log_axis, pens
 
 Floats = NDArray[np.float64]
 
-_MANY, _FEW = 46, 7
+_MANY, _FEW = 121, 7
 
 
 def privacy_curve(guarantee: Guarantee) -> Any:
     """Epsilon against delta: every pair on the line, or above and right of it, is guaranteed.
+
+    Between two computed deltas the line keeps the epsilon of the smaller one, which holds there.
 
     Curves that are searched or convolved for every question are computed at a few deltas, marked.
 
@@ -37,25 +40,31 @@ def privacy_curve(guarantee: Guarantee) -> Any:
     epsilons = np.array([guarantee.epsilon(float(delta)) for delta in deltas])
     reference = guarantee.epsilon(REFERENCE_DELTA)
     figure = blank(
-        f"epsilon = {printed(reference)} at delta = {REFERENCE_DELTA:g} "
+        f"epsilon = {printed(reference)} at delta = {printed(REFERENCE_DELTA)} "
         f"({guarantee.best.theorem.name})",
-        "epsilon", "delta", "" if quick else "computed at the marks, joined by straight lines",
+        "epsilon", "delta", "" if quick else "computed at the marks, joined by steps that hold",
         legend={"x": 0.98, "y": 0.97, "xanchor": "right", "yanchor": "top"},
     )  # fmt: skip
     pen = next(pens())
     figure.add_scatter(
         x=epsilons, y=deltas, name="guaranteed", mode="lines" if quick else "lines+markers",
-        line=pen.line, marker=pen.markers(),
-        hovertemplate="epsilon %{x:.4g} at delta %{y:.3g}",
+        line={**pen.line, "shape": STEP_AHEAD}, marker=pen.markers(),
+        customdata=[_pair(*pair) for pair in zip(epsilons, deltas, strict=True)],
+        hovertemplate="%{customdata}",
     )  # fmt: skip
     figure.add_scatter(
-        x=[reference], y=[REFERENCE_DELTA], name=f"delta = {REFERENCE_DELTA:g}", mode="markers",
+        x=[reference], y=[REFERENCE_DELTA], mode="markers",
+        name=f"delta = {printed(REFERENCE_DELTA)}",
         marker={"symbol": "circle-open", "size": 13, "color": INK, "line": {"width": 2}},
-        hovertemplate="epsilon %{x:.4g} at delta %{y:.3g}",
+        hovertemplate=_pair(reference, REFERENCE_DELTA),
     )  # fmt: skip
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(log_axis(deltas.tolist()))
     return figure
+
+
+def _pair(epsilon: float, delta: float) -> str:
+    return f"epsilon {printed(epsilon)} at delta {printed(delta)}"
 
 
 def tradeoff(guarantee: Guarantee) -> Any:
@@ -80,9 +89,10 @@ def tradeoff(guarantee: Guarantee) -> Any:
     )  # fmt: skip
     pen = next(pens())
     figure.add_scatter(
-        x=rates, y=least, name="no test does better than this", mode="lines", line=pen.line,
-        fill="tozeroy", fillcolor=SHADE,
-        hovertemplate="false positives %{x:.4g}: false negatives at least %{y:.4g}",
+        x=rates, y=least, name="no test does better than this", mode="lines", meta=FROM_BELOW,
+        line={**pen.line, "shape": STEP_AHEAD}, fill="tozeroy", fillcolor=SHADE,
+        customdata=[printed_down(value) for value in least],
+        hovertemplate="false positives %{x:.4g}: false negatives at least %{customdata}",
     )  # fmt: skip
     figure.add_scatter(
         x=[0, 1], y=[1, 0], name="guessing: nothing can be inferred", mode="lines",

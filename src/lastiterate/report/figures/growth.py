@@ -2,11 +2,14 @@
 
 The same description is stopped after each number of steps (a schedule of values is cut there). The
 last point of every line is the run itself. Bounds that cost more than a closed form are computed
-at a few numbers of steps, marked on the line; the straight lines between are only drawn.
+at a few numbers of steps, marked on the line. Between two of them the line keeps the larger value:
+with equal steps a longer run never costs less. Where steps differ that is not known, and nothing
+is drawn between the marks.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -20,8 +23,19 @@ from lastiterate.curves.renyi import Linear, Renyi
 from lastiterate.description import Cyclic, FullBatch, Loss, Schedule, Shuffled, Training
 from lastiterate.description.validation import number, whole
 from lastiterate.growth import plateau
-from lastiterate.guarantee import REFERENCE_DELTA, Guarantee, printed
-from lastiterate.report.style import GREY, SHADE, blank, log_axis, pens, upright
+from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
+from lastiterate.printing import printed, printed_down
+from lastiterate.report.style import (
+    FROM_BELOW,
+    GREY,
+    SHADE,
+    STEP_AHEAD,
+    STEP_BEHIND,
+    blank,
+    log_axis,
+    pens,
+    upright,
+)
 from lastiterate.theorems import LEDGER
 from lastiterate.theorems.coupling import Coupling
 from lastiterate.theorems.ledger import Bound, Run, Theorem
@@ -76,12 +90,13 @@ def epsilon_growth(
         if theorem.name not in left_out
     ]
     lines.sort(key=lambda line: line[2][-1])
-    figure = blank("", "steps T", f"epsilon at delta = {delta:g}", _note(lines, left_out))
+    note = _note(lines, left_out, _joined(training, lines[0][2]))
+    figure = blank("", "steps T", f"epsilon at delta = {printed(delta)}", note)
     figure.update_layout(legend_traceorder="reversed")
     heights = _shade_reference(figure, runs, delta, lines[0][1], thorough)
     heights += [value for *_, values in lines for value in values]
     heights = [value for value in heights if 0 < value < math.inf]
-    _draw(figure, lines)
+    _draw(figure, training, lines)
     still = _plateau(training, loss, delta, thorough)
     if still is not None and still <= training.steps and heights:
         upright(figure, still, min(heights), max(heights), f"plateau: {still:,} steps")
@@ -168,10 +183,22 @@ def _slow(theorem: Theorem, training: Training) -> bool:
     )
 
 
-def _note(lines: list[Line], left_out: list[str]) -> str:
+def _joined(training: Training, values: list[float], *, loose: float = 1e-9) -> bool:
+    """Whether a line may be drawn between computed points: a longer run never costs less.
+
+    With equal steps the record is used at least as often and as late; where step sizes or noises
+    change, or the last steps are special, a later stop can be cheaper than an earlier one.
+    """
+    alike = training.constant and training.final_noise == 1 and not training.schedule
+    rising = all(x <= y * (1 + loose) for x, y in itertools.pairwise(values))
+    return alike and rising
+
+
+def _note(lines: list[Line], left_out: list[str], joined: bool) -> str:
     parts = []
     if len(lines[0][1]) <= _MORE < lines[0][1][-1]:
-        parts.append("computed at the marks, joined by straight lines")
+        steps = "joined by steps that hold" if joined else "nothing is said between them"
+        parts.append(f"computed at the marks, {steps}")
     if left_out:
         parts.append(f"{', '.join(left_out)} not drawn: it takes long")
     return "; ".join(parts)
@@ -184,14 +211,16 @@ def _epsilons(bounds: list[Bound], delta: float) -> list[float]:
     return [float(value) for value in gaussian.epsilon(np.array(mus, float), np.array(delta))]
 
 
-def _draw(figure: Any, lines: list[Line]) -> None:
+def _draw(figure: Any, training: Training, lines: list[Line]) -> None:
     """The tightest last, on top of the others, with the widest pen."""
     for pen, (theorem, steps, values) in reversed(list(zip(pens(), lines, strict=False))):
-        few = len(steps) <= _MORE
+        joined = _joined(training, values)
+        few = len(steps) <= _MORE or not joined
         figure.add_scatter(
-            x=steps, y=values, name=theorem.name, mode="lines+markers", line=pen.line,
-            marker=pen.markers(0 if few else 6),
-            hovertemplate="%{x:,} steps: epsilon %{y:.4g}",
+            x=steps, y=values, name=theorem.name, mode="lines+markers" if joined else "markers",
+            line={**pen.line, "shape": STEP_AHEAD}, marker=pen.markers(0 if few else 6),
+            customdata=[printed(value) for value in values],
+            hovertemplate="%{x:,} steps: epsilon %{customdata}",
         )  # fmt: skip
 
 
@@ -200,8 +229,8 @@ def _shade_reference(
 ) -> list[float]:
     """What some loss of the declared class really suffers, shaded down to the axis.
 
-    At the points ``steps`` of the tightest bound where that is affordable, so that the straight
-    lines between do not cross.
+    At the points ``steps`` of the tightest bound where that is affordable. Between two points it
+    keeps the smaller value.
     """
     training = runs.training
     full = isinstance(training.batches, FullBatch)
@@ -212,10 +241,14 @@ def _shade_reference(
         steps = runs.counts(_MORE if thorough else _FEW)
     values = [max(0.0, lower_reference(runs[count])(delta)) for count in steps]
     if any(values):
+        joined = _joined(training, values)
         figure.add_scatter(
-            x=steps, y=values, name="some loss really suffers this", mode="lines",
-            line={"color": GREY, "width": 1}, fill="tozeroy", fillcolor=SHADE,
-            hovertemplate="%{x:,} steps: epsilon at least %{y:.4g}",
+            x=steps, y=values, name="some loss really suffers this", meta=FROM_BELOW,
+            mode="lines" if joined else "markers", fill="tozeroy" if joined else "none",
+            line={"color": GREY, "width": 1, "shape": STEP_BEHIND}, fillcolor=SHADE,
+            marker={"color": GREY, "symbol": "line-ew-open"},
+            customdata=[printed_down(value) for value in values],
+            hovertemplate="%{x:,} steps: epsilon at least %{customdata}",
         )  # fmt: skip
     return values
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastiterate.guarantee import printed
-from lastiterate.report.style import BELOW, SHADE, blank, log_axis, pens, rounded_down
+from lastiterate.printing import printed, printed_down
+from lastiterate.report.style import BELOW, FROM_BELOW, SHADE, blank, log_axis, pens
 
 if TYPE_CHECKING:
     from lastiterate.sampling.interim import InterimPrivacy
@@ -24,12 +24,12 @@ def interim_hump(interim: InterimPrivacy, posterior: PosteriorPrivacy | None = N
     >>> interim.plot().layout.title.text
     'SGLD leaks most after epoch 25: epsilon is at least 3950'
     """
-    peak = rounded_down(float(np.max(interim.exact)), 3)
+    peak = printed_down(float(np.max(interim.exact)), 3)
     pen = pens()
     title = f"SGLD leaks most after epoch {interim.peak}: epsilon is at least {peak}"
     level = None if posterior is None else posterior.epsilon(interim.delta)
     figure = blank(
-        title, "epoch", f"epsilon at delta = {interim.delta:g}",
+        title, "epoch", f"epsilon at delta = {printed(interim.delta)}",
         "" if level is None else f"one sample of the converged posterior: at most {printed(level)}",
         legend=BELOW,
     )  # fmt: skip
@@ -43,14 +43,15 @@ def interim_hump(interim: InterimPrivacy, posterior: PosteriorPrivacy | None = N
             x=interim.epoch, y=np.where(values > 0, values, np.nan), name=name,
             mode="lines+markers", line=own.line, marker=own.markers(15),
             fill="tozeroy" if values is interim.exact else "none", fillcolor=SHADE,
-            hovertemplate="epoch %{x}: at least %{y:.4g}",
+            meta=FROM_BELOW, customdata=[printed_down(value) for value in values],
+            hovertemplate="epoch %{x}: at least %{customdata}",
         )  # fmt: skip
         shown += [float(value) for value in values if value > 0]
     if level is not None:
         figure.add_scatter(
             x=interim.epoch[[0, -1]], y=[level, level], mode="lines",
             name="one posterior sample (at most)", line=next(pen).line,
-            hovertemplate="at most %{y:.4g}",
+            hovertemplate=f"at most {printed(level)}",
         )  # fmt: skip
         shown.append(level)
     figure.update_yaxes(log_axis(shown))

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from lastiterate.curves import gaussian
 from lastiterate.description import Cyclic, Loss, Shuffled, Training
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import REFERENCE_DELTA, printed
+from lastiterate.guarantee import REFERENCE_DELTA
+from lastiterate.printing import printed
 from lastiterate.report.style import BELOW, blank, pens
 from lastiterate.theorems.ledger import Run
 from lastiterate.theorems.ordered_batches import HiddenPosition, WorstPosition, position_mus
@@ -54,13 +55,15 @@ def positions(training: Training, loss: Loss) -> Any:
         legend=BELOW,
     )
     figure.add_scatter(
-        x=keep + 1, y=mus[keep], name="a record in this batch", mode="lines+markers",
-        line=own.line, marker=own.markers(40), hovertemplate="batch %{x:,}: mu %{y:.4g}",
+        x=keep + 1, y=mus[keep], name="a record in this batch", line=own.line,
+        mode="lines+markers" if len(keep) == len(mus) else "markers",  # nothing is known between
+        marker=own.markers(40), customdata=[printed(mu) for mu in mus[keep]],
+        hovertemplate="batch %{x:,}: mu %{customdata}",
     )  # fmt: skip
     level, name = _charged(run, float(mus.max()), hidden)
     figure.add_scatter(
         x=[1, len(mus)], y=[level, level], name=name, mode="lines", line=line.line,
-        hovertemplate="mu %{y:.4g}",
+        hovertemplate=f"mu {printed(level)}",
     )  # fmt: skip
     figure.update_xaxes(range=[1 - 0.02 * len(mus), 1.02 * len(mus) + 1])
     figure.update_yaxes(range=[0, 1.08 * max(float(mus.max()), level)])
@@ -83,4 +86,4 @@ def _charged(run: Run, worst: float, hidden: bool) -> tuple[float, str]:
         return worst, "charged: the worst position"
     epsilon = HiddenPosition().prove(run).curve.epsilon(REFERENCE_DELTA)
     level = gaussian.mu(epsilon, REFERENCE_DELTA)
-    return level, f"charged: the average of the curves (at delta = {REFERENCE_DELTA:g})"
+    return level, f"charged: the average of the curves (at delta = {printed(REFERENCE_DELTA)})"

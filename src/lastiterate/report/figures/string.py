@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lastiterate.description import Cyclic, FullBatch, Loss, Shuffled, Training
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import printed
+from lastiterate.printing import printed
 from lastiterate.report.style import BELOW, SHADE, blank, pens
 from lastiterate.theorems import taut_string as strings
 from lastiterate.theorems.constant_steps import best_restart, constant, constant_restart
