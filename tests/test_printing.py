@@ -18,15 +18,15 @@ TO_NEAREST = re.compile(r"[gfe%]$")
 # Rooms that echo what the user asked for in messages, or study published claims: no guarantees.
 ECHOES = {
     "audit/power.py", "calibration.py", "certificate/joint.py", "cli/compose.py",
-    "cli/description_flags.py", "cli/recommend.py", "models/choose.py", "models/tune.py", "published/composition.py", "published/federated.py",
-    "published/sgld.py", "recommendation.py", "report/figures/recommendation.py",
-    "report/violated_region.py", "sampling/posterior.py", "sampling/propose_test_sample.py",
-    "schedules/optimal.py", "curves/mixture.py",
+    "cli/description_flags.py", "cli/recommend.py", "curves/mixture.py", "models/choose.py",
+    "models/tune.py", "published/composition.py", "published/federated.py", "published/sgld.py",
+    "recommendation.py", "report/figures/recommendation.py", "report/violated_region.py",
+    "sampling/posterior.py", "sampling/propose_test_sample.py", "schedules/optimal.py",
 }  # fmt: skip
 
 
 def nearest(source: str) -> list[str]:
-    """Formatted epsilons, deltas and mus that are rounded to nearest, in f-strings and templates."""
+    """Epsilons, deltas and mus that are rounded to nearest, in f-strings and hover texts."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FormattedValue) and node.format_spec is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -36,7 +37,7 @@ RUNS = {
 
 
 def height(trace, x):
-    """What Plotly draws there, by the definition of its line shapes; None where it draws nothing."""
+    """What Plotly draws there, by the definition of its line shapes; None for nothing."""
     xs, ys = np.asarray(trace.x, float), np.asarray(trace.y, float)
     hit = np.flatnonzero(xs == x)
     if len(hit):
@@ -84,7 +85,7 @@ def test_every_pair_on_the_privacy_curve_holds(name):
     trace = privacy_curve(guarantee).data[0]
     assert trace.line.shape == "vh"
     pairs = list(zip(trace.x, trace.y, strict=True))
-    for (epsilon, delta), (_, later) in list(zip(pairs, pairs[1:], strict=False))[::5]:
+    for (epsilon, delta), (_, later) in list(itertools.pairwise(pairs))[::5]:
         between = math.sqrt(delta * later)
         assert guarantee.epsilon(between) <= epsilon * (1 + 1e-12)
 
