@@ -21,6 +21,8 @@ from lastiterate.theorems.ledger import Bound, Run, Theorem
 
 REFERENCE_DELTA = 1e-5  # where bounds are ranked when nobody asks for a particular delta
 
+SENSITIVITY_STATEMENT = "one record changes the sum of gradients by at most"
+
 NOT_COVERED = (
     "choices made by looking at the private data: hyper-parameters, feature bounds, categories",
     "intermediate models: a checkpoint that leaves or that others can read is a release",
@@ -110,12 +112,18 @@ class Guarantee:
 
     @property
     def provenance(self) -> str:
-        """Who vouches for the regularity of the loss: "proved", "declared" or "estimated"."""
-        return self.loss.provenance if self._uses_regularity else "proved"
+        """Who vouches for what the numbers rest on: "proved", "declared" or "estimated".
 
-    @property
-    def _uses_regularity(self) -> bool:
-        return any(bound.theorem.hidden_state for bound in self.bounds)
+        The weakest of all vouchers counts: that of the loss's regularity where a theorem uses it,
+        that of the gradient norm where only the loss itself bounds it (clipping="none"), and that
+        of a declared sensitivity.
+        """
+        used = {
+            each
+            for hidden in {bound.theorem.hidden_state for bound in self.bounds}
+            for each in vouchers(self.training, self.loss, hidden_state=hidden).values()
+        }
+        return next((word for word in ("estimated", "declared") if word in used), "proved")
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -151,9 +159,11 @@ def _probability(field: str, value: float) -> float:
 
 
 def _assumptions(training: Training, loss: Loss, theorem: Theorem) -> list[Assumption]:
-    found = [*_gradient_assumptions(training, loss)]
+    vouched = vouchers(training, loss, hidden_state=theorem.hidden_state)
+    found = [*_gradient_assumptions(training, loss, vouched["gradient_norm"])]
     if theorem.hidden_state:
-        found.append(Assumption(f"the loss of a record is {loss}", _voucher(loss)))
+        voucher = _voucher(loss, vouched["regularity"])
+        found.append(Assumption(f"the loss of a record is {loss}", voucher))
         found.append(Assumption("intermediate iterates stay secret", "whoever runs the training"))
     if training.batches.name not in ("full", "cyclic"):
         found.append(Assumption("the random batches stay secret", "whoever runs the training"))
@@ -174,12 +184,43 @@ def _arithmetic(training: Training) -> Assumption:
     return Assumption(f"rounding moves no mean gradient by more than {error}", "the trainer")
 
 
-def _gradient_assumptions(training: Training, loss: Loss) -> Iterator[Assumption]:
+def vouchers(training: Training, loss: Loss, *, hidden_state: bool) -> dict[str, str]:
+    """Who vouches for the regularity, the gradient norm and the sensitivity of a run.
+
+    "proved" is never taken on trust: it is derived again from the loss that the constants came
+    from. "enforced" is what the trainer does itself, "implied" what follows from the other two,
+    "unused" what the theorem does not need.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+    ...                batches=FullBatch(), clipping="gradient", sensitivity=0.5)
+    >>> vouchers(run, Loss(smoothness=1.0, provenance="proved"), hidden_state=True)
+    {'regularity': 'declared', 'gradient_norm': 'enforced', 'sensitivity': 'declared'}
+    """
+    origin = loss.origin
+    inside = origin is None or origin.radius is None or training.diameter <= 2 * origin.radius
+    regularity: str = loss.provenance if inside or loss.provenance != "proved" else "declared"
+    norm: str = regularity
+    if training.clipping != "none":
+        norm = "enforced"
+    elif math.isinf(training.gradient_norm):
+        norm = "unused"
+    elif norm == "proved":
+        derived = origin is not None and origin.bounds_gradients(training.gradient_norm)
+        norm = "proved" if derived else "declared"
+    return {
+        "regularity": regularity if hidden_state else "unused",
+        "gradient_norm": norm,
+        "sensitivity": "implied" if training.declared_sensitivity is None else "declared",
+    }
+
+
+def _gradient_assumptions(training: Training, loss: Loss, by: str) -> Iterator[Assumption]:
     """How long a gradient is, and how much one record changes a sum of them."""
     if math.isfinite(training.gradient_norm):
         bound = f"no record's gradient is longer than {training.gradient_norm:g}"
         enforced = {
-            "none": f"the loss itself; {_voucher(loss)}",
+            "none": f"the loss itself; {_voucher(loss, by)}",
             "gradient": "per-record gradient clipping in the trainer",
             "margin": "clipping of the margin derivative in the trainer",
         }[training.clipping]
@@ -189,10 +230,7 @@ def _gradient_assumptions(training: Training, loss: Loss) -> Iterator[Assumption
 
 
 def _sensitivity_words(training: Training) -> str:
-    change = (
-        f"one record changes the sum of gradients by at most {training.sensitivity!r} "
-        f"({training.adjacency})"
-    )
+    change = f"{SENSITIVITY_STATEMENT} {training.sensitivity!r} ({training.adjacency})"
     if math.isinf(training.gradient_norm):
         return f"{change}; no bound on a single gradient is given"
     return (
@@ -201,12 +239,14 @@ def _sensitivity_words(training: Training) -> str:
     )
 
 
-def _voucher(loss: Loss) -> str:
+def _voucher(loss: Loss, by: str) -> str:
+    proved = "proved by this library"
     return {
-        "proved": "proved by this library",
+        "proved": proved if loss.origin is None else f"{proved} for the {loss.origin}",
         "declared": "declared by the user",
         "estimated": "only estimated: not a guarantee",
-    }[loss.provenance]
+        "enforced": "the trainer",
+    }[by]
 
 
 def _paragraph(guarantee: Guarantee) -> str:

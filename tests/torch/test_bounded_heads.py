@@ -129,3 +129,21 @@ def test_rows_are_kept_short_and_training_stays_in_the_ball():
     long = run.replace(records=5, steps=2000, step_size=0.05, noise=0.5)
     endless = account(long.replace(diameter=math.inf), loss).epsilon(1e-5)
     assert account(long, loss).epsilon(1e-5) < 0.9 * endless
+
+
+@pytest.mark.parametrize("radius", [1e-3, 0.7, 30.0])
+@pytest.mark.parametrize("bound", [0.1, 1.0, 7.0])
+def test_their_constants_are_derived_again(radius, bound):
+    soft = BoundedSoftmax(features=3, classes=4, radius=radius, feature_bound=bound)
+    deep = BoundedTwoLayer(features=3, hidden=5, classes=4, radius=radius, feature_bound=bound)
+    for head in (soft, deep):
+        loss = head.regularity()
+        assert loss.provenance == "proved"
+        assert loss.origin.bounds_gradients(head.gradient_norm)
+        assert not loss.origin.bounds_gradients(head.gradient_norm * (1 - 1e-4))
+
+    class Another(BoundedSoftmax):
+        pass
+
+    head = Another(features=3, classes=4, radius=radius, feature_bound=bound)
+    assert head.regularity().provenance == "declared"

@@ -12,7 +12,6 @@ from scipy import stats
 from lastiterate import (
     Cyclic,
     FullBatch,
-    Loss,
     Poisson,
     Reshuffled,
     Shuffled,
@@ -417,7 +416,8 @@ def test_gradient_clipping_without_a_feature_bound_claims_no_smoothness():
     run = describe(Logistic(), FullBatch(), clipping="gradient", gradient_norm=0.2)
     assert noisy_descent(Logistic(), X * 50, run, labels=y).loss.kind == "unknown"
     bounded = noisy_descent(Logistic(), X, run, labels=y, feature_bound=1.0)
-    assert bounded.loss == Loss(smoothness=0.25, provenance="proved")
+    assert bounded.loss == Logistic().regularity(1.0)
+    assert bounded.loss.provenance == "proved"
 
 
 def test_margin_clipping_needs_a_margin_and_a_bound():

@@ -26,6 +26,7 @@ from lastiterate.certificate.refusals import (
 )
 from lastiterate.certificate.witness import unpack
 from lastiterate.description import Loss, Training
+from lastiterate.guarantee import SENSITIVITY_STATEMENT
 from lastiterate.printing import printed
 from lastiterate.whole_files import write_whole
 
@@ -52,6 +53,7 @@ _COMMON: dict[str, tuple[type, ...]] = {
 _OWN: dict[str, dict[str, tuple[type, ...]]] = {
     _RUN: {
         "training": (dict,), "loss": (dict,), "releases": (list,), "witness": (dict,),
+        "vouchers": (dict,),
         "nonce": (str, type(None)), "parameters": (str, type(None)),
     },
     _COMPOSITION: {"parts": (list,)},
@@ -122,6 +124,23 @@ class Certificate:
     def assumptions(self) -> tuple[str, ...]:
         """What the numbers rest on, and who vouches for it."""
         return tuple(self.content["assumptions"])
+
+    @property
+    def declarations(self) -> tuple[str, ...]:
+        """Sensitivities below what the description implies: only the user vouches for them."""
+        runs = self.parts or (self,)
+        return tuple(
+            text
+            for run in runs
+            if run.vouchers["sensitivity"] == "declared"
+            for text in run.assumptions
+            if text.startswith(SENSITIVITY_STATEMENT)
+        )
+
+    @property
+    def vouchers(self) -> dict[str, str]:
+        """One word each: who vouches for regularity, gradient norm and sensitivity of the run."""
+        return dict(self.content.get("vouchers", {}))
 
     @property
     def nonce(self) -> str | None:
@@ -204,7 +223,8 @@ class Certificate:
         return (
             f"Certificate: epsilon <= {self.epsilon!r} at delta = {printed(self.delta)}{label}, "
             f"{self.adjacency} adjacency, {self.release}. {self.theorem}. "
-            f"Not covered: {'; '.join(self.not_covered)}."
+            + "".join(f"Declared, not proved: {text}. " for text in self.declarations)
+            + f"Not covered: {'; '.join(self.not_covered)}."
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -338,6 +358,8 @@ def _check_shape(content: Mapping[str, Any]) -> None:
     theorem = content["theorem"]
     if set(theorem) != _THEOREM or not all(isinstance(text, str) for text in theorem.values()):
         raise MalformedCertificateError("The certificate does not name its theorem.")
+    if kind == _RUN and not _word_for_each(content["vouchers"]):
+        raise MalformedCertificateError("The certificate does not say who vouches for it.")
     parameters = content.get("parameters")
     if parameters is not None and not re.fullmatch("[0-9a-f]{64}", parameters):
         raise MalformedCertificateError("The hash of the model is not a SHA-256.")
@@ -357,6 +379,11 @@ def _check_signatures(signatures: Any) -> None:
         )
     if not good:
         raise MalformedCertificateError("The signatures of the certificate are malformed.")
+
+
+def _word_for_each(vouchers: Mapping[str, Any]) -> bool:
+    named = set(vouchers) == {"regularity", "gradient_norm", "sensitivity"}
+    return named and all(isinstance(word, str) for word in vouchers.values())
 
 
 def _finite(value: float) -> bool:

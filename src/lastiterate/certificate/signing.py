@@ -20,7 +20,7 @@ from lastiterate.certificate.certificate import FORMAT, VERSION, Certificate, se
 from lastiterate.certificate.checks import CHECKS
 from lastiterate.certificate.evidence import EVIDENCE, checkable
 from lastiterate.certificate.profile import STANDARD_DELTAS, Judge
-from lastiterate.certificate.statements import assumptions, not_covered, release_model
+from lastiterate.certificate.statements import assumptions, not_covered, release_model, who_vouches
 from lastiterate.certificate.steps import Case
 from lastiterate.certificate.witness import pack, unpack
 from lastiterate.curves.base import Curve
@@ -111,6 +111,7 @@ def certify(
             "mu": profile.mu,
             "curve": points,
             "assumptions": assumptions(training, loss, checkpoints, theorem.name),
+            "vouchers": who_vouches(training, loss, theorem.name),
             "not_covered": not_covered(),
             "nonce": _nonce(training, nonce),
             "parameters": None if parameters is None else parameters_hash(parameters),

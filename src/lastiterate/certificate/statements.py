@@ -8,7 +8,7 @@ from __future__ import annotations
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.errors import CertificateError
-from lastiterate.guarantee import NOT_COVERED, Guarantee
+from lastiterate.guarantee import NOT_COVERED, Guarantee, vouchers
 from lastiterate.theorems import LEDGER
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 
@@ -28,6 +28,11 @@ def assumptions(
     run = Run(training, loss, releases)
     bound = Bound(named_theorem(theorem), Gaussian(0.0))
     return [str(each) for each in Guarantee(run, (bound,), lambda delta: 0.0).assumptions]
+
+
+def who_vouches(training: Training, loss: Loss, theorem: str) -> dict[str, str]:
+    """The same for machines: one word each for regularity, gradient norm and sensitivity."""
+    return vouchers(training, loss, hidden_state=named_theorem(theorem).hidden_state)
 
 
 def not_covered() -> list[str]:

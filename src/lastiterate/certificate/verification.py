@@ -187,6 +187,11 @@ def _check_words(
     theorem = statements.named_theorem(certificate.theorem)
     if theorem.status == "refuted" or loss.provenance == "estimated":
         raise ClaimError("The certificate rests on a refuted theorem or on a mere estimate.")
+    if content["loss"]["provenance"] != loss.provenance:
+        raise ClaimError(
+            "The certificate calls the constants of its loss proved, but the loss of this library "
+            "that it names does not prove them: they are declared."
+        )
     hidden = training.batches.name not in ("full", "cyclic")
     expected = {
         "theorem": {
@@ -197,6 +202,7 @@ def _check_words(
         "adjacency": training.adjacency,
         "release": statements.release_model(training, releases),
         "assumptions": statements.assumptions(training, loss, releases, theorem.name),
+        "vouchers": statements.who_vouches(training, loss, theorem.name),
         "not_covered": statements.not_covered(),
         "nonce": content["nonce"] if hidden and content["nonce"] else None,
     }

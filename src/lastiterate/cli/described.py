@@ -91,6 +91,8 @@ class Described:
             "loss": self.loss.to_dict(),
             "adjacency": self.training.adjacency,
             "sensitivity": float(self.training.sensitivity),
+            "implied_sensitivity": self.training.implied_sensitivity,
+            "declared_sensitivity": self.training.declared_sensitivity,
             "epochs": self.training.epochs,
             "dropped_records": self.training.dropped_records,
             "releases": list(self.releases),

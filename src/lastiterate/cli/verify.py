@@ -60,6 +60,7 @@ def verify(
                 "dataset": found.dataset,
                 "release": found.release,
                 "assumptions": list(found.assumptions),
+                "declared": list(found.declarations),
                 "not_covered": list(found.not_covered),
                 "sha256": found.sha256,
                 "signed_by": list(result.signed_by),

@@ -15,6 +15,7 @@ from lastiterate.description.batches import (
     WithoutReplacement,
 )
 from lastiterate.description.loss import Loss
+from lastiterate.description.origin import Origin
 from lastiterate.description.release import TailAverage
 from lastiterate.description.schedule import Schedule
 from lastiterate.description.training import Training
@@ -25,6 +26,7 @@ __all__ = [
     "Cyclic",
     "FullBatch",
     "Loss",
+    "Origin",
     "Poisson",
     "Reshuffled",
     "Schedule",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
+from lastiterate.description.origin import Origin
 from lastiterate.description.portable import Portable, known_fields
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError
@@ -27,12 +28,15 @@ class Loss(Portable):
 
     ``regularization`` is the coefficient of a data-free term (regularization/2)·‖θ‖² that every
     update adds outside any clipping. ``provenance`` says who vouches for the constants: "proved"
-    by this library, "declared" by the user, or "estimated" (measured: never a guarantee).
+    by this library, "declared" by the user, or "estimated" (measured: never a guarantee). "proved"
+    needs the ``origin`` that the constants are derived from, and is "declared" without it.
 
     >>> Loss(smoothness=0.25, regularization=0.01).strong_convexity
     0.0
     >>> Loss.nonconvex(smoothness=2.0).kind
     'nonconvex'
+    >>> Loss(smoothness=0.25, provenance="proved").provenance
+    'declared'
     """
 
     smoothness: float | None
@@ -41,6 +45,7 @@ class Loss(Portable):
     provenance: Provenance = "declared"
     kind: Kind = "convex"
     exponent: float | None = None
+    origin: Origin | None = None
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, ("convex", "nonconvex", "holder", "unknown"), _STEP)
@@ -79,16 +84,36 @@ class Loss(Portable):
             raise DescriptionError(
                 "exponent", self.exponent, "absent", "only Hoelder losses have one"
             )
+        if self.origin is not None and not isinstance(self.origin, Origin):
+            self._set("origin", Origin.from_dict(self.origin))
+        if self.provenance == "proved" and not self._derivable():
+            self._set("provenance", "declared")  # nobody proves a constant by typing a word
+        if self.provenance != "proved":
+            self._set("origin", None)
 
-    def _set(self, field: str, value: float) -> None:
+    def _derivable(self) -> bool:
+        """Whether the origin, or claiming nothing at all, proves what is said about the loss."""
+        if self.kind == "unknown":
+            return True
+        if self.origin is None or self.strong_convexity or self.kind == "holder":
+            return False
+        shaped = self.origin.constants.convex or not self.convex
+        return shaped and self.origin.bounds_smoothness(self.smoothness)
+
+    def _set(self, field: str, value: object) -> None:
         object.__setattr__(self, field, value)
 
     @classmethod
     def nonconvex(
-        cls, *, smoothness: float, regularization: float = 0.0, provenance: Provenance = "declared"
+        cls,
+        *,
+        smoothness: float,
+        regularization: float = 0.0,
+        provenance: Provenance = "declared",
+        origin: Origin | None = None,
     ) -> Loss:
         """A smooth loss that need not be convex."""
-        return cls(smoothness, 0.0, regularization, provenance, "nonconvex")
+        return cls(smoothness, 0.0, regularization, provenance, "nonconvex", origin=origin)
 
     @classmethod
     def holder(
@@ -103,9 +128,15 @@ class Loss(Portable):
         return cls(constant, 0.0, regularization, provenance, "holder", exponent)
 
     @classmethod
-    def unknown(cls, *, regularization: float = 0.0, provenance: Provenance = "declared") -> Loss:
+    def unknown(
+        cls,
+        *,
+        regularization: float = 0.0,
+        provenance: Provenance = "declared",
+        origin: Origin | None = None,
+    ) -> Loss:
         """Nothing is known but the bound on the gradients."""
-        return cls(None, 0.0, regularization, provenance, "unknown")
+        return cls(None, 0.0, regularization, provenance, "unknown", origin=origin)
 
     @property
     def convex(self) -> bool:
@@ -120,6 +151,8 @@ class Loss(Portable):
         """A table of plain values; defaults are left out."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         default = {f.name: f.default for f in dataclasses.fields(self)}
+        if self.origin is not None:
+            values["origin"] = self.origin.to_dict()
         return {k: v for k, v in values.items() if v is not None and v != default[k]}
 
     @classmethod

@@ -7,13 +7,14 @@ norm of x: how long the gradient can be and how fast it can turn. Both are prove
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lastiterate.description import Loss
+from lastiterate.description import Loss, Origin
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
 
@@ -25,6 +26,8 @@ class LinearLoss(ABC):
 
     Features include the intercept's column, if there is one: R bounds the whole row.
     """
+
+    origin_name: ClassVar[str | None] = None  # under which `Origin` derives the constants again
 
     @property
     @abstractmethod
@@ -70,7 +73,21 @@ class LinearLoss(ABC):
             smoothness=self.smoothness(feature_bound),
             regularization=regularization,
             provenance="proved",
+            origin=self.origin(feature_bound),
         )
+
+    def origin(self, feature_bound: float) -> Origin | None:
+        """What the constants can be derived from again; None for a loss of somebody else.
+
+        A subclass inherits no proof: what it overrides, this library has not looked at.
+        """
+        name = vars(type(self)).get("origin_name")
+        if name is None:
+            return None
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        classes = settings.pop("classes", None)
+        limit = next(iter(settings.values()), None)
+        return Origin(name, bound(feature_bound), limit, classes)
 
 
 def bound(feature_bound: float) -> float:

@@ -52,6 +52,8 @@ class CappedLogistic(BinaryLoss):
 
     cap: float
 
+    origin_name = "capped-logistic"
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "cap", _cap(self.cap))
 
@@ -88,6 +90,8 @@ class CappedSoftmax(Softmax):
     """
 
     cap: float = 1.0
+
+    origin_name = "capped-softmax"
 
     def __post_init__(self) -> None:
         super().__post_init__()

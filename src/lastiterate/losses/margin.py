@@ -92,6 +92,7 @@ class Logistic(BinaryLoss):
     (3.0, 2.25)
     """
 
+    origin_name = "logistic"
     steepest = Fraction(1)
     sharpest = Fraction(1, 4)
 
@@ -117,6 +118,7 @@ class Huber(RegressionLoss):
 
     threshold: float
 
+    origin_name = "huber"
     sharpest = Fraction(1)
 
     def __post_init__(self) -> None:
@@ -144,6 +146,7 @@ class SquaredError(RegressionLoss):
 
     clip: float
 
+    origin_name = "squared-error"
     sharpest = Fraction(1)
 
     def __post_init__(self) -> None:
@@ -175,6 +178,7 @@ class SmoothedHinge(BinaryLoss):
 
     width: float
 
+    origin_name = "smoothed-hinge"
     steepest = Fraction(1)
 
     def __post_init__(self) -> None:
@@ -202,6 +206,7 @@ class SquaredHinge(BinaryLoss):
 
     clip: float
 
+    origin_name = "squared-hinge"
     sharpest = Fraction(1)
 
     def __post_init__(self) -> None:

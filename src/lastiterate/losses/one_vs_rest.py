@@ -6,13 +6,14 @@ binary bound, while the Hessian is block diagonal, so the smoothness is the bina
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lastiterate.description import Origin
 from lastiterate.description.validation import whole
 from lastiterate.errors import DescriptionError
 from lastiterate.losses.base import Array, LinearLoss, bound, class_labels
@@ -48,6 +49,10 @@ class OneVsRest(LinearLoss):
 
     def smoothness(self, feature_bound: float) -> float:
         return self.binary.smoothness(feature_bound)
+
+    def origin(self, feature_bound: float) -> Origin | None:
+        each = self.binary.origin(feature_bound) if type(self) is OneVsRest else None
+        return None if each is None else replace(each, classes=self.classes)
 
     def margin_limit(self, gradient_norm: float, feature_bound: float) -> float:
         return self.binary.margin_limit(gradient_norm, feature_bound * self.classes**0.5)

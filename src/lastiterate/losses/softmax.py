@@ -31,6 +31,8 @@ class Softmax(LinearLoss):
 
     classes: int
 
+    origin_name = "softmax"
+
     def __post_init__(self) -> None:
         count = whole("classes", self.classes, "each class has its own score", at_least=2)
         object.__setattr__(self, "classes", count)

@@ -175,6 +175,7 @@ def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) 
             for rate in FALSE_ALARMS
         ],
         "assumptions": [_voucher(text) for text in certificate.assumptions],
+        "declarations": [_voucher(text)[0] for text in certificate.declarations],
         "parts": [
             (run.theorem, run.release, printed(run.epsilon), printed(run.delta))
             for run in certificate.parts

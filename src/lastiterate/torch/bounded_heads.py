@@ -15,7 +15,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor, nn
 
-from lastiterate.description import Loss
+from lastiterate.description import Loss, Origin
 from lastiterate.description.validation import number, whole
 from lastiterate.losses.rounding import root_up, up
 
@@ -98,7 +98,10 @@ class BoundedSoftmax(BoundedHead):
 
     def regularity(self, regularization: float = 0.0) -> Loss:
         smoothness = up(Fraction(self.feature_bound) ** 2 / 2)
-        return Loss(smoothness, regularization=regularization, provenance="proved")
+        origin = None
+        if type(self) is BoundedSoftmax:
+            origin = Origin("bounded-softmax", self.feature_bound, self.reach, self.classes)
+        return Loss(smoothness, regularization=regularization, provenance="proved", origin=origin)
 
 
 class BoundedTwoLayer(BoundedHead):
@@ -147,6 +150,9 @@ class BoundedTwoLayer(BoundedHead):
         m = 4 / (3 * math.sqrt(3)) * B * R**2
         bend = (m + math.sqrt(m**2 + 4 * R**2)) / 2
         smoothness = ((R * B) ** 2 / 2 + math.sqrt(2) * bend) * _UP
+        origin = None
+        if type(self) is BoundedTwoLayer:
+            origin = Origin("bounded-two-layer", R, B)
         return Loss.nonconvex(
-            smoothness=smoothness, regularization=regularization, provenance="proved"
+            smoothness=smoothness, regularization=regularization, provenance="proved", origin=origin
         )
