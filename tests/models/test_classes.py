@@ -129,6 +129,19 @@ def test_what_is_no_declaration(classes: Any) -> None:
         model.fit(X, labels(["a", "b"]))
 
 
+def test_labels_of_every_kind() -> None:
+    pd = pytest.importorskip("pandas")
+    words = ["a", "b"] * (RECORDS // 2)
+    for y in (
+        words, pd.Series(words), pd.Series(words, dtype="string"),
+        pd.Series(words, dtype="category"), np.array(words, dtype=object), np.array(words, "<U9"),
+    ):  # fmt: skip
+        assert fitted(PrivateLogisticRegression, y, ["c", "a", "b"]).coef_.shape == (3, 2)
+    for kind in (bool, np.uint8, np.float32, float, int):
+        y = np.array([0, 1] * (RECORDS // 2), dtype=kind)
+        assert fitted(PrivateLogisticRegression, y, [0, 1, 2]).coef_.shape == (3, 2)
+
+
 def test_clone_and_set_params() -> None:
     model = clone(PrivateLogisticRegression(1.0, 1e-4, classes=["a", "b", "c"], random_state=0))
     assert model.fit(X, labels(["a", "b"])).coef_.shape == (3, 2)

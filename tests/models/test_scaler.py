@@ -97,6 +97,19 @@ def test_only_a_preparation_that_pays_is_taken(data: Any) -> None:
     X, y = data
     with pytest.raises(UnsupportedError, match="without paying"):
         PrivateLogisticRegression(1.0, 1e-6, prepare=StandardScaler()).fit(X, y)
+
+    class Centred(PrivateStandardScaler):
+        """A subclass with the certificate of its parent and a mean that nobody pays for."""
+
+        def transform(self, X: Any) -> Any:
+            return X - self.exact
+
+        def fit(self, X: Any, y: Any = None) -> Any:
+            self.exact = X.mean(axis=0)
+            return super().fit(X)
+
+    with pytest.raises(UnsupportedError, match="without paying"):
+        PrivateLogisticRegression(1.0, 1e-6, prepare=Centred(0.5, 1e-6, **RANGES)).fit(X, y)
     other = PrivateStandardScaler(0.5, 1e-6, **RANGES, adjacency="replace")
     with pytest.raises(DescriptionError, match="same neighbours"):
         PrivateLogisticRegression(1.0, 1e-6, prepare=other).fit(X, y)

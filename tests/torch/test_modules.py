@@ -285,3 +285,15 @@ class Stopping(SeededSource):
             raise KeyboardInterrupt
         self._left -= 1
         return super().normal(shape)
+
+
+def test_a_network_resumed_without_its_seed_stays_an_experiment():
+    X, y = problem()
+    run, loss, kept = describe(Shuffled(4)), nn.CrossEntropyLoss(), MemoryCheckpoint(every=2)
+    start = network().state_dict()
+    net = network()
+    with pytest.raises(KeyboardInterrupt):
+        noisy_module_descent(net, loss, X, y, run, noise=Stopping(4, 5), checkpoint=kept)
+    assert noisy_module_descent(net, loss, X, y, run, checkpoint=kept).experiment
+    net.load_state_dict(start)
+    assert not noisy_module_descent(net, loss, X, y, run, checkpoint=kept).experiment

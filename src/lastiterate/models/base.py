@@ -141,7 +141,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         """Fit the preparation, if there is one; what it cost."""
         if self.prepare is None:
             return []
-        if not isinstance(self.prepare, PrivateStandardScaler):
+        if type(self.prepare) is not PrivateStandardScaler:  # a subclass may do anything
             raise UnsupportedError(
                 f"prepare={self.prepare!r} may learn from the data without paying for it. Use "
                 "PrivateStandardScaler, or transform the data beforehand by public constants."
