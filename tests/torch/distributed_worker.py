@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 
 from lastiterate import Cyclic, FullBatch, Poisson, Shuffled, Training
-from lastiterate.losses import Softmax
+from lastiterate.losses import CappedSoftmax, Softmax
+from lastiterate.noise import source
 from lastiterate.torch import noisy_descent
 from lastiterate.torch.distributed import distributed_descent
 from lastiterate.train import bound_rows
@@ -96,6 +97,78 @@ def refuse(folder: Path) -> None:
     rows = X[mine] * (5.0 if rank == world - 1 else 1.0)
     described = run(FullBatch(), 0.1)
     distributed_descent(LOSS, rows, described, labels=y[mine], save=folder / "model.npy")
+
+
+DISAGREEMENTS = {  # what the last rank does in another way, and who says what
+    "feature bound": {"feature_bound": 0.9},
+    "radius": {"radius": 0.4},
+    "regularization": {"regularization": 0.06},
+    "start": {"start": np.full((D, C), 0.01)},
+    "description": {"training": {"noise": 0.2}},
+    "description: adjacency": {"training": {"adjacency": "zero-out"}},
+    "loss": {"objective": CappedSoftmax(C, cap=0.9)},
+    "products": {"products": "fast"},
+    "rows": {"rows": "shorten"},
+    "number of columns": {"columns": D - 1, "start": None},
+}
+REFUSALS = {  # what the last rank must not do at all
+    "radius": {"radius": 7.0},
+    "start": {"start": np.zeros(2)},
+    "start that is not finite": {"start": np.full((D, C), np.nan)},
+    "regularization": {"regularization": -1.0},
+    "random_state": {"noise": source(), "random_state": 3},
+    "patience": {"patience": -1.0},
+    "device": {"device": "nowhere"},
+    "feature_bound": {"feature_bound": 50.0},
+    "data": {"columns": None},
+}
+
+
+def disagree(folder: Path) -> None:
+    """One rank runs something else, or refuses: all of them raise, in turn for every setting."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    X, y = problem()
+    X = X * 0.8
+    cuts = np.linspace(0, N, world + 1).astype(int)
+    mine = slice(cuts[rank], cuts[rank + 1])
+    said = {}
+    for name, cases in (("disagree", DISAGREEMENTS), ("refuse", REFUSALS)):
+        for case, other in cases.items():
+            settings = {"objective": LOSS, "training": {}, "columns": D, "feature_bound": 0.95,
+                        "radius": 0.5, "regularization": 0.05, "start": np.zeros((D, C)),
+                        "products": "double", "rows": "check", "device": "cpu"}  # fmt: skip
+            if rank == world - 1:
+                settings.update(other)
+            objective, columns = settings.pop("objective"), settings.pop("columns")
+            described = run(FullBatch(), 0.1).replace(diameter=1.0, **settings.pop("training"))
+            rows = np.zeros(3) if columns is None else X[mine, :columns]
+            if columns != D:
+                settings.pop("start")
+            try:
+                distributed_descent(
+                    objective, rows, described, labels=y[mine], save=folder / "m.npy", **settings
+                )
+                said[f"{name} {case}"] = "nothing"
+            except Exception as error:
+                said[f"{name} {case}"] = f"{type(error).__name__}: {error}"
+    (folder / f"rank{rank}.json").write_text(json.dumps(said))
+    coarse(folder)
+
+
+def coarse(folder: Path) -> None:
+    """One rank multiplies rounded numbers; every rank must know."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    X, y = problem()
+    cuts = np.linspace(0, N, world + 1).astype(int)
+    mine = slice(cuts[rank], cuts[rank + 1])
+    rows = torch.from_numpy(X[mine] * 0.5)
+    rows = rows.to(torch.float16) if rank == world - 1 else rows
+    marks = []
+    for products in ("fast", "double"):
+        done = distributed_descent(LOSS, rows, run(FullBatch(), 0.1), labels=y[mine], device="cpu",
+                                   products=products)  # fmt: skip
+        marks.append(done.experiment)
+    (folder / f"coarse{rank}.json").write_text(json.dumps(marks))
 
 
 if __name__ == "__main__":

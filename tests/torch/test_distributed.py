@@ -78,3 +78,24 @@ def test_a_rank_whose_data_is_refused_tells_the_others(tmp_path):
         assert other.returncode == 1
         assert "a rank refused it. rank 2: AssumptionError" in other.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_that_run_something_else_are_refused_everywhere(tmp_path):
+    """Feature bound, radius, start and all else that a certificate rests on."""
+    done = ranks(2, "disagree", tmp_path)
+    assert [p.returncode for p in done] == [0, 0], done[0].stdout + done[1].stdout
+    first, last = (json.loads((tmp_path / f"rank{r}.json").read_text()) for r in range(2))
+    assert len(first) > 15
+    for case in first:
+        what, name = case.split(" ", 1)
+        if what == "disagree":
+            assert first[case] == last[case], case
+            assert first[case].startswith("AssumptionError: The ranks disagree on: "), first[case]
+            assert name.split(":")[0] in first[case]
+        else:
+            assert first[case].startswith("LostRankError: The run was not started"), first[case]
+            assert last[case].split(":")[0] in first[case].partition("rank 1: ")[2], last[case]
+            assert "LostRankError" not in last[case]
+    assert not (tmp_path / "m.npy").exists()
+    for rank in range(2):  # one coarse rank makes an experiment of the run
+        assert json.loads((tmp_path / f"coarse{rank}.json").read_text()) == [True, False]

@@ -8,8 +8,11 @@ A rank that is lost ends the run on every other rank, and no model is written.
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import tempfile
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,20 +23,24 @@ import torch.distributed as dist
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+import lastiterate
 from lastiterate.description import Training
 from lastiterate.description.validation import number
 from lastiterate.device.gradients import DeviceGradients, RowRule, features
 from lastiterate.device.kernels import Products
 from lastiterate.errors import AssumptionError, LastIterateError
 from lastiterate.losses import LinearLoss
+from lastiterate.losses.data import feature_bound_of
 from lastiterate.noise import Source
 from lastiterate.noise.seeded import Seed
 from lastiterate.train.batches import BatchStream, Rows
 from lastiterate.train.device_descent import descend, linear
 from lastiterate.train.draws import Draw, Draws
-from lastiterate.train.result import Descent, concluded
+from lastiterate.train.result import Descent, Parameters, concluded
 from lastiterate.train.settings import centre_of, generator_of, radius_of
 from lastiterate.train.summation import linear_arithmetic
+
+_LONGEST = 86_400.0 * 365  # seconds; a clock that counts nanoseconds overflows soon after
 
 
 class LostRankError(LastIterateError, RuntimeError):
@@ -74,44 +81,47 @@ def distributed_descent(
             has finished.
         patience: seconds after which a silent rank counts as lost.
     """
-    waiting = timedelta(seconds=number("patience", patience, "ranks wait for it", above=0.0))
-    where = _device(device)
-    group = dist.new_group(timeout=waiting)
+    _need_group()
+    group = dist.new_group(timeout=timedelta(seconds=_seconds(patience)))
     rank = dist.get_rank(group)
-    l2 = number("regularization", regularization, "it shrinks every update", at_least=0.0)
-    # A rank whose data is refused tells the others, so that none waits for it.
-    mine: tuple[Any, ...]
-    gradients, refusal = None, None
+    # What a rank refuses it tells the others, so that all of them raise and none waits for it.
+    ready: _Ready | None = None
+    refusal: Exception | None = None
     try:
+        number("patience", patience, "ranks wait for it", above=0.0)
+        where = _device(device)
+        l2 = number("regularization", regularization, "it shrinks every update", at_least=0.0)
         held = features(data, where)
         gradients = DeviceGradients(
             linear(objective), held, labels, training, l2, feature_bound, where,
             products=products, rows=rows, records=held.shape[0],
         )  # fmt: skip
-        mine = (gradients.records, gradients.shape, training.to_dict(), repr(objective), l2)
+        generator = generator_of(noise, random_state)
+        batches = BatchStream(training.batches, training.records, generator)
+        centre = centre_of(start, gradients.shape)
+        ready = _Ready(
+            gradients, Draws(training, gradients.shape, generator, batches, where), centre,
+            radius_of(radius, training), l2, where,
+        )  # fmt: skip
+        bound = feature_bound_of(objective, training, feature_bound)
+        mine = _facts(ready, objective, training, bound, products=products, rows=rows)
     except Exception as error:
-        refusal, mine = error, (f"{type(error).__name__}: {error}",)
+        refusal, mine = error, {_REFUSED: f"{type(error).__name__}: {error}"}
     with _lost(rank, "before the first update"):
-        everyone: list[Any] = [None] * dist.get_world_size(group)
+        everyone: list[dict[str, Any]] = [{}] * dist.get_world_size(group)
         dist.all_gather_object(everyone, mine, group=group)
     if refusal is not None:
         raise refusal
-    assert gradients is not None
+    assert ready is not None
     _agreed(everyone, training)
-    first = sum(other[0] for other in everyone[:rank])
+    first = sum(other[_HELD] for other in everyone[:rank])
+    objection = next((other[_OBJECTION] for other in everyone if other[_OBJECTION]), "")
 
-    generator = generator_of(noise, random_state)
-    batches = BatchStream(training.batches, training.records, generator)
-    own = Draws(training, gradients.shape, generator, batches, where)
-    shared = _SharedDraws(own if rank == 0 else None, training, gradients.shape, where, group)
+    shape = gradients.shape
+    shared = _SharedDraws(ready.draws if rank == 0 else None, training, shape, where, group)
     reduced = _Reduced(gradients, first, group)
-    centre = centre_of(start, gradients.shape)
     with _lost(rank, "during the updates"):
-        _same_everywhere(centre, where, group)
-        ball = radius_of(radius, training)
-        released = descend(reduced, shared, training, l2, centre, ball, where, progress)
-        objections: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(objections, gradients.objection, group=group)
+        released = descend(reduced, shared, training, l2, centre, ready.ball, where, progress)
         facts: list[Any] = [not generator.secure, batches.nonce]
         dist.broadcast_object_list(facts, group_src=0, group=group, device=where)
         # Reached by every rank, or by none: only then is there a model.
@@ -120,12 +130,51 @@ def distributed_descent(
             torch.cuda.synchronize(where)
     if save is not None and rank == 0:
         _write(Path(save), released)
-    ranks = dist.get_world_size(group)
-    engine = linear_arithmetic(training, objective, int(gradients.shape[0]), ranks)
+    engine = linear_arithmetic(training, objective, int(gradients.shape[0]), len(everyone))
     return concluded(
-        released, training, gradients.loss, facts[1], engine,
-        coarse=next(filter(None, objections), ""), secure=not facts[0],
-    )  # fmt: skip
+        released, training, gradients.loss, facts[1], engine, coarse=objection, secure=not facts[0]
+    )
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What a rank has checked before the run."""
+
+    gradients: DeviceGradients
+    draws: Draws
+    centre: Parameters
+    ball: float
+    l2: float
+    where: torch.device
+
+
+_REFUSED, _HELD, _OBJECTION = "refused", "records", "why sums have no proved error"
+_OWN = {_HELD, _OBJECTION}  # what may differ from rank to rank
+
+
+def _facts(
+    ready: _Ready,
+    objective: LinearLoss,
+    training: Training,
+    feature_bound: float | None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Everything that a certificate of the run rests on, as plain values to be compared."""
+    loss = ready.gradients.loss
+    return {
+        _HELD: ready.gradients.records,
+        _OBJECTION: ready.gradients.objection,
+        "description": training.to_dict(),
+        "loss": f"{type(objective).__module__}.{objective!r}",
+        "proved constants": (loss.to_dict(), loss.provenance),
+        "feature bound": feature_bound,
+        "radius": ready.ball,
+        "regularization": ready.l2,
+        "number of columns": ready.gradients.shape,
+        "start": hashlib.sha256((ready.centre + 0.0).tobytes()).hexdigest(),  # no -0.0
+        "library": lastiterate.__version__,
+        **settings,
+    }
 
 
 class _Reduced:
@@ -208,12 +257,21 @@ class _lost:  # noqa: N801 - reads as a phrase
             ) from error
 
 
-def _device(device: str | torch.device | None) -> torch.device:
+def _need_group() -> None:
     if not dist.is_initialized():
         raise AssumptionError(
             "There is no process group: call torch.distributed.init_process_group() in a script "
             "started with torchrun, or use noisy_descent on one machine."
         )
+
+
+def _seconds(patience: Any) -> float:
+    """How long to wait for the others; a while, too, to tell them that the value makes no sense."""
+    known = isinstance(patience, (int, float)) and 0 < patience < _LONGEST
+    return float(patience) if known else _LONGEST if patience == math.inf else 600.0
+
+
+def _device(device: str | torch.device | None) -> torch.device:
     where = torch.device("cpu" if device is None else device)
     if device is None and "nccl" in dist.get_backend_config() and torch.cuda.is_available():
         where = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
@@ -222,31 +280,25 @@ def _device(device: str | torch.device | None) -> torch.device:
     return where
 
 
-def _agreed(everyone: list[Any], training: Training) -> None:
-    refused = [f"rank {r}: {other[0]}" for r, other in enumerate(everyone) if len(other) == 1]
+def _agreed(everyone: list[dict[str, Any]], training: Training) -> None:
+    """Raise, on every rank alike, unless all of them run the same."""
+    ranks = enumerate(everyone)
+    refused = [f"rank {rank}: {other[_REFUSED]}" for rank, other in ranks if _REFUSED in other]
     if refused:
         raise LostRankError(f"The run was not started, as a rank refused it. {'; '.join(refused)}")
-    if any(other[1:] != everyone[0][1:] for other in everyone):
+    names = [name for name in everyone[0] if name not in _OWN]
+    differ = [n for n in names if any(other[n] != everyone[0][n] for other in everyone)]
+    if differ:
         raise AssumptionError(
-            "The ranks disagree on the description, the loss, the regularization or the number of "
-            "columns: what is certified must be what every rank runs."
+            f"The ranks disagree on: {', '.join(differ)}. What is certified must be what every "
+            "rank runs; give all of them the same arguments."
         )
-    held = [other[0] for other in everyone]
+    held = [other[_HELD] for other in everyone]
     if sum(held) != training.records:
         raise AssumptionError(
             f"The ranks hold {held} records, {sum(held)} together, but training.records is "
             f"{training.records}: every record must lie on exactly one rank."
         )
-
-
-def _same_everywhere(centre: NDArray[np.float64], device: torch.device, group: Any) -> None:
-    mine = torch.from_numpy(centre.copy()).to(device)
-    theirs = mine.clone()
-    dist.broadcast(theirs, group_src=0, group=group)
-    same = torch.tensor([float(torch.equal(mine, theirs))], device=device)
-    dist.all_reduce(same, op=dist.ReduceOp.MIN, group=group)
-    if not same.item():
-        raise AssumptionError("The ranks start from different parameters; give all the same start.")
 
 
 def _write(path: Path, parameters: NDArray[np.float64]) -> None:
