@@ -312,7 +312,7 @@ def streaming(top: dict[str, float], records: int) -> None:
     def whole(rows: Shards) -> torch.Tensor:
         total = torch.zeros_like(theta)
         for cut, block in rows.blocks(0, len(rows), GPU):
-            total += gradient_sum(block, y[cut], theta, head)
+            total += gradient_sum(block, y[cut], theta, head, products="split")
         return total
 
     def rate(rows: Shards) -> float:
@@ -324,7 +324,7 @@ def streaming(top: dict[str, float], records: int) -> None:
         return len(rows) * columns * 2 / (time.perf_counter() - start) / 1e9
 
     pinned = Shards(host)
-    direct = gradient_sum(host.to(GPU), y, theta, head)
+    direct = gradient_sum(host.to(GPU), y, theta, head, products="split")
     assert error(whole(pinned), direct) < 1e-4  # sums per program are kept in float32
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -335,7 +335,7 @@ def streaming(top: dict[str, float], records: int) -> None:
            speed >= 0.7 * top["bus"])  # fmt: skip
     few = min(records, 1 << 20)
     pageable = torch.empty((few, columns), dtype=torch.bfloat16).copy_(host[:few])
-    direct = gradient_sum(pageable.to(GPU), y[:few], theta, head)
+    direct = gradient_sum(pageable.to(GPU), y[:few], theta, head, products="split")
     torch.cuda.empty_cache()
     assert error(whole(Shards(pageable)), direct) < 1e-4
     speed = rate(Shards(pageable))
