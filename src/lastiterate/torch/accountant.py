@@ -262,7 +262,7 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
             "A run with seeded noise cannot be certified, and Opacus' noise cannot be told from "
             "such (secure_mode=True does not say which generator was given); nor does Opacus "
             "account for what its sums round. Train with lastiterate.torch.noisy_module_descent "
-            "(per_record='hooks' or 'ghost' clips with Opacus), whose runs can be certified."
+            "(per_record='hooks' takes gradients from Opacus), whose runs can be certified."
         )
 
     # --- what the optimizer really does -------------------------------------------------------
