@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from lastiterate.description import FullBatch, Loss, Poisson, Training, WithoutReplacement
 from lastiterate.doorway import picture
 from lastiterate.errors import UnsupportedError
@@ -38,7 +40,8 @@ def account(training: Training, loss: Loss, *, releases: Iterable[int] = ()) -> 
     """
     run = Run(training, loss, tuple(releases))
     refuse_unsupported(training)
-    bounds = [theorem.prove(run) for theorem in candidates(run)]
+    with np.errstate(over="ignore"):  # an infinite ratio is an answer
+        bounds = [theorem.prove(run) for theorem in candidates(run)]
     if not bounds:
         raise UnsupportedError(
             f"No theorem of the ledger covers this run ({training}). `compare` says what each one "
@@ -141,8 +144,9 @@ def compare(
     for theorem in LEDGER:
         reason = theorem.obstacle(run)
         if reason is None:
-            bound = theorem.prove(run)
-            rows.append(Row(theorem, bound, bound.curve.epsilon(delta)))
+            with np.errstate(over="ignore"):  # an infinite ratio is an answer
+                bound = theorem.prove(run)
+                rows.append(Row(theorem, bound, bound.curve.epsilon(delta)))
         else:
             idle.append(Row(theorem, None, math.inf, reason))
     rows.sort(key=lambda row: row.epsilon)
@@ -166,7 +170,8 @@ def _poisson_twin(run: Run, delta: float) -> list[Row]:
     other = Run(twin, Loss.unknown())
     for theorem in LEDGER:
         if theorem.obstacle(other) is None:
-            epsilon = theorem.prove(other).curve.epsilon(delta)
+            with np.errstate(over="ignore"):
+                epsilon = theorem.prove(other).curve.epsilon(delta)
             note = (
                 "Poisson sampling at the same rate, zero-out adjacency, all iterates public, is "
                 "what most accountants charge; this loader does not draw Poisson batches"

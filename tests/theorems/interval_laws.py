@@ -60,3 +60,27 @@ def truth_from_below(pair, D, nus, start, epsilon):
     """
     coarse, fine = (np.array(exact_delta(pair, D, nus, start, epsilon, n)) for n in (150, 300))
     return (fine - 2 * np.abs(fine - coarse)).max()
+
+
+def scheduled_law(steps, D, nus, start, cells):
+    """As `law`, each step with a map of its own."""
+    edges = np.linspace(0, D, cells + 1)
+    points = np.concatenate([[0.0], (edges[1:] + edges[:-1]) / 2, [D]])
+    mass, places = np.ones(1), np.array([start])
+    for step, nu in zip(steps, nus, strict=True):
+        below = ndtr((edges - step(places)[:, None]) / nu)
+        mass = mass @ np.diff(below, axis=1, prepend=0.0, append=1.0)
+        places = points
+    return mass
+
+
+def scheduled_truth_from_below(pair, D, nus, start, epsilon):
+    """As `truth_from_below`, each step with a map of its own."""
+    gamma = math.exp(epsilon)
+
+    def both(cells):
+        p, q = (scheduled_law(steps, D, nus, start, cells) for steps in pair)
+        return np.array([np.maximum(p - gamma * q, 0).sum(), np.maximum(q - gamma * p, 0).sum()])
+
+    coarse, fine = both(100), both(200)
+    return (fine - 2 * np.abs(fine - coarse)).max()

@@ -77,33 +77,63 @@ def shifted_interpolation(case: Case, witness: Witness) -> Profile:
 
 def _stretch(case: Case, stretch: Witness) -> Ball:
     first, last, kind = stretch["first"], stretch["last"], stretch["kind"]
+    if kind == "published":
+        return _published(case, first, last)
+    if kind == "modulus":
+        skipped, restart = int(stretch.get("skipped", 0)), int(stretch["restart"])
+        if not 0 <= skipped < last - first:
+            raise CertificateError("the witness skips more steps than there are")
+        return _replayed(case, first, last, skipped, restart, stretch["shifts"])
     c, s, nu = case.factors(first, last), case.impulses(first, last), case.noises(first, last)
-    width = case.training.diameter
+    width, count = case.training.diameter, last - first
     if kind in ("constant", "constant-restart"):
         _demand(case.training.constant and c is not None, "its steps are not all alike")
         assert c is not None
-        common = strings.constant(c[0], s[0], nu[0], last - first)
-        return common.min(strings.restarted(c[0], s[0], nu[0], last - first, width))
-    if kind not in ("shifts", "modulus"):
+        common = strings.constant(c[0], s[0], nu[0], count)
+        return common.min(strings.restarted(c[0], s[0], nu[0], count, width))
+    if kind != "shifts":
         raise CertificateError(f"the witness has a stretch of unknown kind {kind!r}")
-    shifts, restart = list(stretch["shifts"]), int(stretch["restart"])
-    if len(shifts) != last - first or not 0 <= restart < len(shifts):
-        raise CertificateError("the witness has shifts for another number of steps")
-    _check_shifts(shifts)
-    count = last - first
-    jumps, noises = list(repeated(s, count))[restart:], list(repeated(nu, count))[restart:]
-    if kind == "modulus":
-        shapes = list(repeated(spreads(case, first, last), count))[restart:]
-        start = arb(0) if restart == 0 else _diameter(width, None)
-        return strings.walk_spread(shapes, jumps, noises, shifts[restart:], start)
     _demand(c is not None, "the updates have no known Lipschitz constant")
     assert c is not None
+    shifts, restart = list(stretch["shifts"]), int(stretch["restart"])
+    _check_shifts(shifts, restart, count)
+    jumps, noises = list(repeated(s, count))[restart:], list(repeated(nu, count))[restart:]
     factors = list(repeated(c, count))[restart:]
     start = arb(0) if restart == 0 else _diameter(width, factors[0])
     return strings.walk(factors, jumps, noises, shifts[restart:], start)
 
 
-def _check_shifts(shifts: Sequence[float]) -> None:
+def _replayed(
+    case: Case,
+    first: int,
+    last: int,
+    skipped: int,
+    restart: int,
+    shifts: Sequence[float],
+    position: tuple[int, int] | None = None,
+) -> Ball:
+    """Shifts for the steps after the ``skipped`` ones, under the modulus of each step.
+
+    Only a path that pays from the very first step may start at 0. One that begins later, because
+    it restarts or because the steps before it were not looked at, starts from the diameter. With
+    ``position`` = (j, B) the record is used at the steps k = j mod B alone.
+    """
+    shifts, begin = list(shifts), first + skipped + restart
+    _check_shifts(shifts, restart, last - first - skipped)
+    count = last - begin
+    start = arb(0) if begin == first else _diameter(case.training.diameter, None)
+    jumps = list(repeated(case.impulses(begin, last), count))
+    if position is not None:
+        j, batches = position
+        jumps = [s if k % batches == j else arb(0) for k, s in enumerate(jumps, begin)]
+    noises = list(repeated(case.noises(begin, last), count))
+    shapes = list(repeated(spreads(case, begin, last), count))
+    return strings.walk_spread(shapes, jumps, noises, shifts[restart:], start)
+
+
+def _check_shifts(shifts: Sequence[float], restart: int, count: int) -> None:
+    if len(shifts) != count or not 0 <= restart < count:
+        raise CertificateError("the witness has shifts for another number of steps")
     if not all(math.isfinite(shift) and shift >= 0 for shift in shifts):
         raise CertificateError("a shift of the witness is not a length")
 
@@ -116,10 +146,14 @@ def coupling(case: Case, witness: Witness) -> Profile:
     factors = case.factors(0, 1)
     _demand(factors is not None and proved(factors[0] <= 1), "its updates may expand")
     assert factors is not None
-    c, s = (math.nextafter(float(above(x)), 2.0) for x in (factors[0], case.impulses(0, 1)[0]))
+    c, s = (_double_above(x) for x in (factors[0], case.impulses(0, 1)[0]))
     nu, cells = float(training.noises[0]), int(witness["cells"])
     coupled = Coupled(min(c, 1.0), s, nu, training.diameter, training.steps, cells)
     return replace(string, coupled=coupled)
+
+
+def _double_above(ball: Ball) -> float:
+    return math.nextafter(float(above(ball)), math.inf)
 
 
 def _diameter(width: float, factor: Ball | None) -> Ball:
@@ -132,33 +166,23 @@ def _diameter(width: float, factor: Ball | None) -> Ball:
 
 
 def _position_squares(case: Case, witness: Witness) -> list[Ball]:
-    """mu_j^2 of every position; replayed from the witness where no Lipschitz constant is known."""
+    """mu_j^2 of every position, pooled here and replayed from the witness: the smaller one."""
+    squares = []
     if case.factors(0, min(case.training.steps, 1)) is not None:
-        return epochs.position_squares(case)
+        squares = epochs.position_squares(case)
     paths = witness.get("paths")
-    _demand(paths is not None and case.releases == () and case.window == 1, "no path is given")
-    assert paths is not None
+    if paths is None:
+        _demand(bool(squares), "no path is given")
+        return squares
+    _demand(case.releases == () and case.window == 1, "its paths are for the last iterate alone")
     steps, batches = case.training.steps, case.training.batches_per_epoch or 1
     if len(paths) != batches:
         raise CertificateError("the witness has paths for another number of positions")
-    if any(len(path["shifts"]) != steps for path in paths):  # before lists of that length are made
-        raise CertificateError("the witness has shifts for another number of steps")
-    shapes = list(repeated(spreads(case, 0, steps), steps))
-    noises, jumps = repeated(case.noises(0, steps), steps), repeated(case.impulses(0, steps), steps)
-    noises, jumps = list(noises), list(jumps)
-    published = _published_positions(case)
+    squares = squares or _published_positions(case)
     answer = []
     for j, path in enumerate(paths):
-        shifts, restart = list(path["shifts"]), int(path["restart"])
-        _check_shifts(shifts)
-        if not 0 <= restart < steps:
-            raise CertificateError("the witness restarts at a step that the run does not have")
-        own = [jump if k % batches == j else arb(0) for k, jump in enumerate(jumps)]
-        start = arb(0) if restart == 0 else _diameter(case.training.diameter, None)
-        cost = strings.walk_spread(
-            shapes[restart:], own[restart:], noises[restart:], shifts[restart:], start
-        )
-        answer.append(cost.min(published[j]))
+        cost = _replayed(case, 0, steps, 0, int(path["restart"]), path["shifts"], (j, batches))
+        answer.append(cost.min(squares[j]))
     return answer
 
 
@@ -248,9 +272,6 @@ def output_perturbation(case: Case, witness: Witness) -> Profile:
     last_only = len(set(case.releases) - {steps}) == 0 and case.window == 1
     _demand(math.isfinite(width) and steps > 0 and last_only, "it needs a bounded domain")
     gap = spreads(case, steps - 1, steps)[0](arb(width))
-    factors = case.factors(steps - 1, steps)
-    if factors is not None:
-        gap = gap.min(factors[0] * width)
     impulse, noise = case.impulses(steps - 1, steps)[0], case.noises(steps - 1, steps)[0]
     return Profile.gaussian(ratio(gap + impulse, noise) ** 2)
 

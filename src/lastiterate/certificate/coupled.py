@@ -123,7 +123,7 @@ class Coupled:
         rho = (self.c * points + self.s)[:, None]
         far = (rho + points) / (2 * self.nu)
         near = (rho - points) / (2 * self.nu) + 16 * _U * far
-        far = far * (1 - 16 * _U)
+        far = far * (1 + 16 * _U)  # what is subtracted must not be too much
         tail = NormalTail(float(np.abs(far).max()) + 1.0)
         low, high = tail.bounds(np.abs(near))
         first = np.where(near < 0, high, 1 - low)  # 1 - x rounds by at most 1/2 unit of 1

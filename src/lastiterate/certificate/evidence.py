@@ -26,8 +26,7 @@ from lastiterate.theorems.coupling import Coupling, StoppedCoupling, stopped_del
 from lastiterate.theorems.dynamics import ROUNDING, Array
 from lastiterate.theorems.epoch_costs import epoch_costs
 from lastiterate.theorems.ledger import Bound, Run
-from lastiterate.theorems.modulus import taut_path
-from lastiterate.theorems.positions import position_impulses
+from lastiterate.theorems.ordered_batches import paths_pay, position_paths
 from lastiterate.theorems.reshuffled import reshuffled
 from lastiterate.theorems.sampled_batches import poisson_contraction
 from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
@@ -95,17 +94,9 @@ def checkable(run: Run, bound: Bound) -> bool:
 
 def _positions(run: Run, bound: Bound, delta: float) -> Evidence:
     """The verifier pools positions itself, except where only a search finds good shifts."""
-    if run.contraction is not None and np.all(np.isfinite(run.contraction)):
+    if not paths_pay(run):
         return {}, bound.curve
-    training = run.training
-    batches = training.batches_per_epoch or 1
-    shape = dynamics.modulus(run.etas, training, run.loss)
-    s = run.over_steps(run.impulses)
-    paths = []
-    for j in range(batches):
-        own = position_impulses(s, batches, j)
-        path = taut_path(shape, own, training.noises, training.diameter)
-        paths.append({"shifts": path.shifts, "restart": path.restart})
+    paths = [{"shifts": path.shifts, "restart": path.restart} for path in position_paths(run)]
     return {"paths": paths}, bound.curve
 
 

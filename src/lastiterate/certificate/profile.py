@@ -91,7 +91,7 @@ class Profile:
         for mu, (_, weight) in zip(mus, ranked, strict=True):
             level = min(least + math.ceil((mu - least) / width) * width, most) if width else mu
             levels[max(level, mu)] = levels.get(max(level, mu), arb(0)) + weight
-        shares = [math.nextafter(float(above(weight)), 2.0) for weight in levels.values()]
+        shares = [math.nextafter(float(above(weight)), math.inf) for weight in levels.values()]
         return Labelled(tuple(levels), tuple(shares))
 
     def judge(self, delta: float) -> Judge:

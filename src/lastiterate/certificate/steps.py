@@ -127,33 +127,52 @@ def _clipped(shrink: Ball, bend: Ball) -> Ball:
 
 @dataclass(frozen=True)
 class Spread:
-    """g(z) = slope z + min(constant z^exponent, cap) for z > 0, g(0) = 0."""
+    """g(z) = min(factor z, slope z + min(constant z^exponent, cap)) for z > 0, g(0) = 0.
+
+    What is not known is None.
+    """
 
     slope: Ball
+    factor: Ball | None
     constant: Ball | None
     exponent: Ball
-    cap: Ball
+    cap: Ball | None
 
     def __call__(self, z: Ball) -> Ball:
         """g at an upper bound of the distance."""
         z = above(z)
         if not z > 0:
             return arb(0)
-        jump = self.cap
+        reaches = []
+        if self.factor is not None:
+            reaches.append(self.factor * z)
         if self.constant is not None:
-            jump = jump.min(self.constant * z**self.exponent)
-        return self.slope * z + jump
+            reaches.append(self.slope * z + self.constant * z**self.exponent)
+        if self.cap is not None:
+            reaches.append(self.slope * z + self.cap)
+        least = arb.pos_inf()
+        for reach in reaches:
+            least = least.min(above(reach))
+        return least
 
 
 def spreads(case: Case, first: int, last: int) -> list[Spread]:
-    """The modulus of each step whose loss has a Hoelder gradient or only bounded ones."""
-    loss = case.loss
+    """The modulus of each step; one entry if all are alike."""
+    loss, bounded = case.loss, math.isfinite(case.training.gradient_norm)
     l2, exponent = arb(loss.regularization), arb(1.0 if loss.exponent is None else loss.exponent)
-    known = loss.kind != "unknown" and loss.smoothness not in (None, float("inf"))
-    if not known and math.isinf(case.training.gradient_norm):
+    holder = loss.kind == "holder" and loss.smoothness not in (None, float("inf"))
+    linear = case.factors(first, last)
+    if not (bounded or holder) and linear is None:
         raise CertificateError("neither a smoothness nor a gradient norm bounds its updates")
-    rough = arb(loss.smoothness) if known else None
-    return [
-        Spread(abs(1 - eta * l2), None if rough is None else eta * rough, exponent, case.far(eta))
-        for eta in case.etas(first, last)
-    ]
+    answer = []
+    for k, eta in enumerate(case.etas(first, last)):
+        answer.append(
+            Spread(
+                abs(1 - eta * l2),
+                None if linear is None else linear[k],
+                eta * arb(loss.smoothness) if holder else None,
+                exponent,
+                case.far(eta) if bounded else None,
+            )
+        )
+    return answer

@@ -35,7 +35,7 @@ def safe_end(
             break
         # All distances are measured from the safe end.
         half, secant = width / 2, width * below / (below - above)
-        truncation = 0.2 / start * width**2
+        truncation = 0.2 / start * width * width
         towards = math.copysign(1.0, half - secant)
         distance = secant + towards * truncation if truncation <= abs(half - secant) else half
         allowed = resolution * 2.0 ** (budget - step) - half

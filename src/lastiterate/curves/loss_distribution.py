@@ -31,6 +31,8 @@ from lastiterate.errors import DescriptionError
 
 # The grid may add this share to the variance of the total loss.
 GRID_SHARE = 1e-5
+# Losses closer than this are not told apart, however little a step loses.
+FINEST = 1e-14
 # Log of the probability, under the tilted law, of falling out of the window of the transform.
 LOG_OUTSIDE = -32.0
 # Losses so many units of 1 / tilt above epsilon weigh less than e^-FORGOTTEN.
@@ -287,7 +289,7 @@ class LossDistribution(Curve):
         variance = math.fsum(n * pair.variance for pair, n in self.counts.items())
         finest = max(pair.reach for pair in self.counts) / CELLS
         # Spreading a cell's mass over its ends adds about grid^2 / 6 to the variance of a step.
-        return max(math.sqrt(6.0 * GRID_SHARE * variance / total), finest)
+        return max(math.sqrt(6.0 * GRID_SHARE * variance / total), finest, FINEST)
 
     def _both(self) -> tuple[_Order, ...]:
         if self._orders is None:

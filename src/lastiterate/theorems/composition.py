@@ -47,7 +47,7 @@ class Composition(Theorem):
         totals = position_totals(run, run.training.batches_per_epoch or 1)
         if isinstance(batches, Reshuffled):
             return Bound(self, Gaussian(_root(_worst_of_each_epoch(run))))
-        if isinstance(batches, Cyclic) or np.ptp(totals) == 0:
+        if isinstance(batches, Cyclic) or np.all(totals == totals[0]):
             return Bound(self, Gaussian(_root(totals.max())))
         return Bound(self, Mixture(np.sqrt(totals) * _UP))
 

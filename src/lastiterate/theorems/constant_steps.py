@@ -78,7 +78,7 @@ def constant(c: float, s: float, nu: float, steps: int, start: float = 0.0) -> f
     if c > 1:
         pooled = 0 if start == 0 else _pooled_steps(c, s, start, total)
     even = float(_spread_evenly(c, s, start, np.array(pooled, float))) if pooled else 0.0
-    return math.hypot(even, math.sqrt(total - pooled) * s) / nu * _UP
+    return max(math.hypot(even, math.sqrt(total - pooled) * s) / nu * _UP, _TINY)
 
 
 def _pooled_steps(c: float, s: float, start: float, steps: int) -> int:
@@ -122,7 +122,8 @@ def _restart(c: float, s: float, nu: float, steps: Floats, diameter: float) -> F
     near = _near_best(c, s, diameter)
     last = np.maximum(steps - 1, 1)
     left = np.clip(near, 1, last[..., np.newaxis])
-    mu = _spread_evenly(c, s, diameter, left).min(axis=-1) / nu * _UP
+    with np.errstate(over="ignore"):
+        mu = np.maximum(_spread_evenly(c, s, diameter, left).min(axis=-1) / nu * _UP, _TINY)
     return np.where(steps > 1, mu, math.inf)
 
 
@@ -162,5 +163,5 @@ def constant_curve(
     else:
         some = np.maximum(counts, 1)
         mu = s * np.sqrt(some) if c > 1 else _spread_evenly(c, s, 0.0, some)
-        common = np.where(counts > 0, mu / nu * _UP, 0.0)
+        common = np.where(counts > 0, np.maximum(mu / nu * _UP, _TINY), 0.0)
     return np.minimum(common, _restart(c, s, nu, counts, diameter))

@@ -62,6 +62,8 @@ def law_of_sum(rows: Floats, counts: Rows, cap: float, points: int) -> CostLaw:
     size of the grid.
     """
     draws = int(counts.sum())
+    if not np.all(np.isfinite(rows)):  # paid where there is no noise
+        return CostLaw(np.array([cap]), np.array([1.0]))
     smallest = rows.min(axis=1)
     base = float(counts @ smallest)
     moments = _Moments(rows - smallest[:, None], counts)

@@ -38,6 +38,7 @@ _STRING_NODES = 65  # distances from which taut strings are computed; mu is conv
 _EXPANDING_NODES = 17  # the same where each takes a search
 _BATCH = 12  # epsilons that are tried together
 _RESOLUTION = 1e-4  # of an epsilon: far below what the grid adds
+_DROWNED = 1e30  # T nu^2/D^2 beyond which the squares leave the range of doubles
 _AFFORDABLE = 2e10  # multiplications that one answer of the accountant may cost: seconds
 _UP = 1 + 1e-12  # a product of 1600 positive terms, and the special functions at 8 deviations
 
@@ -360,7 +361,11 @@ def _hopeless(run: Run, noises: Floats) -> str | None:
     training = run.training
     steps, D = training.steps, training.diameter
     repeats = steps / len(noises)
-    if float(np.sum((noises / D) ** 2)) * repeats < 1:
+    with np.errstate(over="ignore", under="ignore"):
+        crossings = float(np.sum((noises / D) ** 2)) * repeats
+    if crossings > _DROWNED:
+        return "the noise dwarfs the domain, and every step alone hides the record"
+    if crossings < 1:
         return "two runs have no time to meet (T nu^2 < D^2): the taut string is hardly beaten"
     ratio = D / float(noises.min())
     cells = max(_CELLS_PER_NOISE * ratio, _FEWEST_CELLS)

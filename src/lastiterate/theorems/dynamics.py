@@ -9,8 +9,8 @@ data-free L2 term included), K the gradient norm:
 - convex, gradients clipped:  clipping destroys non-expansiveness. For r the L2 coefficient and b
   the smoothness of the data part, c = (1 − ηr)·(1 − ηb/(4(1 − ηr)))^(−1/2) (docs/theory);
 - smooth, not convex:  c = |1 − ηr| + ηb (clipping is harmless);
-- Hoelder gradient (L, p):  g(z) = |1 − ηr| z + min(ηL z^p, 2ηK);
-- unknown:  g(z) = |1 − ηr| z + 2ηK for z > 0.
+- Hoelder gradient (L, p):  g(z) = |1 − ηr| z + ηL z^p;
+- whatever the loss:  g(z) <= |1 − ηr| z + 2ηK for z > 0, because no two gradients differ by more.
 
 Without a bound K on the gradients (a Langevin description has only their sensitivity) the terms
 2ηK are infinite, and a loss of unknown modulus has none.
@@ -20,7 +20,9 @@ All values are rounded up. Poisson batches have their own rule (see `poisson`).
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +33,9 @@ from lastiterate.theorems.modulus import Modulus
 Array = NDArray[np.float64]
 
 ROUNDING = 1 + 2**-50  # a few rounding errors of the expressions below
+OUT_OF_RANGE = "its updates expand beyond the range of doubles"
+_STEEPEST = 1e300  # a larger Lipschitz constant says nothing that a double can hold
+_SMALLEST_SQUARE = 1e-290
 
 
 def distinct(training: Training) -> Array:
@@ -46,8 +51,7 @@ def contraction(etas: Array, loss: Loss, clipping: str) -> Array | None:
         return None
     smoothness, l2 = loss.smoothness or 0.0, loss.regularization
     shrink = np.abs(1 - etas * l2)
-    # 0·inf: a step of size zero does not move, however rough the loss.
-    bend = np.multiply(etas, smoothness, out=np.zeros(len(etas)), where=etas > 0)
+    bend = _times(etas, smoothness)
     expanding = (shrink + bend) * ROUNDING
     if not loss.convex:
         return expanding
@@ -71,9 +75,7 @@ def _clipped_convex(shrink: Array, bend: Array) -> Array:
 
 def reach(etas: Array, training: Training) -> Array:
     """2ηK: how far gradients alone drive two runs apart, rounded up; infinite without K."""
-    # 0·inf: a step of size zero does not move, however long the gradients.
-    K = training.gradient_norm
-    return np.multiply(2 * etas, K, out=np.zeros(len(etas)), where=etas > 0) * ROUNDING
+    return _times(etas, 2 * training.gradient_norm) * ROUNDING
 
 
 def no_modulus(training: Training, loss: Loss) -> str | None:
@@ -88,15 +90,59 @@ def no_modulus(training: Training, loss: Loss) -> str | None:
     return None
 
 
-def modulus(etas: Array, training: Training, loss: Loss) -> Modulus:
-    """The modulus of a step whose loss has a Hoelder gradient, or only bounded gradients."""
-    slope = np.abs(1 - etas * loss.regularization) * ROUNDING
-    cap = reach(etas, training)
-    if loss.kind == "unknown":
-        return Modulus(c=slope, h=cap, p=0.0, e=slope, cap=cap)
-    exponent = 1.0 if loss.exponent is None else loss.exponent
-    rough = np.multiply(etas, loss.smoothness or 0.0, out=np.zeros(len(etas)), where=etas > 0)
-    return Modulus(c=slope, h=np.minimum(rough * ROUNDING, 1e300), p=exponent, e=slope, cap=cap)
+def modulus(
+    etas: Array, training: Training, loss: Loss, clipping: str | None = None
+) -> Modulus | None:
+    """The modulus of each step: the smaller of what the loss and what its gradients allow.
+
+    None if a step has none (see `no_modulus`), or one beyond the range of doubles. ``clipping``
+    is the run's unless it is given.
+    """
+    slope, cap = shrinkage(etas, loss), reach(etas, training)
+    if loss.kind == "holder" and loss.exponent != 1:
+        c, h = slope, _times(etas, loss.smoothness or 0.0) * ROUNDING
+        power = np.full(len(etas), 0.0 if loss.exponent is None else loss.exponent)
+    else:
+        linear = contraction(etas, loss, clipping or training.clipping)
+        c = np.full(len(etas), np.inf) if linear is None else linear
+        h, power = np.zeros(len(etas)), np.ones(len(etas))
+    rough = ~(np.maximum(c, h) <= _STEEPEST)
+    if np.any(rough & np.isinf(cap)) or np.any(slope > _STEEPEST):
+        return None
+    c, h = np.where(rough, slope, c), np.where(rough, cap, h)
+    return Modulus(c=c, h=h, p=np.where(rough, 0.0, power), e=slope, cap=cap)
+
+
+def implied_moduli(etas: Array, training: Training, loss: Loss) -> Iterator[Modulus]:
+    """The modulus of each step, and those of the weaker descriptions that the given one implies.
+
+    A search that is not exact takes the best of all: knowing more never costs more.
+    """
+    weaker = [(loss, training.clipping)]
+    if loss.convex:
+        weaker.append((loss, "gradient"))
+        weaker.append((dataclasses.replace(loss, kind="nonconvex", strong_convexity=0.0), "none"))
+    weaker.append((Loss.unknown(regularization=loss.regularization), "none"))
+    seen: list[Array] = []
+    for known, clipping in weaker:
+        shape = modulus(etas, training, known, clipping)
+        if shape is None:
+            continue
+        rows = shape.rows(len(etas))
+        if not any(np.array_equal(rows, other) for other in seen):
+            seen.append(rows)
+            yield shape
+
+
+def shrinkage(etas: Array, loss: Loss) -> Array:
+    """|1 − ηr|: what the data-free L2 term alone does to a distance, rounded up."""
+    return np.asarray(np.abs(1 - etas * loss.regularization) * ROUNDING)
+
+
+def _times(etas: Array, constant: float) -> Array:
+    """ηx with 0·inf = 0: a step of size zero does not move, however rough the loss."""
+    with np.errstate(over="ignore"):
+        return np.multiply(etas, constant, out=np.zeros(len(etas)), where=etas > 0)
 
 
 def impulses(etas: Array, training: Training) -> Array:
@@ -105,11 +151,15 @@ def impulses(etas: Array, training: Training) -> Array:
 
 
 def squared_ratio(s: Array, nu: Array) -> Array:
-    """(s/ν)², with 0/0 = 0 (nothing to hide) and s/0 = inf; constant views stay views."""
+    """(s/ν)², with 0/0 = 0 (nothing to hide) and s/0 = inf; constant views stay views.
+
+    What would underflow is lifted: an impulse that is there never counts as none.
+    """
     if len(s) > 1 and s.strides == (0,) and nu.strides == (0,):
         return np.broadcast_to(squared_ratio(s[:1], nu[:1]), s.shape)
-    ratio = np.divide(s, nu, out=np.where(s > 0, np.inf, 0.0), where=nu > 0)
-    return ratio * ratio
+    with np.errstate(over="ignore", under="ignore"):
+        ratio = np.divide(s, nu, out=np.where(s > 0, np.inf, 0.0), where=nu > 0)
+        return np.where(s > 0, np.maximum(ratio * ratio, _SMALLEST_SQUARE), 0.0)
 
 
 def reachable(etas: Array, loss: Loss, clipping: str) -> tuple[Array, Array]:
@@ -123,7 +173,7 @@ def reachable(etas: Array, loss: Loss, clipping: str) -> tuple[Array, Array]:
     ceiling = 0.0 if loss.kind == "unknown" else (loss.smoothness or 0.0)
     if clipping != "none" or loss.kind == "holder":
         ceiling = floor = 0.0  # curvature would meet the clip or break the Hoelder bound
-    bend = np.multiply(etas, ceiling, out=np.zeros(len(etas)), where=etas > 0)
+    bend = _times(etas, ceiling)
     low = np.maximum(1 - etas * loss.regularization - bend, 0.0) * ROUNDING
     high = np.maximum(top, 0.0) / ROUNDING
     return np.minimum(low, high), high

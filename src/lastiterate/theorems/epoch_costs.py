@@ -55,14 +55,16 @@ class EpochCosts:
     def values(self, epochs: Rows, x: Floats, y: Floats) -> Floats:
         """X for these epochs and levels at every position, rounded up."""
         k, x, y = self.row[epochs], x[:, None], y[:, None]
-        gx, a, hy = self.g[k] * x, self.a[k], self.h[k] * y
-        r = np.maximum(gx + a - hy + self.off * (gx + a + hy), 0)
-        first = self.g1[k] * x
-        a2, hy2 = self.a2[k], self.h2[k] * y
-        second = np.maximum(a2 - hy2 + self.off * (a2 + hy2), 0)
-        one_block = r * self.t[k] <= first
-        cost = np.where(one_block, r**2, first**2 + second**2) + self.extra[k]
-        return np.asarray(cost * (1 + 4 * self.off) + 1e-290)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            gx, a, hy = self.g[k] * x, self.a[k], self.h[k] * y
+            r = np.maximum(gx + a - hy + self.off * (gx + a + hy), 0)
+            first = self.g1[k] * x
+            a2, hy2 = self.a2[k], self.h2[k] * y
+            second = np.maximum(a2 - hy2 + self.off * (a2 + hy2), 0)
+            one_block = r * self.t[k] <= first
+            cost = np.where(one_block, r**2, first**2 + second**2) + self.extra[k]
+            cost = cost * (1 + 4 * self.off) + 1e-290
+        return np.where(np.isnan(cost), math.inf, cost)  # infinities that cannot be compared
 
     def derivatives(self, epochs: Rows, x: Floats, y: Floats) -> tuple[Floats, ...]:
         """X and its derivatives (X, X_x, X_y, X_xx, X_xy, X_yy), for the search of levels."""
@@ -113,7 +115,8 @@ def epoch_costs(c: Floats, s: Floats, nu: Floats, batches: int, end: int) -> Epo
     scale1 = -np.where(before, V1, 0.0) / 2
 
     def table(where: NDArray[np.bool_], logarithm: Floats) -> Floats:
-        return np.exp(np.where(where, logarithm, -math.inf))
+        with np.errstate(over="ignore"):
+            return np.exp(np.where(where, logarithm, -math.inf))
 
     biggest = sum(float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in (log_s, log_v))
     M = float(np.abs(log_c).sum(axis=1).max()) + biggest + math.log(batches) + 1

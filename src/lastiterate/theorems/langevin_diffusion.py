@@ -16,6 +16,7 @@ from lastiterate.theorems.dynamics import squared_ratio
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 
 _UP = 1 + 1e-12
+_SLOWEST = 1e-200  # eta lambda: below, quotients leave the range of doubles
 
 
 def unit(run: Run) -> float:
@@ -47,6 +48,8 @@ def strongly_convex_objection(run: Run) -> str | None:
         return "it needs a convex loss whose gradients are not clipped"
     if curvature(run) <= 0:
         return "it needs strong convexity (strong_convexity or regularization above 0)"
+    if run.etas[0] * curvature(run) < _SLOWEST:
+        return "it needs a step size above 0: it divides by what one step forgets"
     return None
 
 

@@ -104,11 +104,13 @@ def lower_reshuffled(
     best = 0.0
     for multipliers in _candidates(low, high, batches):
         signal, noise = _signals(multipliers, ss, ns)
+        if noise == 0:  # below what doubles can hold
+            continue
         padded = np.zeros(-(-len(ss) // batches) * batches)
         padded[: len(ss)] = signal / noise
         rows = padded.reshape(-1, batches)
         largest = float(rows.max(axis=1).sum())
-        if largest == 0:
+        if not 0 < largest < math.inf:
             continue
         cell = largest / _LATTICE
         law = np.ones(1)

@@ -22,9 +22,11 @@ from numpy.typing import ArrayLike
 
 from lastiterate.errors import DescriptionError
 from lastiterate.theorems.replay import (
+    SMALLEST_RATIO,
     Floats,
     check_shifts,
     check_start,
+    lifted_ratios,
     root_sum_squares_up,
     schedule,
 )
@@ -34,6 +36,7 @@ _UNIT = 2.0**-53
 _POINTS = 240  # of the grid; it only has to find the right valley
 _ROUNDS = 300  # of tangents
 _SMALLEST = 1e-280
+_LARGEST = 1e300
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +81,8 @@ class Modulus:
 def _reach(rows: Floats, z: Floats) -> Floats:
     """g(z)."""
     c, h, p, e, cap = rows
-    return np.where(z > 0, np.minimum(c * z + h * z**p, e * z + cap), 0.0)
+    with np.errstate(over="ignore"):
+        return np.where(z > 0, np.minimum(c * z + h * z**p, e * z + cap), 0.0)
 
 
 def _slope(rows: Floats, z: Floats) -> Floats:
@@ -132,20 +136,28 @@ def _replay(rows: Floats, s: Floats, nu: Floats, a: Floats, z: float) -> float:
             z = _SMALLEST if z > 0.0 else 0.0
         if noise > 0:
             last, left = k, z
-    with np.errstate(over="ignore"):
-        ratios = np.divide(a, nu, out=np.zeros(len(a)), where=nu > 0)
+    with np.errstate(over="ignore", under="ignore"):
+        ratios = lifted_ratios(a, nu)
         if z != 0:
             if last < 0 or np.any(s[last + 1 :] > 0):
                 return math.inf
-            ratios[last] = (a[last] + left) * wider / nu[last]
+            ratios[last] = max((a[last] + left) * wider / nu[last], SMALLEST_RATIO)
     mu = root_sum_squares_up(ratios)
     return math.inf if math.isnan(mu) else mu
 
 
 def taut_path(
-    modulus: Modulus, s: ArrayLike, nu: ArrayLike, diameter: float = math.inf
+    modulus: Modulus,
+    s: ArrayLike,
+    nu: ArrayLike,
+    diameter: float = math.inf,
+    *,
+    common_start: bool = True,
 ) -> TautString:
     """The best path found under a modulus, from a common start or from the diameter, replayed.
+
+    Without a common start the two runs may be anywhere on the domain before the first step, as
+    they are where only the last steps of a run are looked at: every path starts from the diameter.
 
     Statement: Theorem SI with g. Assumptions: |f_k(x) - f_k(y)| <= g_k(|x - y|) on the domain.
     Status: sound whatever path is found (corrects nothing; L Thm 3.7 is this programme with the
@@ -158,15 +170,19 @@ def taut_path(
     rows, s, nu = _per_step(modulus, s, nu)
     if math.isnan(diameter) or diameter < 0:
         raise DescriptionError("diameter", diameter, "at least 0", "it is a distance")
+    if not common_start and math.isinf(diameter):
+        raise DescriptionError("diameter", diameter, "finite", "the runs start anywhere on it")
     if len(s) == 0:
-        return TautString(np.zeros(0), 0.0, 0.0)
+        apart = 0.0 if common_start else diameter
+        return TautString(np.zeros(0), apart, math.inf if apart > 0 else 0.0)
     diameter = max(diameter, 1e-9 * float(s.max()))  # a larger domain contains the smaller
-    search = _Search.over(rows, s, nu, diameter)
+    search = _Search.over(rows, s, nu, diameter, common_start)
     found = [search.polish(0, 0.0)] if search.common_start_may_win else []
     tried: set[int] = set()
     for valley in search.valleys():
         found += search.descend(valley, tried)
-    path = min(found or [search.polish(0, 0.0)], key=lambda path: path.mu)
+    first = 0.0 if common_start else diameter
+    path = min(found or [search.polish(0, first)], key=lambda path: path.mu)
     before = np.zeros(len(s) - len(path.shifts))
     return TautString(np.append(before, path.shifts), path.start, path.mu, path.restart)
 
@@ -191,10 +207,13 @@ class _Search:
     diameter: float
     grid: Floats
     value: list[Floats]  # value[i] for step T - i
+    earliest: int  # the first step that a path may start at from the diameter
     common_start_may_win: bool
 
     @classmethod
-    def over(cls, rows: Floats, s: Floats, nu: Floats, diameter: float) -> _Search:
+    def over(
+        cls, rows: Floats, s: Floats, nu: Floats, diameter: float, common_start: bool
+    ) -> _Search:
         """Backwards from the end, only as far as a restart can still win.
 
         The value J_k(0) never falls as k goes back (one more step can only cost more), and a
@@ -207,17 +226,18 @@ class _Search:
         now = np.where(grid > 0, math.inf, 0.0)
         value, best = [now], math.inf
         equal = all(np.all(v == v[:1]) for v in (s, nu, *rows))
+        earliest = 1 if common_start else 0
         for k in range(len(s) - 1, -1, -1):
             reach = _reach(rows[:, k], grid) + s[k]
             before, now = now, _cheapest(grid, now, reach, float(nu[k]))[0]
             value.append(now)
-            if k > 0 and math.isfinite(diameter):
+            if k >= earliest and math.isfinite(diameter):
                 best = min(best, float(now[-1]))
             if math.isfinite(best) and now[0] >= best:
-                return cls(rows, s, nu, diameter, grid, value, False)
+                return cls(rows, s, nu, diameter, grid, value, earliest, False)
             if equal and np.all(np.isfinite(before)) and np.allclose(now, before, 1e-13, 0.0):
                 break
-        return cls(rows, s, nu, diameter, grid, value, True)
+        return cls(rows, s, nu, diameter, grid, value, earliest, common_start)
 
     @property
     def window(self) -> int:
@@ -228,7 +248,7 @@ class _Search:
         """Restarts that are a local minimum on the map, within a tenth of the best."""
         if not math.isfinite(self.diameter):
             return
-        steps = np.arange(max(self.window, 1), len(self.s))
+        steps = np.arange(max(self.window, self.earliest), len(self.s))
         cost = np.array([self.value[len(self.s) - k][-1] for k in steps])
         good = cost <= 1.1 * cost.min(initial=math.inf)
         after, before = np.append(cost[1:], math.inf), np.append(math.inf, cost[:-1])
@@ -240,7 +260,7 @@ class _Search:
         found: list[TautString] = []
 
         def attempt(k: int) -> float:
-            if not 1 <= k < len(self.s) or k in tried:
+            if not self.earliest <= k < len(self.s) or k in tried:
                 return math.inf
             tried.add(k)
             found.append(self.polish(k, self.diameter))
@@ -263,8 +283,9 @@ class _Search:
         """From the path on the map to the bottom of its valley, then the replay."""
         begin = max(tau, self.window)
         first = start
-        if begin > tau:
-            first = min(_free_run(self.rows, self.s, begin), self.diameter)
+        if begin > tau:  # nothing is paid before the steps that were searched
+            rows, s = self.rows[:, tau:begin], self.s[tau:begin]
+            first = min(_free_run(rows, s, len(s), start), self.diameter)
         rows, s, nu = self.rows[:, begin:], self.s[begin:], self.nu[begin:]
         shifts = _tangents(rows, s, nu, self.trace(begin, first))
         if begin > tau:
@@ -284,9 +305,9 @@ class _Search:
         return np.array(path)
 
 
-def _free_run(rows: Floats, s: Floats, steps: int) -> float:
+def _free_run(rows: Floats, s: Floats, steps: int, start: float = 0.0) -> float:
     """The distance after so many steps that pay nothing (kept finite)."""
-    z = 0.0
+    z = start
     columns = zip(*rows[:, :steps].tolist(), s[:steps].tolist(), strict=True)
     for c, h, p, e, cap, jump in columns:
         z = min((min(c * z + h * z**p, e * z + cap) if z > 0 else 0.0) + jump, 1e100)
@@ -310,8 +331,9 @@ def _cheapest(
     tilt = np.where(usable, np.diff(np.where(np.isfinite(value), value, 0.0))[1:], 0.0)
     tilt = tilt / (right - left)
     y = reach[:, np.newaxis]
-    z = np.clip(y - tilt * (noise * noise / 2), left, np.maximum(np.minimum(right, y), left))
+    slack = min(noise * noise / 2, _LARGEST)
     with np.errstate(over="ignore"):
+        z = np.clip(y - tilt * slack, left, np.maximum(np.minimum(right, y), left))
         cost = np.where(left <= y, ((y - z) / noise) ** 2 + height + tilt * (z - left), math.inf)
         zero = (reach / noise) ** 2 + value[0]
     pick = np.argmin(cost, axis=1)
@@ -347,8 +369,9 @@ def _pay(rows: Floats, s: Floats, nu: Floats, z: Floats) -> tuple[Floats, Floats
         reach = _reach(rows, z[:-1]) + s
     shifts = np.maximum(reach - z[1:], 0.0)
     shifts[(nu == 0)] = 0.0
-    ratios = np.divide(shifts, nu, out=np.zeros(len(s)), where=nu > 0)
-    return z, shifts, float(ratios @ ratios)
+    with np.errstate(over="ignore"):
+        ratios = np.divide(shifts, nu, out=np.zeros(len(s)), where=nu > 0)
+        return z, shifts, float(ratios @ ratios)
 
 
 def _one_round(rows: Floats, s: Floats, nu: Floats, z: Floats) -> Floats:

@@ -9,6 +9,7 @@ partition every epoch: independent costs per epoch under a boundary policy. The 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from lastiterate.theorems.positions import (
     released_mus,
 )
 from lastiterate.theorems.reshuffled import reshuffled
+from lastiterate.theorems.shifted_interpolation import cap_binds, modulus_objection, regular
+from lastiterate.theorems.taut_string import TautString
 
 _MOST_STEPS = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
 _MODULUS_STEPS = 20_000  # positions times steps that the search over concave moduli can afford
@@ -38,28 +41,39 @@ def _objection(run: Run, *, modulus: bool) -> str | None:
     training = run.training
     if training.steps > _MOST_STEPS and not (modulus and _closed_form(run)):
         return f"more than {_MOST_STEPS:,} mini-batch steps are not accounted one by one"
-    if run.contraction is not None and np.all(np.isfinite(run.contraction)):
+    if regular(run):
         return None
     if not modulus:
         return "without smoothness the boundary policy has no modulus to work with"
-    if math.isinf(training.diameter):
-        return (
-            "without smoothness and without a bounded domain a step can forget nothing, so "
-            "hiding the intermediate iterates does not help"
-        )
+    reason = modulus_objection(run)
+    if reason is not None:
+        return reason
     if not run.last_only:
         return "without smoothness only the last iterate is accounted here"
-    if (training.batches_per_epoch or 1) * training.steps > _MODULUS_STEPS:
+    if not _affordable(run):
         return (
             "without smoothness every position needs a search of its own, which is not affordable "
             f"beyond {_MODULUS_STEPS:,} positions times steps"
         )
-    return dynamics.no_modulus(training, run.loss)
+    return None
+
+
+def _affordable(run: Run) -> bool:
+    return (run.training.batches_per_epoch or 1) * run.training.steps <= _MODULUS_STEPS
+
+
+def paths_pay(run: Run) -> bool:
+    """Whether a search over concave moduli can beat the strings of the Lipschitz constants.
+
+    Those are exact for c <= 1 where bounded gradients say nothing more.
+    """
+    if regular(run) and not (cap_binds(run) or _restart_pays(run)):
+        return False
+    return math.isfinite(run.training.diameter) and run.last_only and _affordable(run)
 
 
 def _closed_form(run: Run) -> bool:
-    regular = run.contraction is not None and bool(np.all(np.isfinite(run.contraction)))
-    return regular and run.training.constant and run.last_only
+    return regular(run) and run.training.constant and run.last_only
 
 
 def _restart_pays(run: Run) -> bool:
@@ -70,29 +84,42 @@ def _restart_pays(run: Run) -> bool:
 
 def position_mus(run: Run) -> Array:
     """mu_j of a record at each position j of the epoch, for what the run releases."""
+    batches = run.training.batches_per_epoch or 1
+    mus = np.sqrt(position_totals(run, batches)) * (1 + 1e-12)
+    if regular(run):
+        mus = _lipschitz_mus(run, batches)
+    if paths_pay(run):
+        mus = np.minimum(mus, [path.mu for path in position_paths(run)])
+    return mus
+
+
+def position_paths(run: Run) -> Iterator[TautString]:
+    """The cheapest shifts found for each position under what is known of the updates."""
     training = run.training
-    batches = training.batches_per_epoch or 1
-    if run.contraction is not None and _closed_form(run) and not _restart_pays(run):
+    batches, arrived = training.batches_per_epoch or 1, run.over_steps(run.impulses)
+    shapes = list(dynamics.implied_moduli(run.etas, training, run.loss))
+    for j in range(batches):
+        own = position_impulses(arrived, batches, j)
+        paths = (taut_path(shape, own, training.noises, training.diameter) for shape in shapes)
+        yield min(paths, key=lambda path: path.mu)
+
+
+def _lipschitz_mus(run: Run, batches: int) -> Array:
+    """The strings of updates with Lipschitz constants."""
+    training = run.training
+    assert run.contraction is not None
+    if _closed_form(run) and not _restart_pays(run):
         c, s, nu = (float(v[0]) for v in (run.contraction, run.impulses, training.noises))
         return constant_position_mus(c, s, nu, training.steps, batches, training.diameter)
-    arrived, noises = run.over_steps(run.impulses), training.noises
-    if run.contraction is not None and np.all(np.isfinite(run.contraction)):
-        return released_mus(
-            run.over_steps(run.contraction),
-            arrived,
-            noises,
-            batches,
-            run.releases,
-            run.window,
-            training.diameter,
-        )
-    shape = dynamics.modulus(run.etas, training, run.loss)
-    paths = (
-        taut_path(shape, position_impulses(arrived, batches, j), noises, training.diameter)
-        for j in range(batches)
+    return released_mus(
+        run.over_steps(run.contraction),
+        run.over_steps(run.impulses),
+        training.noises,
+        batches,
+        run.releases,
+        run.window,
+        training.diameter,
     )
-    published = np.sqrt(position_totals(run, batches)) * (1 + 1e-12)
-    return np.minimum(published, [path.mu for path in paths])
 
 
 class WorstPosition(Theorem):

@@ -37,20 +37,17 @@ class OutputPerturbation(Theorem):
             return "the domain is unbounded (diameter = inf)"
         if not run.last_only:
             return "more than the last iterate is released"
-        return dynamics.no_modulus(run.training, run.loss)
+        if dynamics.modulus(run.etas[-1:], run.training, run.loss) is None:
+            return dynamics.no_modulus(run.training, run.loss) or dynamics.OUT_OF_RANGE
+        return None
 
     def prove(self, run: Run) -> Bound:
         training = run.training
         last = run.etas[-1:]
-        spread = _after_one_step(run, training.diameter)
+        shape = dynamics.modulus(last, training, run.loss)
+        assert shape is not None
+        spread = float(shape(training.diameter)[0]) * dynamics.ROUNDING
         impulse = float(dynamics.impulses(last, training)[0])
         gap = np.array([spread + impulse])
         square = float(dynamics.squared_ratio(gap, training.noises[-1:])[0])
         return Bound(self, Gaussian(math.sqrt(square) * (1 + 1e-12)))
-
-
-def _after_one_step(run: Run, distance: float) -> float:
-    """g(distance) of the last update, the best of the linear and the bounded-gradient modulus."""
-    last = run.etas[-1:]
-    spread = float(dynamics.modulus(last, run.training, run.loss)(distance)[0])
-    return spread if run.contraction is None else min(spread, float(run.contraction[-1]) * distance)

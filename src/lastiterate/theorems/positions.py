@@ -26,6 +26,7 @@ UNIT = 2.0**-53
 # exp(-800) is below the smallest double: it never changes a printed digit.
 FORGETS_ALL = -800.0
 _NEAR = 10_000.0
+_UNDERFLOWN = 1e-305  # more than any cost that doubles lose
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def position_witness(
 def _paid_at_once(s: float, nu: float) -> float:
     if s == 0:
         return 0.0
-    return math.inf if nu == 0 else float((s / nu) ** 2)
+    return math.inf if nu == 0 else max((s / nu) * (s / nu), _UNDERFLOWN)
 
 
 def _up(values: Floats, roundings: int = 4) -> Floats:
@@ -225,12 +226,13 @@ def _constant(
     impulses = np.maximum(-((first - steps) // batches), 0)  # ceil((steps - first)/B)
     full = np.maximum(impulses - 1, 0).astype(np.float64)
     last = np.where(impulses > 0, steps - first - (impulses - 1) * batches, 1).astype(np.float64)
-    unit = (s / nu) ** 2
-    if c >= 1:
-        paid = full / _geometric(-2 * log_c, np.array(float(batches)))
-        cost = unit * (paid + 1 / _geometric(-2 * log_c, last))
-    else:
-        cost = unit * _pooled(*_full_windows(log_c, batches, full), *_last_window(log_c, last))
+    unit = max((s / nu) * (s / nu), _UNDERFLOWN)
+    with np.errstate(invalid="ignore"):
+        if c >= 1:
+            paid = full / _geometric(-2 * log_c, np.array(float(batches)))
+            cost = unit * (paid + 1 / _geometric(-2 * log_c, last))
+        else:
+            cost = unit * _pooled(*_full_windows(log_c, batches, full), *_last_window(log_c, last))
     if math.isfinite(diameter):
         for j in np.flatnonzero(impulses):
             restart = _constant_restarts(log_c, batches, full[j], last[j], diameter / s)
@@ -239,7 +241,9 @@ def _constant(
     # fewer than 16 factors and 64 roundings enter, all terms are positive, nothing cancels.
     # What underflowed is below 1e-300.
     off = (64 + 32 * min(steps * abs(log_c), 745.0)) * UNIT
-    return np.asarray(np.where(impulses > 0, cost * (1 + off) + unit * 1e-300, 0.0))
+    lost = max(unit * 1e-300, _UNDERFLOWN)
+    cost = np.where(np.isnan(cost), math.inf, cost * (1 + off) + lost)  # 0 times an infinite ratio
+    return np.asarray(np.where(impulses > 0, cost, 0.0))
 
 
 def _full_windows(log_c: float, batches: int, count: Floats) -> tuple[Floats, Floats]:
@@ -271,7 +275,8 @@ def _constant_restarts(
     best = math.inf
     if last > 1:
         rest = np.array(last - 1)
-        best = float((np.exp(rest * log_c) * diameter) ** 2 / _geometric(2 * log_c, rest))
+        with np.errstate(over="ignore"):
+            best = float((np.exp(rest * log_c) * diameter) ** 2 / _geometric(2 * log_c, rest))
     if full == 0:
         return best
     # Every distance to the end up to _NEAR windows, then geometric: any subset is valid.
@@ -284,15 +289,18 @@ def _constant_restarts(
     A2, V2, G2 = _last_window(log_c, np.array(last))
     join = (A * V1 >= G1 * A1 * V) | (f == 0)
     Am, Vm = np.where(join, G1 * A + A1, A1), np.where(join, G1**2 * V + V1, V1)
-    paid = 0.0 if V == 0 else float(A**2 / V)
+    with np.errstate(over="ignore"):
+        paid = 0.0 if V == 0 else float(A**2 / V)
     alone = np.where(join, 0.0, paid)
     joined = Am * V2 > G2 * A2 * Vm
     At, Vt = G2 * Am + A2, G2**2 * Vm + V2
     # Pooling the last window with the middle may make the first block pool too.
     chain = ~join & joined & (A * Vt > G1 * G2 * At * V)
-    all_of_it = (G1 * G2 * A + At) ** 2 / ((G1 * G2) ** 2 * V + Vt)
-    apart = alone + np.divide(Am**2, Vm, out=np.zeros_like(Am), where=Vm > 0) + A2**2 / V2
-    cost = np.where(joined, np.where(chain, all_of_it, alone + At**2 / Vt), apart)
+    with np.errstate(over="ignore", invalid="ignore"):
+        all_of_it = (G1 * G2 * A + At) ** 2 / ((G1 * G2) ** 2 * V + Vt)
+        apart = alone + np.divide(Am**2, Vm, out=np.zeros_like(Am), where=Vm > 0) + A2**2 / V2
+        cost = np.where(joined, np.where(chain, all_of_it, alone + At**2 / Vt), apart)
+    cost = np.where(np.isnan(cost), math.inf, cost)
     return min(best, float(np.min(cost)))
 
 
@@ -356,7 +364,7 @@ def _cost(A: Floats, V: Floats) -> Floats:
     """A^2/V from logarithms; no impulse costs nothing, an impulse without noise is infinite."""
     out = np.zeros_like(A)
     paid = np.isfinite(A)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         out[paid] = np.exp(2 * A[paid] - V[paid])
     return out
 
@@ -396,7 +404,8 @@ def _general(
     M = float(finite[0].sum()) + sum(float(x.max(initial=0.0)) for x in finite[1:])
     M += math.log(len(s)) + 1
     off = math.expm1(3 * 2 * (batches + epochs) * 4 * UNIT * (1 + M))
-    return np.asarray(cost * (1 + off))
+    used = np.any(np.isfinite(window.A), axis=0)  # what underflowed is below 1e-305
+    return np.asarray(cost * (1 + off) + np.where(used, _UNDERFLOWN, 0.0))
 
 
 def _merge(

@@ -43,7 +43,7 @@ class _Published(Theorem):
         """What is missing in the loss."""
         if not run.loss.convex or run.training.clipping == "gradient":
             return "it needs a convex loss whose gradients are not clipped"
-        if run.etas[0] * roughness(run) >= 2:
+        if not run.etas[0] * roughness(run) < 2:
             return "it needs step_size < 2/(smoothness + regularization)"
         return None
 
@@ -227,6 +227,8 @@ class FixedSequence(_Published):
     def regularity_objection(self, run: Run) -> str | None:
         if run.contraction is None or not math.isfinite(run.contraction[0]):
             return "it needs a smooth loss"
+        if run.contraction[0] == 0:
+            return "it divides by the contraction, and one step forgets everything here"
         if (run.training.batches_per_epoch or 1) * run.training.steps > 400_000:
             return "it is not evaluated beyond 400,000 positions times steps"
         return None

@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 _WIDER = 1.0 + 6.0 * 2.0**-53
 # Values this small are lifted, so that no product of two of them can underflow to zero.
 _SMALLEST_DISTANCE, _SMALLEST_FACTOR = 1e-200, 1e-107
+SMALLEST_RATIO = 1e-290  # of a shift to its noise: what would underflow is lifted to this
 _SLICE = 1 << 16  # steps turned into Python floats at a time: speed without the memory
 
 
@@ -80,6 +81,13 @@ def _walk(z: float, c: Floats, s: Floats, a: Floats) -> float:
     return z
 
 
+def lifted_ratios(shifts: Floats, nu: Floats) -> Floats:
+    """a/nu where there is noise; a shift that was paid never counts as nothing."""
+    with np.errstate(over="ignore", under="ignore"):
+        ratios = np.divide(shifts, nu, out=np.zeros(len(shifts)), where=nu > 0)
+    return np.where((shifts > 0) & (nu > 0), np.maximum(ratios, SMALLEST_RATIO), 0.0)
+
+
 def root_sum_squares_up(ratios: Floats) -> float:
     """sqrt(sum r**2), rounded up, free of underflow and overflow."""
     largest = float(ratios.max(initial=0.0))
@@ -125,12 +133,12 @@ def replay(
         return math.inf
     last = int(paying[-1]) + 1 if len(paying) else 0
     leftover = _walk(start, c[:last], s[:last], a[:last])
-    with np.errstate(over="ignore"):
-        ratios = np.divide(a, nu, out=np.zeros(len(a)), where=nu > 0)
+    ratios = lifted_ratios(a, nu)
     if _walk(leftover, c[last:], s[last:], a[last:]) != 0.0:
         if last == 0 or _walk(0.0, c[last:], s[last:], a[last:]) != 0.0:
             return math.inf
-        with np.errstate(over="ignore"):
-            ratios[last - 1] = (a[last - 1] + leftover) * _WIDER / nu[last - 1]
+        with np.errstate(over="ignore", under="ignore"):
+            paid = (a[last - 1] + leftover) * _WIDER / nu[last - 1]
+        ratios[last - 1] = max(paid, SMALLEST_RATIO)
     mu = root_sum_squares_up(ratios)
     return math.inf if math.isnan(mu) else mu

@@ -23,6 +23,7 @@ from lastiterate.theorems.cost_law import CostLaw, law_of_sum
 from lastiterate.theorems.epoch_costs import EpochCosts, epoch_costs
 from lastiterate.theorems.positions import Floats, checked_steps
 
+_TINIEST = 1e-150
 _COARSE, _FINEST = 1 << 12, 1 << 20
 
 
@@ -169,6 +170,8 @@ class _Objective:
         if not scale < 1e200:  # an epoch that ends without noise: nothing to search for
             return 0.0, plain
         mean = self._mean(self.levels(0.1 / scale))
+        if mean < _TINIEST:  # nothing to gain, and logarithms that doubles cannot hold
+            return 0.0, plain
         tried: dict[float, tuple[float, Levels]] = {}
         # The worst case: larger and larger tilts.
         for factor in (10.0, 100.0, 1e3, 1e4):
@@ -185,7 +188,7 @@ class _Objective:
         if target is None:
             assert self.delta is not None
             target = gaussian.epsilon(math.sqrt(mean), self.delta)
-        guess = math.log(max(target**2 / (2 * mean**2), 0.2 / mean))
+        guess = math.log(max((target / mean) ** 2 / 2, 0.2 / mean))
         grid = [guess + 1.2 * i for i in range(-3, 4)]
         centre = min(grid, key=value)
         minimize_scalar(

@@ -21,6 +21,8 @@ from lastiterate.theorems.ledger import Bound, Run, Theorem
 from lastiterate.theorems.shifted_interpolation import modulus_path
 
 _UP = 1 + 1e-12
+_SMALLEST = 1e-290  # lifts what underflowed back above the truth
+_FORGETS = 1e-100  # a factor whose powers leave the range of doubles
 _HORIZONS = 100_000  # more remaining steps are not tried: any subset of horizons is a valid bound
 _EACH = 2_000  # horizons tried one by one; beyond them coarsely, then closely around the best
 
@@ -62,17 +64,18 @@ class ShiftedDivergence(Theorem):
         training = run.training
         assert run.contraction is not None
         c, s = float(run.contraction[0]), float(run.impulses[0])
-        cap = float(dynamics.reach(run.etas, training)[0]) * _UP
+        cap = float(dynamics.reach(run.etas[:1], training)[0])
         best = unit(run) * training.steps
         nu = float(training.noises[0])
-        if nu > 0:
+        if nu > 0 and s > 0:
 
             def costs(left: Array) -> Array:
                 start = _distance(c, s, cap, training.diameter, training.steps - left)
-                return remaining_cost(c, s, start, left)
+                with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                    cost = remaining_cost(c, s / nu, start / nu, left)  # in units of the noise
+                return np.where(np.isnan(cost), math.inf, np.maximum(cost, _SMALLEST))
 
-            cheapest = _cheapest(costs, min(training.steps - 1, _HORIZONS))
-            best = min(best, cheapest / (2 * nu * nu))
+            best = min(best, _cheapest(costs, min(training.steps - 1, _HORIZONS)) / 2)
         return Bound(self, linear(best * _UP))
 
 
@@ -105,9 +108,11 @@ def remaining_cost(c: float, s: float, start: Array, left: Array) -> Array:
     s + a_i = max(s, κ c^(−i)): the active steps are the last ones for c < 1 and the first ones
     for c > 1; their number is found by bisection, κ then in closed form.
     """
-    if c == 0:
-        return left * s * s  # the next step forgets the start
+    if c < _FORGETS:
+        return left * s * s + (c * start) ** 2 + 2 * c * start * s  # the next step pays for it
     towards = c if c < 1 else 1 / c
+    if towards < _FORGETS:
+        return np.full(left.shape, math.inf)  # the distance leaves the range of doubles
     # In units where the most active step has weight 1: the demand and the weights towards^r.
     with np.errstate(under="ignore"):
         demand = start * (np.exp(left * math.log(c)) if c < 1 else c)
@@ -153,5 +158,5 @@ class HolderShiftedDivergence(Theorem):
         return dynamics.no_modulus(run.training, run.loss) or _objection(run)
 
     def prove(self, run: Run) -> Bound:
-        mu = modulus_path(run, 0, run.training.steps).mu
+        mu = modulus_path(run, 0, run.training.steps)[0].mu
         return Bound(self, linear(mu * mu / 2 * _UP))

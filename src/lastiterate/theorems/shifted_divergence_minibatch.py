@@ -48,17 +48,25 @@ def fixed_sequence(
         )
     impulses = np.zeros(steps)
     impulses[list(arrivals)] = s
-    best = float(np.sum(impulses**2))
+    with np.errstate(over="ignore", under="ignore"):
+        impulses /= nu  # in units of the noise
+    diameter = diameter / nu
+    best = _squares(impulses)
     distance = 0.0
     for tau in range(1, steps):
         distance = min(c * distance + float(impulses[tau - 1]), diameter)
         if impulses[tau - 1] > 0:
             best = min(best, _from(c, impulses[tau:], distance))
-    return best / (2 * nu**2) * _UP
+    return max(best / 2 * _UP, 0.0 if s == 0 or len(arrivals) == 0 else 1e-290)
 
 
 # A conversion asks for some hundred orders, and kappa is the same in all of them.
 _remembered = lru_cache(maxsize=4096)(fixed_sequence)
+
+
+def _squares(values: NDArray[np.float64]) -> float:
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.sum(values**2))
 
 
 def _from(c: float, impulses: NDArray[np.float64], distance: float) -> float:

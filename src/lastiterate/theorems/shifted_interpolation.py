@@ -18,8 +18,9 @@ from lastiterate.theorems.constant_steps import constant, constant_restart
 from lastiterate.theorems.dynamics import squared_ratio
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 from lastiterate.theorems.modulus import taut_path
+from lastiterate.theorems.replay import root_sum_squares_up
 
-_SEARCHED = 2000  # steps that the search over concave moduli looks back
+SEARCHED = 2000  # steps that the search over concave moduli looks back
 
 
 class ShiftedInterpolation(Theorem):
@@ -39,40 +40,68 @@ class ShiftedInterpolation(Theorem):
     def objection(self, run: Run) -> str | None:
         if not isinstance(run.training.batches, FullBatch):
             return "it is applied to full batches here; other batches have their own entries"
-        if math.isinf(run.training.diameter) and not _regular(run):
-            return (
-                "without smoothness and without a bounded domain a step can forget nothing, so "
-                "hiding the intermediate iterates does not help"
-            )
-        return None if _regular(run) else dynamics.no_modulus(run.training, run.loss)
+        return modulus_objection(run)
 
     def prove(self, run: Run) -> Bound:
         stretches = [_stretch(run, first, last) for first, last in run.segments]
         window = run.training.steps - run.window + 1
         costs = squared_ratio(run.over_steps(run.impulses)[window:], run.training.noises[window:])
-        squares = [mu * mu for mu, _ in stretches] + [float(costs.sum())]
+        parts = np.array([mu for mu, _ in stretches] + [math.sqrt(float(costs.sum()))])
         witness = {"stretches": [witness for _, witness in stretches]}
-        return Bound(self, Gaussian(math.sqrt(math.fsum(squares)) * (1 + 1e-12)), witness)
+        return Bound(self, Gaussian(root_sum_squares_up(parts) * (1 + 1e-12)), witness)
 
 
-def _regular(run: Run) -> bool:
+def modulus_objection(run: Run) -> str | None:
+    """What keeps the updates from having a modulus that lets them forget, or None."""
+    if regular(run):
+        return None
+    if math.isinf(run.training.diameter):
+        return (
+            "without smoothness and without a bounded domain a step can forget nothing, so "
+            "hiding the intermediate iterates does not help"
+        )
+    if dynamics.modulus(run.etas, run.training, run.loss) is None:
+        return dynamics.no_modulus(run.training, run.loss) or dynamics.OUT_OF_RANGE
+    return None
+
+
+def regular(run: Run) -> bool:
+    """Whether every update has a finite Lipschitz constant."""
     return run.contraction is not None and bool(np.all(np.isfinite(run.contraction)))
+
+
+def cap_binds(run: Run) -> bool:
+    """Whether bounded gradients say more than the Lipschitz constant somewhere on the domain.
+
+    (c - |1 - eta r|) D > 2 eta K. Elsewhere the taut string of the Lipschitz constants is exact.
+    """
+    if run.contraction is None or math.isinf(run.training.diameter):
+        return False
+    excess = run.contraction - dynamics.shrinkage(run.etas, run.loss)
+    with np.errstate(over="ignore"):
+        gained = excess * run.training.diameter > dynamics.reach(run.etas, run.training)
+    return bool(np.any(gained))
 
 
 def _stretch(run: Run, first: int, last: int) -> tuple[float, dict[str, Any]]:
     """mu and witness of the hidden steps first..last, started from a common point."""
-    training = run.training
-    if last == first:
-        return 0.0, {"kind": "empty", "first": first, "last": last}
     place: dict[str, Any] = {"first": first, "last": last}
-    if not _regular(run):
-        path = modulus_path(run, first, last)
-        published = _published(run, first, last)
-        if published <= path.mu:
-            return published, {"kind": "published", **place}
-        place |= {"skipped": last - first - len(path.shifts)}
-        place |= {"restart": path.restart, "start": path.start, "shifts": path.shifts}
-        return path.mu, {"kind": "modulus", **place}
+    if last == first:
+        return 0.0, {"kind": "empty", **place}
+    found = [_lipschitz(run, first, last, place)] if regular(run) else []
+    if not found or cap_binds(run):
+        found += [(_published(run, first, last), {"kind": "published", **place})]
+        path, skipped = modulus_path(run, first, last)
+        steps = {"skipped": skipped, "restart": path.restart, "start": path.start}
+        found += [(path.mu, {"kind": "modulus", **place, **steps, "shifts": path.shifts})]
+    return min(found, key=lambda bound: bound[0])
+
+
+def _lipschitz(
+    run: Run, first: int, last: int, place: dict[str, Any]
+) -> tuple[float, dict[str, Any]]:
+    """The exact optimum for updates with Lipschitz constants."""
+    training = run.training
     assert run.contraction is not None
     if training.constant:
         c, s, nu = float(run.contraction[0]), float(run.impulses[0]), float(training.noises[0])
@@ -87,24 +116,26 @@ def _stretch(run: Run, first: int, last: int) -> tuple[float, dict[str, Any]]:
         training.noises[stretch],
         training.diameter,
     )
-    place |= {"restart": string.restart, "start": string.start, "shifts": string.shifts}
-    return string.mu, {"kind": "shifts", **place}
+    steps = {"restart": string.restart, "start": string.start, "shifts": string.shifts}
+    return string.mu, {"kind": "shifts", **place, **steps}
 
 
-def modulus_path(run: Run, first: int, last: int) -> taut_string.TautString:
-    """The cheapest shifts for Hoelder or merely bounded gradients.
+def modulus_path(run: Run, first: int, last: int) -> tuple[taut_string.TautString, int]:
+    """The cheapest shifts found under concave moduli, and how many steps were not looked at.
 
-    Of a long stretch only the last steps are searched, from the diameter: a first impulse beyond
-    the diameter keeps the search from starting at a common point that is not there.
+    Of a long stretch only the last `SEARCHED` steps are searched. What happened before them is
+    unknown, so the two runs may be as far apart as the domain is wide: the search starts from
+    z = diameter before its first step, and the distance after that step is g(diameter) + s.
     """
-    skipped = max(last - first - _SEARCHED, 0)
+    skipped = max(last - first - SEARCHED, 0)
     stretch = slice(first + skipped, last)
-    impulses = run.over_steps(run.impulses)[stretch].copy()
-    if skipped:
-        impulses[0] = 2 * run.training.diameter
     etas = run.etas if run.training.constant else run.etas[stretch]
-    shape = dynamics.modulus(etas, run.training, run.loss)
-    return taut_path(shape, impulses, run.training.noises[stretch], run.training.diameter)
+    impulses, noises = run.over_steps(run.impulses)[stretch], run.training.noises[stretch]
+    paths = (
+        taut_path(shape, impulses, noises, run.training.diameter, common_start=skipped == 0)
+        for shape in dynamics.implied_moduli(etas, run.training, run.loss)
+    )
+    return min(paths, key=lambda path: path.mu), skipped
 
 
 def _published(run: Run, first: int, last: int) -> float:
