@@ -1,0 +1,237 @@
+"""Knowing more never costs more: a weaker description never gets a smaller number.
+
+Every pair of descriptions here is ordered: what holds of the first holds of the second, or the
+second releases more. epsilon and delta must be ordered the same way, for every batch scheme.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lastiterate import (
+    Cyclic,
+    FullBatch,
+    Loss,
+    Poisson,
+    Reshuffled,
+    Shuffled,
+    TailAverage,
+    Training,
+    WithoutReplacement,
+    account,
+    certify,
+    verify,
+)
+
+DELTAS = (1e-6, 1e-2)
+ROUNDING = 1e-9  # of closed forms and exact strings
+SEARCHED = 2e-3  # where a grid or a search is part of the answer
+
+
+# --- losses: each implies the next ---------------------------------------------------------------
+
+
+def weaker_losses(loss):
+    """What the loss implies about itself, weaker and weaker."""
+    if loss.strong_convexity:
+        yield dataclasses.replace(loss, strong_convexity=loss.strong_convexity / 2)
+        yield dataclasses.replace(loss, strong_convexity=0.0)
+    if loss.kind != "unknown" and math.isfinite(loss.smoothness):
+        yield dataclasses.replace(loss, smoothness=loss.smoothness * 1.7)
+    if loss.convex and math.isfinite(loss.smoothness):
+        l2 = loss.regularization
+        yield Loss.nonconvex(smoothness=loss.smoothness, regularization=l2)
+        yield Loss.holder(constant=loss.smoothness, exponent=1.0, regularization=l2)
+    if loss.kind == "nonconvex":
+        l2 = loss.regularization
+        yield Loss.holder(constant=loss.smoothness, exponent=1.0, regularization=l2)
+    if loss.convex:
+        yield dataclasses.replace(loss, smoothness=math.inf)
+    yield Loss.unknown(regularization=loss.regularization)
+
+
+# --- runs: each is covered by the next -----------------------------------------------------------
+
+
+def weaker_runs(run):
+    """Less noise, larger gradients, a larger domain, clipping that bites, more that is released."""
+    if run.clipping != "gradient":
+        yield run.replace(clipping="gradient")
+    if run.clipping == "none":
+        yield run.replace(clipping="margin")
+    yield run.replace(gradient_norm=run.gradient_norm * 1.5)
+    if math.isfinite(run.diameter):
+        yield run.replace(diameter=run.diameter * 1.5)
+        yield run.replace(diameter=math.inf)
+    yield run.scale_noise(0.8)
+    if run.adjacency == "zero-out" and not isinstance(run.batches, Poisson):
+        yield run.replace(adjacency="replace")
+    if isinstance(run.batches, Shuffled):
+        yield run.replace(batches=Cyclic(run.batches.size))
+    if isinstance(run.batches, FullBatch) and run.records > 1:
+        yield run.replace(records=run.records - 1)
+    if run.release == "last" and run.steps > 1:
+        yield run.replace(release=TailAverage(2))
+        yield run.replace(release=TailAverage(run.steps))
+
+
+def more_releases(run):
+    unit = run.batches_per_epoch if isinstance(run.batches, Reshuffled) else 1
+    steps = range(unit, run.steps, unit)
+    if len(steps):
+        yield (steps[len(steps) // 2],)
+        yield tuple(steps)
+
+
+def epsilons(run, loss, releases=()):
+    guarantee = account(run, loss, releases=releases)
+    return [guarantee.epsilon(delta) for delta in DELTAS]
+
+
+def searched(run, loss):
+    """Whether the number comes from a grid or a search."""
+    if isinstance(run.batches, (Reshuffled, Poisson, WithoutReplacement)):
+        return True
+    return math.isfinite(run.diameter)
+
+
+def ordered(strong, weak, tolerance, what):
+    for less, more in zip(strong, weak, strict=True):
+        assert less <= more * (1 + tolerance) + 1e-9, (less, more, what)
+
+
+def check_description(run, loss):
+    known = epsilons(run, loss)
+    room = SEARCHED if searched(run, loss) else ROUNDING
+    for weaker in weaker_losses(loss):
+        ordered(known, epsilons(run, weaker), room, (run, loss, weaker))
+    for weaker in weaker_runs(run):
+        ordered(known, epsilons(weaker, loss), room, (run, weaker, loss))
+    for releases in more_releases(run):
+        ordered(known, epsilons(run, loss, releases), room, (run, loss, releases))
+
+
+def log_uniform(low, high):
+    return st.floats(math.log(low), math.log(high)).map(math.exp)
+
+
+@st.composite
+def losses(draw):
+    smoothness, l2 = draw(log_uniform(0.01, 30.0)), draw(st.sampled_from([0.0, 0.0, 0.3]))
+    kind = draw(st.sampled_from(["strong", "convex", "nonconvex", "holder", "unknown"]))
+    if kind == "strong":
+        share = draw(st.floats(0, 1))
+        return Loss(smoothness, strong_convexity=share * smoothness, regularization=l2)
+    if kind == "convex":
+        return Loss(smoothness, regularization=l2)
+    if kind == "nonconvex":
+        return Loss.nonconvex(smoothness=smoothness, regularization=l2)
+    if kind == "holder":
+        return Loss.holder(constant=smoothness, exponent=draw(st.floats(0, 1)), regularization=l2)
+    return Loss.unknown(regularization=l2)
+
+
+@st.composite
+def runs(draw, schemes, bounded=None):
+    steps = draw(st.integers(1, 12))
+    step = draw(log_uniform(0.01, 2.0))
+    if draw(st.booleans()):
+        step = [step * draw(st.floats(0.1, 1)) for _ in range(steps)]
+    noise = draw(log_uniform(0.01, 1.0))
+    if draw(st.booleans()):
+        noise = [noise * draw(st.floats(0.3, 1)) for _ in range(steps)]
+    batches = draw(st.sampled_from(schemes))
+    fixed = {"poisson": "zero-out", "without-replacement": "replace"}
+    inside = draw(st.booleans()) if bounded is None else bounded
+    return Training(
+        records=12,
+        steps=steps,
+        step_size=step,
+        noise=noise,
+        gradient_norm=draw(log_uniform(0.1, 2.0)),
+        batches=batches,
+        diameter=draw(log_uniform(0.05, 10.0)) if inside else math.inf,
+        clipping=draw(st.sampled_from(["none", "gradient", "margin"])),
+        adjacency=fixed.get(batches.name, draw(st.sampled_from(["replace", "zero-out"]))),
+    )
+
+
+CHEAP = [FullBatch(), Cyclic(4), Shuffled(4), Shuffled(6), Cyclic(12)]
+DEAR = [*CHEAP, Reshuffled(4), Reshuffled(6), Poisson(0.3), WithoutReplacement(4)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(runs(CHEAP, bounded=False), losses())
+def test_knowing_more_never_costs_more(run, loss):
+    check_description(run, loss)
+
+
+@settings(max_examples=6, deadline=None)
+@given(runs(CHEAP[:4], bounded=True), losses())
+def test_knowing_more_never_costs_more_on_a_bounded_domain(run, loss):
+    check_description(run, loss)
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None)
+@given(runs(DEAR), losses())
+def test_knowing_more_never_costs_more_for_every_scheme(run, loss):
+    check_description(run, loss)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", range(4))
+def test_knowing_more_never_costs_more_on_many_descriptions(seed):
+    @settings(max_examples=150, deadline=None, database=None, derandomize=False)
+    @given(runs(DEAR), losses())
+    def check(run, loss):
+        check_description(run, loss)
+
+    check()
+
+
+# --- the issue's own case ------------------------------------------------------------------------
+
+
+def bounded_run(**changes):
+    fields = dict(records=10, steps=40, step_size=1.0, noise=0.4, gradient_norm=1.0, diameter=1.0)
+    return Training(**{**fields, "batches": FullBatch(), **changes})
+
+
+@pytest.mark.parametrize("batches", [FullBatch(), Cyclic(5), Shuffled(5)])
+@pytest.mark.parametrize(
+    "loss", [Loss.nonconvex(smoothness=40.0), Loss(smoothness=1.0), Loss(smoothness=40.0)]
+)
+def test_bounded_gradients_cap_what_an_expanding_step_does(batches, loss):
+    """c > 1 on a bounded domain: g(z) = min(c z, z + 2 eta K), and the certificate verifies."""
+    run = bounded_run(batches=batches, steps=12, clipping="gradient")
+    known, unknown = (account(run, x).epsilon(1e-5) for x in (loss, Loss.unknown()))
+    assert known <= unknown * (1 + 1e-9)
+    certificate = certify(run, loss, delta=1e-5)
+    assert certificate.epsilon <= known * 1.01
+    assert verify(certificate).epsilon == certificate.epsilon
+
+
+def test_without_the_cap_the_number_would_be_many_times_larger():
+    run = bounded_run(records=1, noise=2.0, steps=400, diameter=0.5)
+    wild = Loss.nonconvex(smoothness=1000.0)
+    capped = account(run, wild).epsilon(1e-5)
+    free = account(run.replace(diameter=math.inf), wild).epsilon(1e-5)
+    assert capped == pytest.approx(account(run, Loss.unknown()).epsilon(1e-5), rel=1e-3)
+    assert capped < free / 10
+
+
+def test_no_gradient_bound_means_no_cap():
+    """Without K the linear modulus is all there is, and a smaller K only helps."""
+    values = [
+        account(bounded_run(gradient_norm=K, sensitivity=0.2), Loss.nonconvex(smoothness=9.0)).mu
+        for K in (0.1, 1.0, 10.0, 1e6)
+    ]
+    assert values == sorted(values)
+    assert np.isfinite(values[-1])
