@@ -16,7 +16,7 @@ import numpy as np
 from lastiterate.description import FullBatch, Loss, Poisson, Training, WithoutReplacement
 from lastiterate.doorway import picture
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
+from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee, weakest_voucher
 from lastiterate.printing import printed
 from lastiterate.theorems import LEDGER
 from lastiterate.theorems.ledger import Bound, Run, Theorem
@@ -113,12 +113,19 @@ class Comparison:
     def __getitem__(self, index: int) -> Row:
         return self.rows[index]
 
+    @property
+    def provenance(self) -> str:
+        """Who vouches for what these bounds rest on: "proved", "declared" or "estimated"."""
+        hidden = {row.theorem.hidden_state for row in self.rows}
+        return weakest_voucher(self.run.training, self.run.loss, hidden)
+
     def plot(self) -> Any:
         """A Plotly figure with a bar for every bound (extra ``report``)."""
         return picture("comparison_bars", self)
 
     def __str__(self) -> str:
-        lines = [f"epsilon at delta = {printed(self.delta)}, {self.run.training}"]
+        lines = [NOT_A_GUARANTEE] if self.provenance == "estimated" else []
+        lines += [f"epsilon at delta = {printed(self.delta)}, {self.run.training}"]
         lines += [
             f"  {printed(row.epsilon):>10}  {row.theorem.name} ({row.theorem.status})"
             for row in self

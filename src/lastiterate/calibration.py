@@ -25,6 +25,7 @@ from lastiterate.description import (
 )
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import TargetError, UnsupportedError
+from lastiterate.guarantee import warn_if_estimated
 from lastiterate.printing import printed
 from lastiterate.schedules.burst import best_burst
 from lastiterate.schedules.optimal import optimal_schedule
@@ -104,6 +105,7 @@ def calibrate(
     why = "it is the probability that the epsilon may fail"
     delta = number("delta", delta, why, above=0.0, at_most=1.0)
     one_of("find", find, ("noise", "steps", "records", "regularization"), "it names the unknown")
+    warn_if_estimated(training, loss)
     if final_noise is not None:
         one_of("final_noise", final_noise, ("best",), "a number is a field of the description")
         one_of("find", find, ("noise",), "the burst is chosen together with the noise")

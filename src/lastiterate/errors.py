@@ -71,3 +71,7 @@ the core: dp_accounting is not installed. Run: pip install 'lastiterate[intercha
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._told
+
+
+class EstimateWarning(UserWarning):
+    """A number rests on constants that were only measured: it is no guarantee."""

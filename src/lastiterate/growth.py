@@ -12,6 +12,7 @@ from collections.abc import Callable
 from lastiterate.accounting import account
 from lastiterate.description import Cyclic, FullBatch, Loss, Poisson, Schedule, Shuffled, Training
 from lastiterate.errors import UnsupportedError
+from lastiterate.guarantee import warn_if_estimated
 from lastiterate.theorems import dynamics
 
 _TOLERANCE = 0.01
@@ -32,6 +33,7 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
     >>> plateau(run, Loss(smoothness=1.0), delta=1e-5) is None
     True
     """
+    warn_if_estimated(training, loss)
     lists = isinstance(training.step_size, Schedule) or isinstance(training.noise, Schedule)
     if lists or training.final_noise != 1:
         raise UnsupportedError(

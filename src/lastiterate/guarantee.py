@@ -8,7 +8,8 @@ covered.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +17,15 @@ from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Arithmetic, Loss, TailAverage, Training
 from lastiterate.description.validation import number
 from lastiterate.doorway import picture
+from lastiterate.errors import EstimateWarning
 from lastiterate.printing import printed
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 
 REFERENCE_DELTA = 1e-5  # where bounds are ranked when nobody asks for a particular delta
 
+NOT_A_GUARANTEE = (
+    "NOT A GUARANTEE: the regularity of the loss was estimated, not proved or declared."
+)
 SENSITIVITY_STATEMENT = "one record changes the sum of gradients by at most"
 
 NOT_COVERED = (
@@ -119,12 +124,9 @@ class Guarantee:
         that of the gradient norm where only the loss itself bounds it (clipping="none"), and that
         of a declared sensitivity.
         """
-        used = {
-            each
-            for hidden in {bound.theorem.hidden_state for bound in self.bounds}
-            for each in vouchers(self.training, self.loss, hidden_state=hidden).values()
-        }
-        return next((word for word in ("estimated", "declared") if word in used), "proved")
+        return weakest_voucher(
+            self.training, self.loss, {bound.theorem.hidden_state for bound in self.bounds}
+        )
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -216,6 +218,22 @@ def vouchers(training: Training, loss: Loss, *, hidden_state: bool) -> dict[str,
     }
 
 
+def weakest_voucher(training: Training, loss: Loss, hidden_states: Iterable[bool]) -> str:
+    """The weakest word among the vouchers of theorems that hide the state, or do not."""
+    used = {
+        each
+        for hidden in hidden_states
+        for each in vouchers(training, loss, hidden_state=hidden).values()
+    }
+    return next((word for word in ("estimated", "declared") if word in used), "proved")
+
+
+def warn_if_estimated(training: Training, loss: Loss) -> None:
+    """Warn whoever gets a bare number that rests on an estimate; the caller's caller is named."""
+    if weakest_voucher(training, loss, (True,)) == "estimated":
+        warnings.warn(NOT_A_GUARANTEE, EstimateWarning, stacklevel=3)
+
+
 def _gradient_assumptions(training: Training, loss: Loss, by: str) -> Iterator[Assumption]:
     """How long a gradient is, and how much one record changes a sum of them."""
     if math.isfinite(training.gradient_norm):
@@ -254,9 +272,7 @@ def _paragraph(guarantee: Guarantee) -> str:
     training, best = guarantee.training, guarantee.best
     lines = []
     if guarantee.provenance == "estimated":
-        lines.append(
-            "NOT A GUARANTEE: the regularity of the loss was estimated, not proved or declared."
-        )
+        lines.append(NOT_A_GUARANTEE)
     neighbours = {
         "replace": "replacing one record by any other",
         "zero-out": "removing one record's contribution (its gradient replaced by zero)",

@@ -108,7 +108,7 @@ def test_account_for_machines(cli: Callable[..., Answer]) -> None:
     assert {a["vouched_by"] for a in found["assumptions"]} >= {"declared by the user"}
     assert set(found) == {
         "command", "version", "epsilon", "delta", "mu", "lower", "theorem", "note", "provenance",
-        "assumptions", "not_covered", "training", "loss", "adjacency", "sensitivity",
+        "guarantee", "assumptions", "not_covered", "training", "loss", "adjacency", "sensitivity",
         "implied_sensitivity", "declared_sensitivity", "epochs", "dropped_records", "releases",
     }  # fmt: skip
 

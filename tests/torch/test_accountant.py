@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from lastiterate import Cyclic, FullBatch, Loss, Poisson, Reshuffled, Training, account
-from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
+from lastiterate.errors import (
+    AssumptionError,
+    DescriptionError,
+    EstimateWarning,
+    UnsupportedError,
+)
 
 torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
@@ -580,7 +585,7 @@ def test_who_vouches_for_the_loss():
     told_loss = engine.accountant.state_dict()["described"]["loss"]
     assert Loss.from_dict(told_loss).provenance == "declared"
     engine.accountant.describe(**told, loss=Loss(smoothness=0.5, provenance="estimated"))
-    with pytest.warns(UserWarning, match="NOT A GUARANTEE"):
+    with pytest.warns(EstimateWarning, match="NOT A GUARANTEE"):
         engine.get_epsilon(1e-5)
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
-from lastiterate.cli.output import number, print_json, print_table, print_text, theorem_entry
+from lastiterate.cli.output import (
+    number,
+    print_json,
+    print_standing,
+    print_table,
+    print_text,
+    standing,
+    theorem_entry,
+)
 from lastiterate.printing import printed, printed_down
 
 
@@ -32,13 +40,14 @@ def account(described: Described, as_json: AsJson = False) -> None:
                 "lower": lower,
                 "theorem": theorem_entry(best.theorem),
                 "note": best.note,
-                "provenance": guarantee.provenance,
+                **standing(guarantee.provenance),
                 "assumptions": [vars(assumption) for assumption in guarantee.assumptions],
                 "not_covered": list(NOT_COVERED),
                 **described.to_dict(),
             },
         )
         return
+    print_standing(guarantee.provenance)
     print_table(
         f"Privacy of the released model, {training.adjacency} adjacency",
         ("epsilon", "delta", "mu", "some loss really suffers", "theorem"),

@@ -8,7 +8,7 @@ import typer
 
 from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
-from lastiterate.cli.output import number, print_json, print_text
+from lastiterate.cli.output import number, print_json, print_standing, print_text, standing
 from lastiterate.errors import LastIterateError
 from lastiterate.printing import printed
 
@@ -34,7 +34,8 @@ def calibrate(
         final_noise=cast(Any, described.final_noise), schedule=cast(Any, described.schedule),
     )  # fmt: skip
     training, loss = found if isinstance(found, tuple) else (found, described.loss)
-    reached = lastiterate.account(training, loss).epsilon(delta)
+    guarantee = lastiterate.account(training, loss)
+    reached = guarantee.epsilon(delta)
     value = loss.regularization if find == "regularization" else getattr(training, find)
     if as_json:
         answer = {
@@ -43,11 +44,13 @@ def calibrate(
             "epsilon": reached,
             "target": epsilon,
             "delta": delta,
+            **standing(guarantee.provenance),
             "training": training.to_dict(),
             "loss": loss.to_dict(),
         }
         print_json("calibrate", answer)
         return
+    print_standing(guarantee.provenance)
     print_text(
         f"{find} = {value}: epsilon = {number(reached)} at delta = {printed(delta)} (target "
         f"{printed(epsilon)})."

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
-from lastiterate.cli.output import number, print_json, print_table
+from lastiterate.cli.output import number, print_json, print_standing, print_table, standing
 from lastiterate.printing import printed
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def compare(described: Described, as_json: AsJson = False) -> None:
         print_json(
             "compare",
             {
+                **standing(found.provenance),
                 "delta": found.delta,
                 "bounds": [_entry(row) for row in found.rows],
                 "other_algorithms": [_entry(row) for row in found.other_algorithms],
@@ -36,6 +37,7 @@ def compare(described: Described, as_json: AsJson = False) -> None:
             },
         )
         return
+    print_standing(found.provenance)
     rows: list[tuple[str, str, str, str]] = [
         (number(r.epsilon), r.theorem.name, r.theorem.status, "") for r in found.rows
     ]

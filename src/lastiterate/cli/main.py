@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from lastiterate.errors import LastIterateError
+from lastiterate.errors import EstimateWarning, LastIterateError
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -48,7 +49,9 @@ def _invoke(arguments: list[str]) -> int:
     # The base class of everything that parsing raises; old and new Typer keep it elsewhere.
     parsing_error: Any = typer.BadParameter.__mro__[2]
     try:
-        result = application()(args=arguments, prog_name="lastiterate", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EstimateWarning)  # the commands say it themselves
+            result = application()(args=arguments, prog_name="lastiterate", standalone_mode=False)
     except LastIterateError as error:
         return _complain(str(error))
     except parsing_error as error:

@@ -60,6 +60,19 @@ def number(value: float | None) -> str:
     return "-" if value is None else printed(value)
 
 
+def standing(provenance: str) -> dict[str, Any]:
+    """Whether a number is a guarantee at all, for machines."""
+    return {"guarantee": provenance != "estimated", "provenance": provenance}
+
+
+def print_standing(provenance: str) -> None:
+    """The same for people, where there is something to say."""
+    from lastiterate.guarantee import NOT_A_GUARANTEE
+
+    if provenance == "estimated":
+        print_text(NOT_A_GUARANTEE, style="bold red")
+
+
 def theorem_entry(theorem: Theorem) -> dict[str, Any]:
     """A theorem of the ledger as plain values."""
     return {

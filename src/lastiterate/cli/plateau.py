@@ -6,7 +6,7 @@ import math
 
 from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
-from lastiterate.cli.output import number, print_json, print_text
+from lastiterate.cli.output import number, print_json, print_standing, print_text, standing
 from lastiterate.errors import LastIterateError
 from lastiterate.printing import printed
 
@@ -24,12 +24,15 @@ def plateau(described: Described, as_json: AsJson = False) -> None:
     training, loss, delta = described.training, described.loss, described.delta
     step = lastiterate.plateau(training, loss, delta)
     settled = training if step is None else training.replace(steps=step)
-    epsilon = lastiterate.account(settled, loss).epsilon(delta)
+    guarantee = lastiterate.account(settled, loss)
+    epsilon = guarantee.epsilon(delta)
     if as_json:
         limit = None if step is None else epsilon
         answer = {"plateau": step, "epsilon_there": limit, "delta": delta}
-        print_json("plateau", {**answer, **described.to_dict()})
-    elif step is None and not math.isfinite(epsilon):
+        print_json("plateau", {**answer, **standing(guarantee.provenance), **described.to_dict()})
+        return
+    print_standing(guarantee.provenance)
+    if step is None and not math.isfinite(epsilon):
         print_text(
             f"No plateau: no finite epsilon holds at delta = {printed(delta)}. A step that uses a "
             "record needs noise."

@@ -14,6 +14,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from lastiterate.guarantee import NOT_A_GUARANTEE
+
 INK = "#1a1a1a"
 GREY = "#6b6b6b"
 SHADE = "rgba(110, 110, 110, 0.22)"
@@ -102,6 +104,16 @@ def blank(title: str, x: str, y: str, subtitle: str = "", **layout: Any) -> go.F
         yaxis_title_text=y,
         **layout,
     )
+    return figure
+
+
+def marked(figure: go.Figure, provenance: str) -> go.Figure:
+    """The figure; if its numbers rest on an estimate, its title and every hover text say so."""
+    if provenance == "estimated":
+        figure.update_layout(title_text=f"{NOT_A_GUARANTEE}<br>{figure.layout.title.text or ''}")
+        for trace in figure.data:
+            if getattr(trace, "hovertemplate", None):
+                trace.hovertemplate += "<br>NOT A GUARANTEE (estimated)"
     return figure
 
 

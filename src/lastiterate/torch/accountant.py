@@ -21,7 +21,7 @@ from opacus.accountants.accountant import IAccountant
 from lastiterate.accounting import account
 from lastiterate.description import Batches, Loss, Training
 from lastiterate.description.validation import number, one_of
-from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
+from lastiterate.errors import AssumptionError, DescriptionError, EstimateWarning, UnsupportedError
 from lastiterate.guarantee import Guarantee
 from lastiterate.torch.loader import describe_loader, logical_batches
 from lastiterate.torch.opacus_modules import (
@@ -240,6 +240,7 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
             warnings.warn(
                 "NOT A GUARANTEE: the regularity of the loss is estimated, and this epsilon rests "
                 "on it.",
+                EstimateWarning,
                 stacklevel=2,
             )
         if described.composed:

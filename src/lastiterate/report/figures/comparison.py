@@ -7,7 +7,7 @@ from typing import Any
 
 from lastiterate.accounting import Comparison, Row
 from lastiterate.printing import printed, printed_down
-from lastiterate.report.style import BAR, BELOW, FROM_BELOW, INK, blank, log_axis
+from lastiterate.report.style import BAR, BELOW, FROM_BELOW, INK, blank, log_axis, marked
 from lastiterate.theorems.lower import lower_reference
 
 _HEIGHT_OF_A_BAR = 34  # pixels
@@ -54,7 +54,7 @@ def comparison_bars(comparison: Comparison) -> Any:
         axis["range"] = [low - 0.25 * (high - low), high + 0.2 * (high - low)]
     figure.update_xaxes(axis)
     figure.update_yaxes(autorange="reversed", ticks="", showgrid=False)
-    return figure
+    return marked(figure, comparison.provenance)
 
 
 def _name(row: Row) -> str:

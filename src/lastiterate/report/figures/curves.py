@@ -14,7 +14,17 @@ from lastiterate.curves.mixture import Mixture
 from lastiterate.curves.renyi import Linear, Renyi
 from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
 from lastiterate.printing import printed, printed_down
-from lastiterate.report.style import FROM_BELOW, GREY, INK, SHADE, STEP_AHEAD, blank, log_axis, pens
+from lastiterate.report.style import (
+    FROM_BELOW,
+    GREY,
+    INK,
+    SHADE,
+    STEP_AHEAD,
+    blank,
+    log_axis,
+    marked,
+    pens,
+)
 
 Floats = NDArray[np.float64]
 
@@ -60,7 +70,7 @@ def privacy_curve(guarantee: Guarantee) -> Any:
     )  # fmt: skip
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(log_axis(deltas.tolist()))
-    return figure
+    return marked(figure, guarantee.provenance)
 
 
 def _pair(epsilon: float, delta: float) -> str:
@@ -100,7 +110,7 @@ def tradeoff(guarantee: Guarantee) -> Any:
     )  # fmt: skip
     figure.update_xaxes(range=[-0.01, 1.01])
     figure.update_yaxes(range=[-0.01, 1.03])
-    return figure
+    return marked(figure, guarantee.provenance)
 
 
 def least_false_negatives(guarantee: Guarantee, rates: Floats) -> Floats:

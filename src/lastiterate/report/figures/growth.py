@@ -33,6 +33,7 @@ from lastiterate.report.style import (
     STEP_BEHIND,
     blank,
     log_axis,
+    marked,
     pens,
     upright,
 )
@@ -103,7 +104,7 @@ def epsilon_growth(
     figure.update_layout(title_text=_finding(guarantee, lines, delta, still))
     figure.update_xaxes(log_axis([step for _, steps, _ in lines for step in steps]))
     figure.update_yaxes(log_axis(heights))
-    return figure
+    return marked(figure, guarantee.provenance)
 
 
 def stopped(training: Training, steps: int) -> Training:

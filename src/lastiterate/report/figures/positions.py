@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from lastiterate.curves import gaussian
 from lastiterate.description import Cyclic, Loss, Shuffled, Training
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import REFERENCE_DELTA
+from lastiterate.guarantee import REFERENCE_DELTA, weakest_voucher
 from lastiterate.printing import printed
-from lastiterate.report.style import BELOW, blank, pens
+from lastiterate.report.style import BELOW, blank, marked, pens
 from lastiterate.theorems.ledger import Run
 from lastiterate.theorems.ordered_batches import HiddenPosition, WorstPosition, position_mus
 
@@ -67,7 +67,7 @@ def positions(training: Training, loss: Loss) -> Any:
     )  # fmt: skip
     figure.update_xaxes(range=[1 - 0.02 * len(mus), 1.02 * len(mus) + 1])
     figure.update_yaxes(range=[0, 1.08 * max(float(mus.max()), level)])
-    return figure
+    return marked(figure, weakest_voucher(training, loss, (True,)))
 
 
 def _finding(mus: Floats) -> str:

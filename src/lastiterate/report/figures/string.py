@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from lastiterate.description import Cyclic, FullBatch, Loss, Shuffled, Training
 from lastiterate.errors import UnsupportedError
+from lastiterate.guarantee import weakest_voucher
 from lastiterate.printing import printed
-from lastiterate.report.style import BELOW, SHADE, blank, pens
+from lastiterate.report.style import BELOW, SHADE, blank, marked, pens
 from lastiterate.theorems import taut_string as strings
 from lastiterate.theorems.constant_steps import best_restart, constant, constant_restart
 from lastiterate.theorems.dynamics import squared_ratio
@@ -83,7 +84,7 @@ def taut_string(training: Training, loss: Loss) -> Any:
         line=own.line, fill="tonexty", fillcolor=SHADE,
         hovertemplate="variance %{x:.4g}, paid %{y:.4g}",
     )  # fmt: skip
-    return figure
+    return marked(figure, weakest_voucher(training, loss, (True,)))
 
 
 def _refuse(run: Run) -> None:
