@@ -7,10 +7,10 @@ import re
 from decimal import Decimal
 
 import pytest
+from architecture import PACKAGE, modules
 from hypothesis import given
 from hypothesis import strategies as st
 
-from architecture import PACKAGE, modules
 from lastiterate.printing import printed, printed_down
 
 GUARANTEES = re.compile(r"(?<![a-z])(epsilons?|deltas?|mus?)(?![a-z])", re.IGNORECASE)

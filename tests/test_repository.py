@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-
 from architecture import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -164,3 +163,16 @@ def test_what_security_calls_a_vulnerability_has_its_form() -> None:
     assert form["name"] in security.split("## How to report")[0]
     bug = (ROOT / ".github/ISSUE_TEMPLATE/bug.yml").read_text(encoding="utf-8")
     assert f'"{form["name"]}"' in bug
+
+
+def test_what_tests_share_is_in_two_places() -> None:
+    """Exact laws in tests/laws, other tools in tests/shared: no test borrows from another."""
+    homes = {path.stem: path.parent.name for path in (ROOT / "tests").rglob("*.py")}
+    places = {"laws", "shared"}
+    borrowed = {
+        f"{path.relative_to(ROOT)} imports {name} from tests/{homes[name]}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in re.findall(r"^\s*(?:from|import) (\w+)", path.read_text("utf-8"), re.MULTILINE)
+        if name in homes and homes[name] not in places
+    }
+    assert not borrowed

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from exact_laws import Pair, linear_run, random_schedule, string_cost
+from exact_laws import Pair, constant, linear_run, random_schedule, string_cost
 
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture
@@ -21,10 +21,6 @@ from lastiterate.theorems.positions import (
     position_witness,
     released_mus,
 )
-
-
-def constant(c, s, steps):
-    return np.full(steps, c), np.full(steps, s), np.ones(steps)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -7,8 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from exact_laws import Pair, linear_run, random_schedule, string_cost
-from test_positions import constant
+from exact_laws import Pair, constant, linear_run, random_schedule, string_cost
 
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture

@@ -69,6 +69,11 @@ def linear_run(rng, c, s, nu, sequences):
     return Pair(offset + (1 - share) * means, offset - share * means, weights)
 
 
+def constant(c, s, steps):
+    """The same step with unit noise, again and again."""
+    return np.full(steps, c), np.full(steps, s), np.ones(steps)
+
+
 def random_schedule(rng, steps, constant=None):
     """(c, s, nu) of a random run; half of them constant."""
     if rng.uniform() < 0.5 if constant is None else constant:

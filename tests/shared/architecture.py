@@ -15,7 +15,7 @@ from pathlib import Path
 import lastiterate
 
 PACKAGE = Path(lastiterate.__file__).parent
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 _BY_NAME = ("import_module", "__import__", "find_spec")
 _SCOPE = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
