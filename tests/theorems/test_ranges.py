@@ -13,6 +13,7 @@ from lastiterate import (
     FullBatch,
     LastIterateError,
     Loss,
+    Poisson,
     Reshuffled,
     Shuffled,
     Training,
@@ -73,6 +74,14 @@ def test_without_noise_nothing_is_private(batches, noise):
             training = run(batches, diameter=diameter, noise=noise)
             assert account(training, loss).epsilon(1e-5) > 1e100
             assert compare(training, loss, 1e-5)[0].epsilon > 1e100
+
+
+@pytest.mark.parametrize("smoothness", [math.inf, 1e305, 1e30, 1e9])
+def test_poisson_batches_of_a_rough_loss_are_charged_in_full(smoothness):
+    """An infinite Lipschitz constant is no path: it used to come out as epsilon = 0."""
+    training = run(Poisson(0.3), adjacency="zero-out", diameter=1.0, step_size=[0.1] * 6)
+    rough = account(training, Loss(smoothness=smoothness)).epsilon(1e-5)
+    assert rough == account(training, Loss.unknown()).epsilon(1e-5) > 0
 
 
 def test_a_step_that_forgets_everything():

@@ -22,6 +22,7 @@ from lastiterate.theorems.dynamics import Array
 from lastiterate.theorems.ledger import Bound, Run, Theorem
 
 _FAILURE_SHARE = 1e-3  # of delta, spent on batches larger than any that was allowed for
+_STEEPEST = 1e6  # an update that expands more forgets nothing, and its powers leave the doubles
 _MOST_STEPS = 10**7  # per-step schedules beyond this are not accounted one by one
 
 
@@ -95,7 +96,7 @@ class PoissonDeferral(Theorem):
 
     def objection(self, run: Run) -> str | None:
         reason = _poisson_objection(run)
-        if reason is None and run.contraction is None:
+        if reason is None and not _smooth(run):
             return "it needs a smooth loss"
         if reason is None and math.isinf(run.training.diameter) and not run.loss.regularization:
             return (
@@ -130,6 +131,16 @@ class PoissonDeferral(Theorem):
         tail = _published(_part(s, window, steps), _part(nu, window, steps), rate, steps - window)
         curve = tail.compose(*parts)
         return WithFailure(curve, failure) if failure else curve
+
+
+def _smooth(run: Run) -> bool:
+    """Whether every update has a usable Lipschitz constant, even if a batch holds all records."""
+    if run.contraction is None:
+        return False
+    crowded = (run.loss.smoothness or 0.0) / run.training.batches.divisor(run.training.records)
+    with np.errstate(over="ignore"):
+        steepest = run.contraction + run.etas * crowded * run.training.records
+    return bool(np.all(steepest <= _STEEPEST))
 
 
 def poisson_contraction(run: Run, delta: float) -> tuple[Array, float]:
