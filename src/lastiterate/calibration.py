@@ -23,6 +23,7 @@ from lastiterate.description import (
     Shuffled,
     Training,
 )
+from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import TargetError, UnsupportedError
 from lastiterate.guarantee import warn_if_estimated
@@ -102,8 +103,7 @@ def calibrate(
     True
     """
     target = number("epsilon", epsilon, "it is the target to meet", above=0.0)
-    why = "it is the probability that the epsilon may fail"
-    delta = number("delta", delta, why, above=0.0, at_most=1.0)
+    delta = promised_delta(delta, None if find == "records" else training.records)
     one_of("find", find, ("noise", "steps", "records", "regularization"), "it names the unknown")
     warn_if_estimated(training, loss)
     if final_noise is not None:

@@ -75,3 +75,7 @@ the core: dp_accounting is not installed. Run: pip install 'lastiterate[intercha
 
 class EstimateWarning(UserWarning):
     """A number rests on constants that were only measured: it is no guarantee."""
+
+
+class PrivacyWarning(UserWarning):
+    """Something costs more privacy than the numbers say, or a promise says less than it seems."""

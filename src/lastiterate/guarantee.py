@@ -15,6 +15,7 @@ from typing import Any
 
 from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Arithmetic, Loss, TailAverage, Training
+from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number
 from lastiterate.doorway import picture
 from lastiterate.errors import EstimateWarning
@@ -82,6 +83,7 @@ class Guarantee:
         True
         """
         delta = _probability("delta", delta)
+        warn_of_large_delta(delta, self.training.records)
         return min(bound.curve.epsilon(delta) for bound in self.bounds)
 
     def delta(self, epsilon: float) -> float:

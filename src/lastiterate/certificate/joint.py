@@ -16,6 +16,7 @@ from lastiterate.certificate.balls import need_balls, precision
 from lastiterate.certificate.certificate import FORMAT, VERSION, Certificate, sealed
 from lastiterate.certificate.profile import STANDARD_DELTAS, Profile
 from lastiterate.certificate.refusals import ClaimError
+from lastiterate.description.failure import promised_delta
 from lastiterate.errors import CertificateError, DescriptionError, UnsupportedError
 
 THEOREM = {
@@ -51,7 +52,7 @@ def compose(certificates: Iterable[Certificate], delta: float | None = None) -> 
 
     with precision():
         profile = _joint(runs, [check(run) for run in runs])
-        delta = min(run.delta for run in runs) if delta is None else delta
+        delta = promised_delta(min(run.delta for run in runs) if delta is None else delta)
         judge = profile.judge(delta)
         epsilon = judge.epsilon(delta)
         if epsilon is None:

@@ -25,7 +25,7 @@ from lastiterate.certificate.steps import Case
 from lastiterate.certificate.witness import pack, unpack
 from lastiterate.curves.base import Curve
 from lastiterate.description import Loss, Training
-from lastiterate.description.validation import number
+from lastiterate.description.failure import promised_delta
 from lastiterate.errors import AssumptionError, CertificateError, DescriptionError
 from lastiterate.guarantee import Guarantee
 from lastiterate.printing import printed
@@ -71,7 +71,7 @@ def certify(
     1.336 by Shifted interpolation
     """
     need_balls()
-    delta = number("delta", delta, "it is the probability that epsilon fails", above=0.0, at_most=1)
+    delta = promised_delta(delta, training.records)
     if not isinstance(dataset, str):
         why = "it is a label that a person gives, compared letter by letter"
         raise DescriptionError("dataset", dataset, "a text", why)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,9 +19,10 @@ from typing import Any, Literal
 from lastiterate.description import Loss, Training
 from lastiterate.description.batches import SCHEMES, read_batches
 from lastiterate.description.epochs import steps_of_epochs
+from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.portable import known_fields, read_toml
 from lastiterate.description.release import read_release
-from lastiterate.description.validation import number, whole
+from lastiterate.description.validation import whole
 from lastiterate.errors import DescriptionError, LastIterateError
 
 DEFAULT_DELTA = 1e-5
@@ -116,11 +118,14 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
         del training["schedule"]
     loss = _loss_table(document["loss"], flags)
     _require(training, loss)
-    delta = flags.get("delta", document.get("delta", DEFAULT_DELTA))
+    delta = promised_delta(flags.get("delta", document.get("delta", DEFAULT_DELTA)))
+    described = build_training(training)
+    if said := large_delta(delta, described.records):
+        print(f"lastiterate: warning: {said}", file=sys.stderr)
     return Described(
-        build_training(training),
+        described,
         Loss.from_dict(loss),
-        number("delta", delta, "it is a probability of failure", above=0.0, at_most=1.0),
+        delta,
         _steps_list(flags.get("releases", document.get("releases", []))),
         "best" if burst == "best" else None,
         "optimal" if optimal else None,

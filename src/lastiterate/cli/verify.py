@@ -9,6 +9,7 @@ import typer
 
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import print_json, print_text
+from lastiterate.description.failure import large_delta
 
 
 def verify(
@@ -48,6 +49,10 @@ def verify(
         typer.echo(f"lastiterate: not verified: {error}", err=True)
         raise typer.Exit(3) from None
     found = result.certificate
+    runs = [run.training for run in found.parts or (found,)]
+    weak = large_delta(result.delta, max(run.records for run in runs if run is not None))
+    if weak is not None:
+        typer.echo(f"lastiterate: warning: {weak}", err=True)
     if as_json:
         print_json(
             "verify",
@@ -55,6 +60,7 @@ def verify(
                 "verified": True,
                 "epsilon": result.epsilon,
                 "delta": result.delta,
+                "warning": weak,
                 "theorem": found.theorem,
                 "adjacency": found.adjacency,
                 "dataset": found.dataset,

@@ -13,6 +13,7 @@ from typing import Any
 from dash import html
 
 from lastiterate.accounting import candidates
+from lastiterate.description.failure import large_delta
 from lastiterate.explore.findings import FALSE_ALARMS, Bounded, HumpFound, Outcome, Task
 from lastiterate.explore.reading import Description
 from lastiterate.guarantee import NOT_COVERED
@@ -44,6 +45,8 @@ def answer(description: Description, outcomes: Outcomes) -> Any:
         html.P(_in_words(description, min(bound.detected for bound in proved.values()))),
         html.P(_plateau_words(outcomes, best), id="plateau"),
     ]
+    if said := large_delta(description.delta, description.training.records):
+        parts.insert(1, html.P(_sentence(said), className="searching", id="large-delta"))
     if waiting:
         parts.append(
             html.P(
@@ -248,9 +251,12 @@ def verdict(outcome: Outcome | None, name: str) -> Any:
     found = outcome.value
     certificate = found.certificate
     label = f", data {certificate.dataset!r}" if certificate.dataset else ""
+    runs = [run.training for run in certificate.parts or (certificate,)]
+    weak = large_delta(found.delta, max(run.records for run in runs if run is not None))
     return html.Div(
         [
-            html.Strong("VERIFIED"),
+            html.Strong("VERIFIED, BUT A WEAK PROMISE" if weak else "VERIFIED"),
+            *([html.P(_sentence(weak))] if weak else []),
             html.P(
                 f"{name}: epsilon <= {found.epsilon!r} at delta = {found.delta!r}, "
                 f"{certificate.adjacency} adjacency{label}. {certificate.theorem}."
@@ -259,5 +265,5 @@ def verdict(outcome: Outcome | None, name: str) -> Any:
             html.P("It rests on: " + "; ".join(certificate.assumptions) + "."),
             html.P("Not covered: " + "; ".join(certificate.not_covered) + "."),
         ],
-        className="status verified",
+        className="status refused" if weak else "status verified",
     )

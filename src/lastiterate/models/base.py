@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from lastiterate.calibration import calibrate
 from lastiterate.certificate import Certificate, certify, compose
 from lastiterate.description import Training
+from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.device import on_device
 from lastiterate.errors import DescriptionError, UnsupportedError
@@ -172,8 +173,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 stacklevel=3,
             )
             return 1 / (10 * records)
-        why = "it is the probability with which epsilon may fail"
-        return number("delta", self.delta, why, above=0.0, at_most=1.0)
+        delta = promised_delta(self.delta)
+        if said := large_delta(delta, records):
+            warnings.warn(said, PrivacyWarning, stacklevel=3)
+        return delta
 
     def _choose(self, objective: LinearLoss, records: int, **known: Any) -> Choice:
         why = "a guarantee must say which datasets count as neighbours"

@@ -8,15 +8,12 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
+from lastiterate.errors import PrivacyWarning as PrivacyWarning
 from lastiterate.models.stateless import CONTAINERS, steps_of
 
 _HARMLESS = ("sklearn.base", "sklearn.pipeline", "sklearn.utils")
 """Modules that hand one fit through. Of everything else in scikit-learn that fits, it is expected
 that it fits several times or chooses by what it sees."""
-
-
-class PrivacyWarning(UserWarning):
-    """Something costs privacy that the certificate does not cover."""
 
 
 def warn_if_selected() -> None:

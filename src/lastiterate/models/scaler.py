@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from lastiterate.calibration import calibrate
 from lastiterate.certificate import certify
 from lastiterate.description import FullBatch, Loss, Training
-from lastiterate.description.validation import number
+from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.errors import DescriptionError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
@@ -142,8 +142,10 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
 
     def _delta(self, records: int) -> float:
         if self.delta is not None:
-            why = "it is the probability with which epsilon may fail"
-            return number("delta", self.delta, why, above=0.0, at_most=1.0)
+            delta = promised_delta(self.delta)
+            if said := large_delta(delta, records):
+                warnings.warn(said, PrivacyWarning, stacklevel=3)
+            return delta
         warnings.warn(
             f"delta was not given; 1 / (10 * records) = {1 / (10 * records):.3g} is used.",
             PrivacyWarning,

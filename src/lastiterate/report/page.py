@@ -27,12 +27,17 @@ import plotly.offline
 
 from lastiterate import __version__
 from lastiterate.certificate import Certificate
+from lastiterate.description.failure import large_delta
 from lastiterate.errors import DescriptionError
 from lastiterate.printing import printed
 from lastiterate.report.attacker import FALSE_ALARMS, detection_rate, percent
 from lastiterate.report.page_figures import Figures, figures_of
 from lastiterate.report.recipe import python_recipe, toml_recipe, writable
 from lastiterate.report.run_folder import RunFolder
+
+_CLOSE = 0.1  # up to here probabilities are almost the same: they differ by a tenth
+_HUGE = 10.0  # from here on what was unlikely can have become certain
+_BEYOND = "more than 10^300"
 
 
 @dataclass(frozen=True)
@@ -165,6 +170,10 @@ def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) 
     return {
         "epsilon": printed(certificate.epsilon),
         "delta": printed(certificate.delta),
+        "weak": _weak(certificate.delta, [run.records for run in runs if run is not None]),
+        "factor": _factor(certificate.epsilon),
+        "close": certificate.epsilon <= _CLOSE,
+        "huge": certificate.epsilon >= _HUGE,
         "one_in": f"{math.floor(1 / certificate.delta):,}",
         "mu": None if certificate.mu is None else printed(certificate.mu),
         "curve": [(printed(delta), printed(epsilon)) for delta, epsilon in sorted(claims)],
@@ -181,6 +190,20 @@ def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) 
             for run in certificate.parts
         ],
     }
+
+
+def _weak(delta: float, records: list[int]) -> str | None:
+    """Why the delta makes a small epsilon say little; None where it is small enough."""
+    return large_delta(delta, max(records)) if records else None
+
+
+def _factor(epsilon: float) -> str:
+    """e^epsilon, rounded up, as somebody reads it.
+
+    >>> _factor(0.1), _factor(4.0), _factor(1e4)
+    ('1.106', '54.6', 'more than 10^300')
+    """
+    return printed(math.nextafter(math.exp(epsilon), math.inf)) if epsilon < 690 else _BEYOND
 
 
 def _voucher(text: str) -> tuple[str, str]:
