@@ -181,7 +181,8 @@ class Certificate:
             key: an Ed25519 private key: a PEM file (`lastiterate keygen`), its bytes, or a key of
                 the package `cryptography`.
 
-        >>>         >>> from lastiterate import FullBatch, certify, verify
+        >>> import tempfile
+        >>> from lastiterate import FullBatch, certify, verify
         >>> from lastiterate.certificate import make_key
         >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
         ...                batches=FullBatch())
