@@ -57,7 +57,8 @@ def position_totals(run: Run, batches: int) -> Array:
     training = run.training
     if training.constant:
         visits = training.steps // batches + (np.arange(batches) < training.steps % batches)
-        return visits * squared_ratio(run.impulses, np.array([training.noise], dtype=float))
+        one = float(squared_ratio(run.impulses, np.array([training.noise], dtype=float))[0])
+        return np.asarray(np.multiply(visits, one, out=np.zeros(batches), where=visits > 0))
     costs = np.zeros(-(-training.steps // batches) * batches)
     costs[: training.steps] = squared_ratio(run.over_steps(run.impulses), training.noises)
     totals: Array = costs.reshape(-1, batches).sum(axis=0)
