@@ -9,6 +9,7 @@ Renyi moments. Rounding errors of the special functions are bounded and counted 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -23,6 +24,7 @@ ROUNDING = float(np.finfo(float).eps)
 REACH = 11.5  # a standard normal is farther out than this with probability 1e-30
 CELLS = 1 << 17  # more cells than this in one pair would slow down without visible gain
 NODES = 1 << 18  # a quadrature that would need more nodes is replaced by a closed upper bound
+LEGENDRE = np.polynomial.legendre.leggauss(16)  # nodes and weights of one panel
 FARTHEST = 1e6  # shifts beyond this many standard deviations count as no protection at all
 
 
@@ -81,6 +83,37 @@ def _dots(first: int, grid: float, upper: Array, lower: Array) -> Array:
     weights[1:] += to_right
     weights[:-1] += np.maximum(upper - to_right, 0.0)
     return weights
+
+
+class _Increasing(Protocol):
+    """A pair on the line whose loss increases."""
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """The losses at the ends of what matters."""
+
+    def inverse(self, loss: Array) -> Array:
+        """The point where a loss is reached."""
+
+    def _masses(self, edges: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """(rounded up, rounded down) masses of the first law, then of the second."""
+
+
+def _cut(pair: _Increasing, grid: float) -> tuple[Atoms, Atoms]:
+    """Connect the dots in both orders; what lies beyond the ends is raised, at last to infinity."""
+    first = math.floor(pair._ends[0] / grid)
+    last = max(math.ceil(pair._ends[1] / grid), first + 1)
+    inner = pair.inverse(grid * np.arange(first, last + 1, dtype=np.float64))
+    edges = np.concatenate([[-np.inf], inner, [np.inf]])
+    (p_up, p_down), (r_up, r_down) = pair._masses(edges)
+    forward = _dots(first, grid, p_up[1:-1], r_down[1:-1])
+    forward[0] += p_up[0]
+    backward = _dots(-last, grid, r_up[1:-1][::-1], p_down[1:-1][::-1])
+    backward[0] += r_up[-1]
+    return (
+        Atoms(first, forward, float(p_up[-1])),
+        Atoms(-last, backward, float(r_up[0])),
+    )
 
 
 @dataclass(frozen=True)
@@ -173,19 +206,7 @@ class SampledPair:
         )
 
     def atoms(self, grid: float) -> tuple[Atoms, Atoms]:
-        first = math.floor(self._ends[0] / grid)
-        last = max(math.ceil(self._ends[1] / grid), first + 1)
-        inner = self.inverse(grid * np.arange(first, last + 1, dtype=np.float64))
-        edges = np.concatenate([[-np.inf], inner, [np.inf]])
-        (p_up, p_down), (r_up, r_down) = self._masses(edges)
-        forward = _dots(first, grid, p_up[1:-1], r_down[1:-1])
-        forward[0] += p_up[0]
-        backward = _dots(-last, grid, r_up[1:-1][::-1], p_down[1:-1][::-1])
-        backward[0] += r_up[-1]
-        return (
-            Atoms(first, forward, float(p_up[-1])),
-            Atoms(-last, backward, float(r_up[0])),
-        )
+        return _cut(self, grid)
 
     def log_moments(self, tilt: float) -> tuple[float, float]:
         return self._log_power(1.0 + tilt), self._log_power(-tilt)
@@ -213,13 +234,138 @@ class SampledPair:
 
 
 @dataclass(frozen=True)
-class ReplacedPair:
-    """The symmetric pair whose profile is rate * delta_mu(log(1 + (e^eps - 1) / rate)).
+class OpposedPair:
+    """(1 - rate) N(low, 1) + rate N(high, 1) against (1 - rate) N(0, 1) + rate N(-back, 1).
 
-    One Gaussian step with shift ``mu`` on a batch drawn without replacement, one record replaced.
-    Differentiating the profile shows the pair: for positive losses it is the sampled Gaussian
-    (1 - rate) N(0, 1) + rate N(mu, 1) against N(0, 1) on x > mu / 2, an atom of mass
-    (1 - rate)(2 Phi(mu/2) - 1) sits at loss zero, and the negative losses mirror the positive.
+    A Poisson batch with one record replaced by another that pulls the opposite way, with the same
+    coin; 0 <= low <= high, 0 <= back. ``low = 0``, ``high = back`` is a step whose state is public.
+
+    >>> pair = OpposedPair(rate=1.0, low=0.0, high=1.0, back=1.0)
+    >>> round(pair.log_moments(2.0)[0], 6)  # one Gaussian with shift 2
+    12.0
+    """
+
+    rate: float
+    low: float
+    high: float
+    back: float
+
+    def _logs(self, x: Array) -> tuple[Array, Array]:
+        """Logs of both densities relative to N(0, 1)."""
+        far, against = self.high * x - self.high**2 / 2, -self.back * x - self.back**2 / 2
+        if self.rate >= 1.0:
+            return far, against
+        out, used = math.log1p(-self.rate), math.log(self.rate)
+        near = self.low * x - self.low**2 / 2
+        return np.logaddexp(out + near, used + far), np.logaddexp(out, used + against)
+
+    def loss(self, x: Array) -> Array:
+        """Log of the likelihood ratio at x, increasing."""
+        one, other = self._logs(x)
+        value: Array = one - other
+        return value
+
+    def _slope(self, x: Array) -> Array:
+        one, other = self._logs(x)
+        with np.errstate(divide="ignore"):
+            used = np.log(self.rate)
+        far = np.exp(used + self.high * x - self.high**2 / 2 - one)
+        against = np.exp(used - self.back * x - self.back**2 / 2 - other)
+        value: Array = self.low + (self.high - self.low) * far + self.back * against
+        return value
+
+    def inverse(self, loss: Array) -> Array:
+        """The point where the loss is reached; an error changes a dot only to second order."""
+        knots = np.linspace(-self.back - REACH - 1.0, self.high + REACH + 1.0, 8193)
+        at = np.maximum.accumulate(self.loss(knots))
+        place = np.clip(np.searchsorted(at, loss), 1, len(knots) - 1)
+        left, right = knots[place - 1], knots[place]
+        x = np.clip(np.interp(loss, at, knots), left, right)
+        for _ in range(4):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                newton = x - (self.loss(x) - loss) / self._slope(x)
+            x = np.where(np.isfinite(newton), np.clip(newton, left, right), x)
+        return x
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        low, high = self.loss(np.array([-self.back - REACH, self.high + REACH]))
+        return float(low), float(high)
+
+    @property
+    def reach(self) -> float:
+        far = self.high + self.back >= FARTHEST
+        return math.inf if far else self._ends[1] - self._ends[0]
+
+    @cached_property
+    def variance(self) -> float:
+        x = np.linspace(-self.back - 9.0, self.high + 9.0, 4001)
+        weight = np.exp(self._logs(x)[0] - x * x / 2)
+        weight /= weight.sum()
+        loss = self.loss(x)
+        return float(weight @ (loss - weight @ loss) ** 2)
+
+    def _masses(self, edges: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        cells = [_cells(edges, centre) for centre in (self.low, self.high, 0.0, -self.back)]
+        answer = []
+        for near, far in (cells[:2], cells[2:]):
+            mixed, slip = ((1.0 - self.rate) * a + self.rate * b for a, b in zip(near, far))
+            slip = slip + 4 * ROUNDING * mixed
+            answer.append((mixed + slip, np.maximum(mixed - slip, 0.0)))
+        return answer[0], answer[1]
+
+    def atoms(self, grid: float) -> tuple[Atoms, Atoms]:
+        forward, backward = _cut(self, grid)
+        # Reflecting the line exchanges the two laws of a public step.
+        mirrored = self.low == 0.0 and self.high == self.back
+        return (forward, forward) if mirrored else (forward, backward)
+
+    def log_moments(self, tilt: float) -> tuple[float, float]:
+        return self._log_moment(1.0 + tilt), self._log_moment(-tilt)
+
+    def _log_moment(self, power: float) -> float:
+        """Log of the integral of first^power second^(1 - power), by the trapezoid rule.
+
+        As for `SampledPair`: analytic in a strip, no sharper than the precision below. Where that
+        takes too many nodes the power divergence is jointly convex: the mixture of moments.
+        """
+        if 0.0 <= power <= 1.0:
+            half = 0.0  # Hoelder: at most 1; the exact value is found below if nodes suffice
+        else:
+            half = power * (power - 1.0) / 2
+        widest = self.high + self.back
+        if self.rate >= 1.0:
+            return _up(power * (power - 1.0) / 2 * widest**2)
+        bends = abs(power) * (self.high - self.low) ** 2 + abs(1.0 - power) * self.back**2
+        step = min(0.25 / math.sqrt(1.0 + bends / 4), 0.5 / max(self.high, self.back, 1e-9))
+        centres = [
+            power * one - (1.0 - power) * other
+            for one in (self.low, self.high)
+            for other in (0.0, self.back)
+        ]
+        start, stop = min(*centres, 0.0) - REACH, max(*centres, 0.0) + REACH
+        if stop - start > NODES * step:
+            near, far = half * self.low**2, math.log(self.rate) + half * widest**2
+            return _up(float(np.logaddexp(near, far)))
+        x = np.arange(start, stop + step, step)
+        one, other = self._logs(x)
+        log = _log_sum(power * one + (1.0 - power) * other - x * x / 2)
+        return _up(log + math.log(step) - math.log(2 * math.pi) / 2)
+
+
+@dataclass(frozen=True)
+class ReplacedPair:
+    """One Gaussian step on a batch drawn without replacement, one record replaced.
+
+    Its profile in both orders, for gamma = e^eps >= 1, is the least over t <= gamma of
+    (1 - rate) delta_low(log t) + rate delta_mu(log((gamma - (1 - rate) t) / rate)). ``low = 0`` is
+    a public state, rate * delta_mu(log(1 + (gamma - 1) / rate)); otherwise the step also absorbs
+    ``low`` of what earlier ones left over, and mu includes it.
+
+    Differentiating the profile shows a pair: losses above low * mu / 2 are those of the mixture
+    (1 - rate) N(low, 1) + rate N(mu, 1) against N(0, 1) on x > (low + mu) / 2; smaller positive
+    ones those of two Gaussian pairs whose label is known; for low = 0 that is an atom at zero. The
+    negative losses mirror the positive.
 
     >>> pair = ReplacedPair(rate=0.5, mu=2.0)
     >>> round(pair.log_moments(1.0)[0], 4)
@@ -228,10 +374,16 @@ class ReplacedPair:
 
     rate: float
     mu: float
+    low: float = 0.0
 
     @cached_property
     def _half(self) -> SampledPair:
-        return SampledPair(self.rate, 0.0, self.mu)
+        return SampledPair(self.rate, self.low, self.mu)
+
+    @property
+    def _join(self) -> float:
+        """The point where both Gaussian likelihood ratios and that of the mixture agree."""
+        return (self.low + self.mu) / 2
 
     @property
     def reach(self) -> float:
@@ -244,13 +396,29 @@ class ReplacedPair:
     @property
     def atom(self) -> float:
         """The mass at loss zero, the same under both laws."""
+        if self.low > 0.0:
+            return 0.0
         return (1.0 - self.rate) * math.erf(self.mu / math.sqrt(8.0)) * (1.0 + 4 * ROUNDING)
+
+    def _edges(self, losses: Array) -> tuple[Array, Array]:
+        """Where each Gaussian reaches the losses: apart below the join, together above it."""
+        together = np.maximum(self._half.inverse(losses), self._join)
+        small = losses < self.low * self.mu / 2
+        if not small.any():
+            return together, together
+        near, far = (
+            np.where(small, np.minimum(losses / shift + shift / 2, self._join), together)
+            for shift in (self.low, self.mu)
+        )
+        return near, far
 
     def atoms(self, grid: float) -> tuple[Atoms, Atoms]:
         last = max(math.ceil(self._half._ends[1] / grid), 1)
-        edges = np.append(self._half.inverse(grid * np.arange(last + 1, dtype=np.float64)), np.inf)
-        edges[0] = self.mu / 2  # where the loss is zero
-        (p_up, p_down), (r_up, r_down) = self._half._masses(edges)
+        losses = grid * np.arange(last + 1, dtype=np.float64)
+        near, far = (np.append(edges, np.inf) for edges in self._edges(losses))
+        if self.low == 0.0:
+            near[0] = far[0] = self._join  # where the loss is zero
+        (p_up, p_down), (r_up, r_down) = self._masses(near, far)
         weights = np.zeros(2 * last + 1)
         weights[last:] += _dots(0, grid, p_up[:-1], r_down[:-1])
         weights[: last + 1] += _dots(-last, grid, r_up[:-1][::-1], p_down[:-1][::-1])
@@ -259,30 +427,49 @@ class ReplacedPair:
         atoms = Atoms(-last, weights, float(p_up[-1]))
         return atoms, atoms
 
+    def _masses(self, near: Array, far: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """(rounded up, rounded down) masses of the first law, then of the second."""
+        answer = []
+        for low, high in ((self.low, self.mu), (0.0, 0.0)):
+            (one, one_slip), (two, two_slip) = _cells(near, low), _cells(far, high)
+            mixed = (1.0 - self.rate) * one + self.rate * two
+            slip = (1.0 - self.rate) * one_slip + self.rate * two_slip + 4 * ROUNDING * mixed
+            answer.append((mixed + slip, np.maximum(mixed - slip, 0.0)))
+        return answer[0], answer[1]
+
     def log_moments(self, tilt: float) -> tuple[float, float]:
-        """Both orders are equal; Gauss-Legendre panels on x > mu / 2, summed in log space."""
+        """Both orders are equal; Gauss-Legendre panels, summed in log space."""
         order = max(abs(1.0 + tilt), abs(tilt))
         width = min(1.0 / math.sqrt(1.0 + order * self.mu**2 / 4), 2.0 / max(self.mu, 1e-9))
         stop = order * self.mu + REACH
         if stop > NODES * width / 16:
-            # convex powers again: the two halves and the atom are at most 3 + the far moment
-            far = order * (order - 1.0) * self.mu**2 / 2
-            log = _up(float(np.logaddexp(math.log(3.0), math.log(self.rate) + far)))
+            # A known label is worse; its powers, the mirrored half and the atom, counted roughly.
+            half = order * (order - 1.0) / 2
+            near, far = (max(half * shift**2, 0.0) for shift in (self.low, self.mu))
+            log = _up(float(np.logaddexp(math.log(3.0) + near, math.log(self.rate) + far)))
             return log, log
-        panels = np.linspace(self.mu / 2, stop, 2 + int((stop - self.mu / 2) / width))
-        nodes, weights = np.polynomial.legendre.leggauss(16)
-        half = np.diff(panels)[:, None] / 2
-        x = (panels[:-1, None] + half) + half * nodes
-        loss = self._half.loss(x)
-        base = np.log(half * weights) - x * x / 2 - math.log(2 * math.pi) / 2
-        parts = [
-            _log_sum(base + (1.0 + tilt) * loss),
-            _log_sum(base - tilt * loss),
-        ]
-        if self.atom > 0.0:
-            parts.append(math.log(self.atom))
+        pieces = [(self._join, stop, 0.0, self._half.loss)]
+        for weight, shift in ((1.0 - self.rate, self.low), (self.rate, self.mu)):
+            if self.low > 0.0 and weight > 0.0:
+                pieces.append((shift / 2, self._join, math.log(weight), _gaussian_loss(shift)))
+        parts = [] if self.atom == 0.0 else [math.log(self.atom)]
+        for start, end, log_weight, loss in pieces:
+            if end <= start:
+                continue
+            panels = np.linspace(start, end, 2 + int((end - start) / width))
+            half_width = np.diff(panels)[:, None] / 2
+            x = (panels[:-1, None] + half_width) + half_width * LEGENDRE[0]
+            base = np.log(half_width * LEGENDRE[1]) - x * x / 2 - math.log(2 * math.pi) / 2
+            losses = loss(x)
+            parts.append(log_weight + _log_sum(base + (1.0 + tilt) * losses))
+            parts.append(log_weight + _log_sum(base - tilt * losses))
         log = _up(_log_sum(np.array(parts)))
         return log, log
+
+
+def _gaussian_loss(shift: float) -> Callable[[Array], Array]:
+    """Log of the likelihood ratio of N(shift, 1) against N(0, 1)."""
+    return lambda x: shift * x - shift * shift / 2
 
 
 def _log_sum(logs: Array) -> float:
