@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.description import FullBatch, Loss, Poisson, Training, WithoutReplacement
+from lastiterate.description import FullBatch, Loss, Poisson, Training
 from lastiterate.doorway import picture
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee, weakest_voucher
@@ -39,7 +39,6 @@ def account(training: Training, loss: Loss, *, releases: Iterable[int] = ()) -> 
     1.336 by Shifted interpolation
     """
     run = Run(training, loss, tuple(releases))
-    refuse_unsupported(training)
     with np.errstate(over="ignore"):  # an infinite ratio is an answer
         bounds = [theorem.prove(run) for theorem in candidates(run)]
     if not bounds:
@@ -64,24 +63,6 @@ def _undominated(bounds: list[Bound]) -> list[Bound]:
     if gaussian:
         others.append(min(gaussian, key=lambda b: math.inf if b.curve.mu is None else b.curve.mu))
     return others
-
-
-def refuse_unsupported(training: Training) -> None:
-    """Pairs of batch scheme and adjacency without a theorem."""
-    if isinstance(training.batches, Poisson) and training.adjacency == "replace":
-        raise UnsupportedError(
-            "No theorem covers Poisson batches with adjacency='replace': the other run is then a "
-            "mixture too. Use adjacency='zero-out' with Poisson batches, or adjacency='replace' "
-            "with WithoutReplacement, Shuffled, Reshuffled, Cyclic or FullBatch."
-        )
-    if isinstance(training.batches, WithoutReplacement) and training.adjacency == "zero-out":
-        raise UnsupportedError(
-            "No theorem covers WithoutReplacement batches with adjacency='zero-out': the record "
-            "displaces another one, and charging it as a Poisson sample is too small (a true delta "
-            "of 1.7e-3 would be reported as 7.3e-5). Use adjacency='replace' with "
-            "WithoutReplacement, or adjacency='zero-out' with Poisson, Shuffled, Reshuffled, "
-            "Cyclic or FullBatch."
-        )
 
 
 @dataclass(frozen=True)
@@ -146,7 +127,6 @@ def compare(
 ) -> Comparison:
     """Every applicable sound bound, tightest first; what does not apply, and why."""
     run = Run(training, loss, tuple(releases))
-    refuse_unsupported(training)
     rows, idle = [], []
     for theorem in LEDGER:
         reason = theorem.obstacle(run)

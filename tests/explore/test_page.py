@@ -179,12 +179,6 @@ def test_bad_fields_are_marked_and_hide_nothing_else(workshop: Workshop) -> None
     assert by_id(page["hump-words.children"], "hump-peak") == "25"
 
 
-def test_uncovered_runs_are_explained(workshop: Workshop) -> None:
-    page = answered(workshop, DEFAULTS | {"batches": "poisson"})
-    assert "adjacency='zero-out' with Poisson" in text(page["answer.children"])
-    assert page["wrap-adjacency.className"] == "field invalid"
-
-
 def test_a_long_search_shows_a_sound_bound_first(workshop: Workshop) -> None:
     state = DEFAULTS | {
         "batches": "poisson", "adjacency": "zero-out", "unit": "steps", "length": "6000",

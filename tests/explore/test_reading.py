@@ -135,11 +135,12 @@ def test_hidden_fields_are_not_read() -> None:
     assert read(state).complaints == {}
 
 
-def test_uncovered_pairs_are_explained() -> None:
-    reading = read(DEFAULTS | {"batches": "poisson"})
-    assert reading.description is None
-    assert "zero-out" in reading.unsupported
-    assert set(reading.complaints) == {"adjacency"}
+def test_every_pair_of_batches_and_adjacency_is_covered() -> None:
+    for batches in ("poisson", "without-replacement"):
+        for adjacency in ("replace", "zero-out"):
+            reading = read(DEFAULTS | {"batches": batches, "adjacency": adjacency})
+            assert reading.description is not None
+            assert reading.complaints == {}
 
 
 def test_numbers_may_be_written_as_people_write_them() -> None:

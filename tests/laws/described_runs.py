@@ -93,6 +93,12 @@ RUNS = {
     "reshuffled, unknown": (run(Reshuffled(10)), Loss.unknown(), ()),
     "Poisson": (run(Poisson(0.1), adjacency="zero-out", steps=20), RIDGE, ()),
     "Poisson, unknown": (run(Poisson(0.1), adjacency="zero-out"), Loss.unknown(), ()),
+    "Poisson, replace": (run(Poisson(0.1), steps=20), RIDGE, ()),
+    "Poisson, replace, unknown": (run(Poisson(0.1)), Loss.unknown(), ()),
+    "Poisson, replace, close": (run(Poisson(0.1), sensitivity=0.5), Loss.unknown(), ()),
+    "without replacement, zero-out": (
+        run(WithoutReplacement(10), adjacency="zero-out"), Loss.unknown(), (),
+    ),
     "without replacement": (run(WithoutReplacement(10), steps=20), RIDGE, ()),
     "without replacement, unknown": (run(WithoutReplacement(10)), Loss.unknown(), ()),
 }
@@ -113,6 +119,16 @@ SLOW_RUNS = {
         run(Poisson(0.1), adjacency="zero-out", step_size=SIZES, noise=NOISES),
         RIDGE,
         (13, 30),
+    ),
+    "Poisson, replace, absorbed": (
+        run(Poisson(0.1), steps=300), Loss(smoothness=1.0, regularization=1.0), (),
+    ),
+    "Poisson, replace, close, schedule, released": (
+        run(Poisson(0.1), sensitivity=1.0, step_size=SIZES, noise=NOISES), RIDGE, (13, 30),
+    ),
+    "without replacement, zero-out, absorbed": (
+        run(WithoutReplacement(10), adjacency="zero-out", steps=200),
+        Loss(smoothness=1.0, regularization=1.0), (),
     ),
     "without replacement, horizon": (
         run(WithoutReplacement(10), steps=400), Loss(smoothness=1.0, regularization=1.0), (),

@@ -58,8 +58,6 @@ def random_run(random, scheme, steps, records=60):
     if random.random() < 0.5:
         noise = noise * random.uniform(0.2, 1, steps) ** random.integers(0, 4)
     adjacency = str(random.choice(["replace", "zero-out"]))
-    if scheme in ("poisson", "without-replacement"):
-        adjacency = "zero-out" if scheme == "poisson" else "replace"
     loss = random_loss(random)
     hidden = loss.kind in ("convex", "nonconvex")
     bounded = random.random() < (0.3 if hidden else 0.1)

@@ -17,7 +17,6 @@ from lastiterate import (
     Shuffled,
     TailAverage,
     Training,
-    UnsupportedError,
     WithoutReplacement,
     account,
     compare,
@@ -146,8 +145,6 @@ def test_no_step_and_no_noise_are_drawn_too():
 
 
 def test_what_cannot_be_accounted_is_not_drawn():
-    with pytest.raises(UnsupportedError, match="Poisson"):
-        epsilon_growth(SMALL.replace(batches=Poisson(0.1)), REGULARISED)
     for wrong in (0.0, 2.0, math.nan):
         with pytest.raises(DescriptionError, match="delta"):
             epsilon_growth(FULL, STRONGLY_CONVEX, wrong)

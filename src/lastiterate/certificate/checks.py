@@ -16,7 +16,7 @@ from lastiterate.certificate.balls import Ball, above, arb, proved
 from lastiterate.certificate.coupled import Coupled
 from lastiterate.certificate.profile import Profile
 from lastiterate.certificate.steps import Case, spreads
-from lastiterate.certificate.strings import ratio, repeated
+from lastiterate.certificate.strings import infinite, ratio, repeated
 from lastiterate.description import (
     Cyclic,
     FullBatch,
@@ -305,10 +305,7 @@ def poisson_deferral(case: Case, witness: Witness) -> Profile:
     """Theorem M2: price every step of the certificate's path."""
     rate, cap = _poisson(case), int(witness["cap"])
     menu, steps = witness["menu"], list[Any]()
-    stretches = list(witness["stretches"])
-    if [(s["first"], s["last"]) for s in stretches] != case.segments:
-        raise CertificateError("the stretches of the witness are not those between the releases")
-    for stretch in stretches:
+    for stretch in _stretches(case, witness):
         first, last, left = stretch["first"], stretch["last"], stretch.get("left")
         if left is None:
             steps += _plain_steps(case, rate, first, last, menu)
@@ -324,33 +321,107 @@ def poisson_deferral(case: Case, witness: Witness) -> Profile:
 
 
 def without_replacement(case: Case, witness: Witness) -> Profile:
-    """A fresh subset at every step: a horizon, a split of the noise, and the steps after it."""
+    """A fresh subset at every step: a horizon, and payments in the steps after it."""
     _scheme(case, WithoutReplacement)
-    _demand(case.training.adjacency == "replace", "its adjacency is not replace")
     _bounded_replay(case)
-    menu, stretches, total = list(witness["menu"]), list(witness["stretches"]), arb(0)
+    make, menu = sampled.replaced(sampled.batch_share(case)), list(witness["menu"])
     steps: sampled.Counted = []
-    if [(s["first"], s["last"]) for s in stretches] != case.segments:
-        raise CertificateError("the stretches of the witness are not those between the releases")
-    for stretch in stretches:
-        first, last, tail = stretch["first"], stretch["last"], int(stretch["tail"])
-        share = float(stretch["share"])
-        if not (0 < tail <= last - first and 0 < share <= 1):
-            raise CertificateError("the witness has an impossible horizon or split of the noise")
-        left = sampled.distance(case, first, last - tail)
-        total += sampled.absorbed(case, last - tail, last, left, 1.0 - share)
-        steps += sampled.replaced_steps(case, last - tail, last, share, menu)
-    steps += sampled.replaced_steps(case, case.end, case.training.steps, 1.0, menu)
-    return Profile((total,), (arb(1),), tuple(_counted(steps)))
+    for stretch in _stretches(case, witness):
+        first, last, pays = stretch["first"], stretch["last"], sampled.payments(stretch)
+        begin = first if pays is None else last - len(pays)
+        if pays is not None:
+            before = sampled.pushes(case, first, begin)
+            c = sampled.fixed_factors(case, first, last)
+            reach = sampled.farthest(case, first, begin)
+            left = sampled.distance(case, begin - first, c[: begin - first], before, reach)
+            later = c if case.training.constant else c[begin - first :]
+            sampled.paid_off(case, begin, last, later, left, pays)
+        pushed = sampled.shifted(case, begin, last, sampled.pushes(case, begin, last), pays)
+        steps += sampled.priced(pushed, menu, make)
+    steps += _fresh_subsets(case, case.end, case.training.steps, menu)
+    return Profile.sampled(_counted(steps))
+
+
+def _fresh_subsets(case: Case, first: int, last: int, menu: list[Any]) -> sampled.Counted:
+    """Steps on batches without replacement, all published."""
+    if last <= first:
+        return []
+    pushed = sampled.shifted(case, first, last, sampled.pushes(case, first, last), None)
+    return sampled.priced(pushed, menu, sampled.replaced(sampled.batch_share(case)))
 
 
 def without_replacement_composition(case: Case, witness: Witness) -> Profile:
     """A fresh subset at every step, all iterates published."""
     _scheme(case, WithoutReplacement)
-    _demand(case.training.adjacency == "replace", "its adjacency is not replace")
     _bounded_replay(case)
-    steps = sampled.replaced_steps(case, 0, case.training.steps, 1.0, list(witness["menu"]))
-    return Profile.sampled(steps)
+    return Profile.sampled(_fresh_subsets(case, 0, case.training.steps, list(witness["menu"])))
+
+
+def _stretches(case: Case, witness: Witness) -> list[Witness]:
+    stretches = list(witness["stretches"])
+    if [(s["first"], s["last"]) for s in stretches] != case.segments:
+        raise CertificateError("the stretches of the witness are not those between the releases")
+    return stretches
+
+
+def _replaced_in_poisson(case: Case) -> float:
+    _scheme(case, Poisson)
+    _demand(case.training.adjacency == "replace", "its adjacency is not replace")
+    _demand(math.isfinite(case.training.gradient_norm), "its gradients have no known length")
+    _bounded_replay(case)
+    assert isinstance(case.training.batches, Poisson)
+    return case.training.batches.rate
+
+
+def _opposed_steps(
+    case: Case, rate: float, first: int, last: int, menu: list[Any], near: bool
+) -> sampled.Counted:
+    """Published steps with opposite gradients or, ``near``, with ones that are close together.
+
+    Gradients no longer than h and no farther apart than s: shift max(h, s), without replacement.
+    """
+    if last <= first:
+        return []
+    lengths = sampled.lengths(case, first, last)
+    if near:
+        apart = case.impulses(first, last)
+        lengths = [h.max(s) for h, s in zip(lengths, apart, strict=True)]
+    make = sampled.replaced(rate) if near else sampled.opposed(rate)
+    return sampled.priced(sampled.shifted(case, first, last, lengths, None), menu, make)
+
+
+def poisson_replace_composition(case: Case, witness: Witness) -> Profile:
+    """Poisson batches, a record replaced, all iterates published."""
+    rate, menu = _replaced_in_poisson(case), list(witness["menu"])
+    if case.impulse == 0:
+        return Profile.sampled([])
+    near = bool(witness["near"])
+    return Profile.sampled(_opposed_steps(case, rate, 0, case.training.steps, menu, near))
+
+
+def poisson_replace_absorption(case: Case, witness: Witness) -> Profile:
+    """Poisson batches, a record replaced: a horizon, and payments in the steps after it."""
+    rate, cap = _replaced_in_poisson(case), int(witness["cap"])
+    menu, steps, alike = list(witness["menu"]), list[Any](), case.training.constant
+    if case.impulse == 0:
+        return Profile.sampled([])
+    for stretch in _stretches(case, witness):
+        first, last, pays = stretch["first"], stretch["last"], sampled.payments(stretch)
+        if pays is None:
+            steps += _opposed_steps(case, rate, first, last, menu, bool(stretch["near"]))
+            continue
+        begin = last - len(pays)
+        c = sampled.poisson_factors(case, cap, first, last)
+        gaps = case.impulses(first, begin)
+        far = [infinite()] * len(gaps)
+        left = sampled.distance(case, begin - first, c[: begin - first], gaps, far)
+        sampled.paid_off(case, begin, last, c if alike else c[begin - first :], left, pays)
+        pushed = sampled.shifted(case, begin, last, sampled.lengths(case, begin, last), pays)
+        steps += sampled.priced(pushed, menu, sampled.opposed(rate))
+    near = bool(witness["near"])
+    steps += _opposed_steps(case, rate, case.end, case.training.steps, menu, near)
+    failure = sampled.overcrowded(case, cap)
+    return Profile.sampled(_counted(steps), failure if proved(above(failure) > 0) else None)
 
 
 def _counted(steps: sampled.Counted) -> sampled.Counted:
@@ -382,6 +453,8 @@ CHECKS: dict[str, Check] = {
     "Output perturbation": _plain_descent(output_perturbation),
     "Poisson composition": poisson_composition,
     "Poisson deferral": _plain_descent(poisson_deferral),
+    "Poisson replace composition": poisson_replace_composition,
+    "Poisson replace absorption": _plain_descent(poisson_replace_absorption),
     "Corrected L Theorem 3.12": _plain_descent(without_replacement),
     "Without-replacement composition": without_replacement_composition,
 }

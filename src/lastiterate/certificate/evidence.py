@@ -17,18 +17,29 @@ from lastiterate.certificate.coupled import MOST_CELLS, WIDEST
 from lastiterate.curves.base import Curve
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.mixture import Mixture
-from lastiterate.curves.pairs import ReplacedPair, SampledPair
+from lastiterate.curves.pairs import OpposedPair, ReplacedPair, SampledPair
 from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import Poisson
-from lastiterate.theorems import dynamics, poisson, without_replacement
+from lastiterate.theorems import (
+    poisson,
+    poisson_replace,
+    replaced_in_poisson,
+    without_replacement,
+)
 from lastiterate.theorems.boundary_levels import Levels, LevelSearch
 from lastiterate.theorems.coupling import Coupling, StoppedCoupling, stopped_delta
-from lastiterate.theorems.dynamics import ROUNDING, Array
+from lastiterate.theorems.dynamics import Array
 from lastiterate.theorems.epoch_costs import epoch_costs
 from lastiterate.theorems.ledger import Bound, Run
 from lastiterate.theorems.ordered_batches import paths_pay, position_paths
 from lastiterate.theorems.reshuffled import reshuffled
-from lastiterate.theorems.sampled_batches import poisson_contraction
+from lastiterate.theorems.sampled_batches import (
+    batch_share,
+    drifts,
+    farthest,
+    poisson_contraction,
+    pushes,
+)
 from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
 
 Evidence = tuple[dict[str, Any], Curve]
@@ -187,38 +198,77 @@ def _poisson_path(run: Run, bound: Bound, delta: float) -> Evidence:
     return witness, WithFailure(curve, failure) if failure else curve
 
 
-def _levels_of(curve: LossDistribution) -> list[float]:
-    return [pair.mu for pair in curve.counts if isinstance(pair, ReplacedPair)]
+def _offers(*curves: LossDistribution) -> list[list[float]]:
+    """(record, payment) of the pairs that steps are charged as."""
+    pairs = [pair for curve in curves for pair in curve.counts]
+    offers = [[pair.back, pair.low] for pair in pairs if isinstance(pair, OpposedPair)]
+    return offers + [
+        [pair.mu - pair.low if pair.low else pair.mu, pair.low]
+        for pair in pairs
+        if isinstance(pair, ReplacedPair)
+    ]
 
 
 def _replaced_published(run: Run, bound: Bound, delta: float) -> Evidence:
     assert isinstance(bound.curve, LossDistribution)
-    return {"menu": _levels_of(bound.curve)}, bound.curve
+    return {"menu": _offers(bound.curve)}, bound.curve
 
 
 def _horizon(run: Run, bound: Bound, delta: float) -> Evidence:
-    training = run.training
-    rate = min(training.batches.divisor(training.records) / training.records * ROUNDING, 1.0)
-    far = dynamics.reach(run.etas, training)
-    far = np.where(run.etas * run.loss.regularization <= 1, far, math.inf)
+    training, rate = run.training, batch_share(run)
+    values = (run.contraction, pushes(run), training.noises, farthest(run), drifts(run))
     stretches, curve = [], LossDistribution.nothing()
     for first, last in _hidden(run):
-        c, s, nu, reach = (
-            _part(run, x, first, last)
-            for x in (run.contraction, run.impulses, training.noises, far)
-        )
+        c, s, nu, reach, drift = (_part(run, x, first, last) for x in values)
         found = without_replacement.best(
-            c, s, nu, rate, last - first, delta, reach, training.diameter
+            c, s, nu, rate, last - first, delta, reach, training.diameter, drift
         )
-        place = {"first": first, "last": last, "tail": found.tail, "share": found.share}
-        stretches.append(place)
+        stretches.append({"first": first, "last": last, "pays": found.pays})
         curve = curve.compose(found.curve)
     begin, steps = training.steps - run.window + 1, training.steps
     if begin < steps:
-        s, nu = (_part(run, x, begin, steps) for x in (run.impulses, training.noises))
-        left = steps - begin
-        curve = curve.compose(without_replacement.curve(1.0, s, nu, rate, left, left, 1.0))
-    return {"menu": _levels_of(curve), "stretches": stretches}, curve
+        s, nu = (_part(run, x, begin, steps) for x in (pushes(run), training.noises))
+        curve = curve.compose(without_replacement.plain(s, nu, rate, steps - begin))
+    return {"menu": _offers(curve), "stretches": stretches}, curve
+
+
+def _near(curve: LossDistribution) -> bool:
+    """Whether steps are charged as gradients close together, not as opposite ones."""
+    return any(isinstance(pair, ReplacedPair) for pair in curve.counts)
+
+
+def _opposed_published(run: Run, bound: Bound, delta: float) -> Evidence:
+    curve = replaced_in_poisson.published(run, 0, run.training.steps, delta)
+    return {"menu": _offers(curve), "near": _near(curve)}, curve
+
+
+def _opposed_horizon(run: Run, bound: Bound, delta: float) -> Evidence:
+    training = run.training
+    assert isinstance(training.batches, Poisson)
+    rate = training.batches.rate
+    contraction, failure = poisson_contraction(run, delta)
+    cap = poisson.batch_cap(training.records, rate, training.steps, failure)
+    lengths = replaced_in_poisson.lengths(run)
+    values = (contraction, run.impulses, lengths, training.noises, drifts(run))
+    stretches, curve = [], LossDistribution.nothing()
+    for first, last in _hidden(run):
+        c, gap, h, nu, drift = (_part(run, x, first, last) for x in values)
+        found = poisson_replace.best(
+            c, gap, h, nu, rate, last - first, delta, training.diameter, drift
+        )
+        pays, chosen = found.pays, found.curve
+        if replaced_in_poisson.closer(run):
+            plain = replaced_in_poisson.published(run, first, last, delta)
+            if plain.epsilon(delta) <= chosen.epsilon(delta):
+                pays, chosen = None, plain
+        place = {"first": first, "last": last, "pays": pays, "near": _near(chosen)}
+        stretches.append(place)
+        curve = curve.compose(chosen)
+    begin, steps = training.steps - run.window + 1, training.steps
+    tail = replaced_in_poisson.published(run, begin, steps, delta)
+    curve = curve.compose(tail)
+    witness = {"cap": cap, "stretches": stretches, "menu": _offers(curve), "near": _near(tail)}
+    return witness, WithFailure(curve, failure) if failure else curve
 
 
 EVIDENCE: dict[str, Collector] = {
@@ -231,6 +281,8 @@ EVIDENCE: dict[str, Collector] = {
     "Output perturbation": _nothing,
     "Poisson composition": _poisson_published,
     "Poisson deferral": _poisson_path,
+    "Poisson replace composition": _opposed_published,
+    "Poisson replace absorption": _opposed_horizon,
     "Corrected L Theorem 3.12": _horizon,
     "Without-replacement composition": _replaced_published,
 }

@@ -176,16 +176,23 @@ class Shift:
         near = low * x - low * low / 2
         return near + ((1 - rate) + rate * (far - near).exp()).log()
 
+    def _mean(self, centre: float) -> float:
+        """The mean loss under N(centre, 1), roughly."""
+        x = np.linspace(-9.0, 9.0, 181)
+        weight = np.exp(-x * x / 2)
+        return float(weight @ self._loss(x + centre) / weight.sum())
+
+    def _means(self) -> tuple[float, float]:
+        """The mean losses under both laws, roughly: cells are narrow there."""
+        near, far = self._mean(self.low), self._mean(self.high)
+        return (1.0 - self.rate) * near + self.rate * far, self._mean(0.0)
+
     def _ends(self, scale: Scale, first: int, last: int) -> list[int]:
         """Where cells end: narrow around the mean losses of both laws, wider far away.
 
         A width proportional to the distance adds the same small share to the variance everywhere.
         """
-        x = np.linspace(-9.0, 9.0, 181)
-        weight = np.exp(-x * x / 2)
-        weight /= weight.sum()
-        near, far = (float(weight @ self._loss(x + shift)) for shift in (self.low, self.high))
-        means = ((1.0 - self.rate) * near + self.rate * far, float(weight @ self._loss(x)))
+        means = self._means()
         ends = [first]
         while ends[-1] < last:
             away = min(abs(ends[-1] * scale.width - mean) for mean in means)
@@ -251,10 +258,15 @@ class Shift:
             (1 - mixed[0], 1 - plain[0], mixed[-1], plain[-1]),
         )
 
+    @property
+    def _leftmost(self) -> float:
+        """How far below zero the lowest centre is."""
+        return 0.0
+
     @lru_cache(maxsize=64)  # noqa: B019 - frozen values, and the verifier asks for both orders
     def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
         with precision(scale.bits + 64):
-            ends, edges, slack = self.edges(scale, -scale.reach)
+            ends, edges, slack = self.edges(scale, -scale.reach - self._leftmost)
             mixed, plain, (mixed_below, plain_below, mixed_above, plain_above) = self.cells(edges)
             # Losses up to the slack below a cell are raised into it: the second mass shrinks.
             lowered = (-slack).exp()
@@ -268,6 +280,53 @@ class Shift:
                 _law(ahead, mixed_above, arb(0), scale),
                 _law(back, plain_below, slack, scale),
             )
+
+
+@dataclass(frozen=True)
+class Opposed(Shift):
+    """(1 - rate) N(low, 1) + rate N(high, 1) against (1 - rate) N(0, 1) + rate N(-back, 1)."""
+
+    back: float
+
+    @property
+    def variance(self) -> float:
+        x = np.linspace(-self.back - 9.0, self.high + 9.0, 4001)
+        density = self.rate * np.exp(-((x - self.high) ** 2) / 2)
+        density += (1.0 - self.rate) * np.exp(-((x - self.low) ** 2) / 2)
+        density /= density.sum()
+        loss = self._loss(x)
+        return float(density @ (loss - density @ loss) ** 2)
+
+    @property
+    def _leftmost(self) -> float:
+        return self.back
+
+    def _loss(self, x: Floats) -> Floats:
+        against = -self.back * x - self.back**2 / 2
+        if self.rate < 1.0:
+            against = np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + against)
+        return np.asarray(super()._loss(x) - against)
+
+    def _exact_loss(self, x: Ball) -> Ball:
+        rate, back = arb(self.rate), arb(self.back)
+        against = -back * x - back * back / 2
+        if self.rate < 1.0:
+            against = ((1 - rate) + rate * against.exp()).log()
+        return super()._exact_loss(x) - against
+
+    def _means(self) -> tuple[float, float]:
+        rest = (1.0 - self.rate) * self._mean(0.0) + self.rate * self._mean(-self.back)
+        return super()._means()[0], rest
+
+    def cells(self, edges: list[Ball]) -> tuple[list[Ball], list[Ball], tuple[Ball, ...]]:
+        mixed, _, (mixed_below, _, mixed_above, _) = super().cells(edges)
+        rate, back = arb(self.rate), arb(self.back)
+        other = [(1 - rate) * _tail(x) + rate * _tail(x + back) for x in edges]
+        return (
+            mixed,
+            [a - b for a, b in pairwise(other)],
+            (mixed_below, 1 - other[0], mixed_above, other[-1]),
+        )
 
 
 @dataclass(frozen=True)
@@ -306,38 +365,72 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Replaced:
-    """The symmetric pair with profile rate * delta_mu(log(1 + (e^eps - 1)/rate)).
+    """The symmetric pair of a batch without replacement that also absorbs ``low``.
 
-    Positive losses: the pair `Shift(rate, 0, mu)` on x > mu/2. Negative ones mirror them. The mass
-    (1 - rate)(2 Phi(mu/2) - 1) has loss zero.
+    Its profile at gamma >= 1 is the least over t <= gamma of (1 - rate) delta_low(log t) +
+    rate delta_mu(log((gamma - (1 - rate) t)/rate)). Losses above low mu / 2: the pair
+    `Shift(rate, low, mu)` on x > (low + mu)/2. Smaller positive ones: N(low) or N(mu) against N(0),
+    with a label; for low = 0 the label's mass (1 - rate)(2 Phi(mu/2) - 1) has loss zero. Negative
+    losses mirror the positive.
     """
 
     rate: float
     mu: float
+    low: float = 0.0
 
     @property
     def _half(self) -> Shift:
-        return Shift(self.rate, 0.0, self.mu)
+        return Shift(self.rate, self.low, self.mu)
 
     @property
     def variance(self) -> float:
         return self._half.variance
 
+    def _apart(self, ends: list[int], edges: list[Ball], shift: float, scale: Scale) -> list[Ball]:
+        """Where N(shift, 1) against N(0, 1) has the losses below low mu / 2, then the edges."""
+        join = arb(self.low) * arb(self.mu) / 2
+        answer = []
+        for end, edge in zip(ends, edges, strict=True):
+            goal = arb(end) * arb(scale.width)
+            apart = proved(goal < join)
+            answer.append(goal / arb(shift) + arb(shift) / 2 if apart else edge)
+        return answer
+
     @lru_cache(maxsize=64)  # noqa: B019 - frozen values
     def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
         with precision(scale.bits + 64):
-            ends, edges, slack = self._half.edges(scale, self.mu / 2)
-            edges[0] = arb(self.mu) / 2
-            upper, lower, (_, _, beyond, plain_beyond) = self._half.cells(edges)
+            join = (arb(self.low) + arb(self.mu)) / 2
+            # The first edge is at or below the join, and counts as the join.
+            ends, edges, slack = self._half.edges(scale, math.nextafter(float(join), 0.0))
+            edges = [edge.max(join) for edge in edges]
+            near = self._apart(ends, edges, self.low, scale)
+            far = self._apart(ends, edges, self.mu, scale)
+            upper, lower, beyond, plain_beyond = self._cells(near, far)
             lowered = (-slack).exp()
             masses = _spread(ends, scale, upper, [r * lowered for r in lower])
             mirror = _spread([-end for end in reversed(ends)], scale, lower[::-1], upper[::-1])
             mirror[-ends[-1]] += plain_beyond
             for index, mass in mirror.items():
                 masses[index] = masses.get(index, arb(0)) + mass
-            masses[0] += (1 - arb(self.rate)) * (1 - 2 * _tail(arb(self.mu) / 2))
+            if self.low == 0:
+                masses[0] += (1 - arb(self.rate)) * (1 - 2 * _tail(join))
             law = _law(masses, beyond, slack, scale)
             return law, law
+
+    def _cells(
+        self, near: list[Ball], far: list[Ball]
+    ) -> tuple[list[Ball], list[Ball], Ball, Ball]:
+        """Masses of both laws between edges, and above the last of them."""
+        rate, tails = arb(self.rate), []
+        for low, high in ((self.low, self.mu), (0.0, 0.0)):
+            tails.append(
+                [
+                    (1 - rate) * _tail(a - low) + rate * _tail(b - high)
+                    for a, b in zip(near, far, strict=True)
+                ]
+            )
+        upper, lower = ([a - b for a, b in pairwise(tail)] for tail in tails)
+        return upper, lower, tails[0][-1], tails[1][-1]
 
 
 class Total:

@@ -2,25 +2,29 @@
 
 Poisson batches: the certificate carries the distances z_k that a helper process keeps and a short
 menu of pairs. Every step is priced anew and charged to the cheapest pair of the menu that is at
-least as long. Without replacement: the certificate carries the shifts and how the noise is split.
+least as long. Without replacement, and Poisson with a record replaced: the certificate carries what
+each of the last steps absorbs of the distance that the steps before them left.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.certificate.balls import Ball, above, arb, proved
-from lastiterate.certificate.losses import Replaced, Shift, Step
+from lastiterate.certificate.losses import Opposed, Replaced, Shift, Step
 from lastiterate.certificate.steps import Case, factors
-from lastiterate.certificate.strings import geometric, infinite, ratio, repeated
+from lastiterate.certificate.strings import infinite, ratio, repeated
 from lastiterate.errors import CertificateError
 
 Floats = NDArray[np.float64]
 Counted = list[tuple[Step, int]]
+Pushed = tuple[Floats, int]
+FEW = 40  # different steps that need no menu
 WALKED = 1_000_000  # equal steps that are walked one by one before a closed bound is used
 
 
@@ -124,7 +128,7 @@ def _price(rate: float, pair: tuple[float, float]) -> float:
     )
 
 
-# --- without replacement -------------------------------------------------------------------------
+# --- a horizon, and payments after it ------------------------------------------------------------
 
 
 def batch_share(case: Case) -> float:
@@ -133,21 +137,48 @@ def batch_share(case: Case) -> float:
     return min(float_above(arb(size) / case.training.records), 1.0)
 
 
-def distance(case: Case, first: int, last: int) -> Ball:
+def pushes(case: Case, first: int, last: int) -> list[Ball]:
+    """How far one record moves a batch drawn without replacement, against any other batch of it.
+
+    A record that is zeroed out displaces another one: twice its own impulse.
+    """
+    times = 1 if case.training.adjacency == "replace" else 2
+    return [times * impulse for impulse in case.impulses(first, last)]
+
+
+def lengths(case: Case, first: int, last: int) -> list[Ball]:
+    """How far one record alone moves a batch that holds it; one entry if all are alike."""
+    each = arb(case.training.gradient_norm) / case.divisor + case.rounding
+    return [eta * each for eta in case.etas(first, last)]
+
+
+def fixed_factors(case: Case, first: int, last: int) -> list[Ball]:
+    """Lipschitz constants of updates whose batches have their nominal size."""
+    found = case.factors(first, last)
+    if found is None:
+        raise CertificateError("the loss has no smoothness that a horizon could use")
+    return found
+
+
+def farthest(case: Case, first: int, last: int) -> list[Ball]:
+    """2 eta K and rounding: no fixed batch adds more, if the L2 term does not overshoot."""
+    l2 = arb(case.loss.regularization)
+    return [
+        case.far(eta) + eta * case.rounding if proved(eta * l2 <= 1) else infinite()
+        for eta in case.etas(first, last)
+    ]
+
+
+def distance(
+    case: Case, steps: int, c: list[Ball], s: list[Ball], reach: list[Ball]
+) -> Ball:
     """How far apart two runs can be after these steps from a common point.
 
-    D <- min(c D + s, D + 2 eta K, diameter); the middle one if the L2 term does not overshoot.
+    D <- min(c D + s, D + reach, diameter).
     """
-    steps, width = last - first, arb(case.training.diameter)
+    width = arb(case.training.diameter)
     if steps <= 0:
         return arb(0)
-    c, s = case.factors(first, last), case.impulses(first, last)
-    if c is None:
-        raise CertificateError("the loss has no smoothness that a horizon could use")
-    l2 = arb(case.loss.regularization)
-    reach = [
-        case.far(eta) if proved(eta * l2 <= 1) else infinite() for eta in case.etas(first, last)
-    ]
     if case.training.constant and steps > WALKED:
         settled = s[0] / (1 - c[0]) if proved(c[0] < 1) else infinite()
         return above(settled.min(reach[0] * steps).min(width))
@@ -158,45 +189,93 @@ def distance(case: Case, first: int, last: int) -> Ball:
     return z
 
 
-def absorbed(case: Case, first: int, last: int, left: Ball, share: float) -> Ball:
-    """mu^2 of the one Gaussian that absorbs the distance ``left`` with this share of the noise."""
+def paid_off(case: Case, first: int, last: int, c: list[Ball], left: Ball, pays: Floats) -> None:
+    """Raise unless the payments absorb ``left``: z <- max(c z + rounding - a, 0) must end at 0."""
     steps = last - first
-    if left == 0:
-        return arb(0)
-    c, nu = case.factors(first, last), case.noises(first, last)
-    assert c is not None
-    if case.training.constant:
-        carried, weight = left * c[0] ** steps, nu[0] ** 2 * geometric(c[0] * c[0], steps)
-    else:
-        product, weight = arb(1), arb(0)
-        for factor, noise in zip(reversed(c), reversed(nu), strict=True):
-            weight += (noise * product) ** 2
-            product *= factor
-        carried = left * product
-    return ratio(carried**2, weight * share)
+    slips = [eta * case.rounding for eta in case.etas(first, last)]
+    rows = zip(repeated(c, steps), repeated(slips, steps), pays.tolist(), strict=True)
+    z = left
+    for factor, slip, pay in rows:
+        z = above((factor * z + slip - arb(pay)).max(arb(0)))
+    if not z == 0:
+        raise CertificateError("the payments of the witness leave something over")
 
 
-def replaced_steps(
-    case: Case, first: int, last: int, share: float, menu: Sequence[float]
-) -> Counted:
-    """Each step on a fresh subset, with ``share`` of its noise, charged to the menu."""
-    if last <= first:
-        return []
-    rate, root = batch_share(case), arb(share).sqrt()
-    pairs = zip(case.impulses(first, last), case.noises(first, last), strict=True)
-    shifts = np.array([float_above(ratio(s, root * nu)) if s != 0 else 0.0 for s, nu in pairs])
-    if not np.all(np.isfinite(shifts)):
+def payments(stretch: Mapping[str, Any]) -> Floats | None:
+    """What the last steps of a stretch absorb; None if all its steps are paid for plainly."""
+    if stretch.get("pays") is None:
+        return None
+    pays = np.asarray(stretch["pays"], dtype=np.float64)
+    steps = stretch["last"] - stretch["first"]
+    if pays.ndim != 1 or not 0 < len(pays) <= steps:
+        raise CertificateError("the witness has payments for another number of steps")
+    if not np.all(np.isfinite(pays) & (pays >= 0)):
+        raise CertificateError("a payment of the witness is not a length")
+    return pays
+
+
+def shifted(
+    case: Case, first: int, last: int, lengths: list[Ball], pays: Floats | None
+) -> Pushed:
+    """(record, payment, both) of each step in units of noise, rounded up to doubles.
+
+    One row, and how often it counts, where all steps are alike.
+    """
+    noises, cache = case.noises(first, last), dict[float, tuple[float, ...]]()
+    alike = case.training.constant
+    steps = min(last - first, 1) if alike and pays is None else last - first
+    rows = []
+    paid = [0.0] * steps if pays is None else pays.tolist()
+    for s, nu, pay in zip(repeated(lengths, steps), repeated(noises, steps), paid, strict=True):
+        row = cache.get(pay) if alike else None
+        if row is None:
+            one, both = (ratio(x, nu) if x != 0 else arb(0) for x in (s, s + arb(pay)))
+            own = ratio(arb(pay), nu) if pay else arb(0)
+            row = tuple(float_above(x) if x != 0 else 0.0 for x in (one, own, both))
+            cache[pay] = row
+        rows.append(row)
+    found = np.array(rows).reshape(steps, 3)
+    if not np.all(np.isfinite(found)):
         raise CertificateError("a step without noise uses the record")
-    levels = np.unique(np.asarray(menu, dtype=np.float64))
-    repeats = 1
-    if case.training.constant:
-        levels, repeats = np.unique(shifts), last - first
-    place = np.searchsorted(levels, shifts[shifts > 0])
-    if np.any(place == len(levels)):
+    return found, (last - first if alike and pays is None else 1)
+
+
+def priced(pushed: Pushed, menu: Sequence[Sequence[float]], make: Callable[..., Step]) -> Counted:
+    """Each step charged to the first pair of the menu that is at least as long in every way.
+
+    The menu holds (record, payment) pairs; steps that are all alike need none.
+    """
+    rows, repeats = pushed
+    rows = rows[(rows > 0).any(axis=1)]
+    if not len(rows):
+        return []
+    kinds, counts = np.unique(rows, axis=0, return_counts=True)
+    if len(kinds) <= FEW:
+        return [
+            (make(*kind), int(count) * repeats)
+            for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)
+        ]
+    offers = sorted({(float(s), float(a), _sum_up(s, a)) for s, a in menu}, key=lambda o: o[2])
+    open_, charges = np.arange(len(kinds)), Counted()
+    for offer in offers:
+        fits = np.all(kinds[open_] <= np.array(offer), axis=1)
+        if fits.any():
+            charges.append((make(*offer), int(counts[open_[fits]].sum()) * repeats))
+            open_ = open_[~fits]
+    if len(open_):
         raise CertificateError("a step is dearer than every pair the witness offers")
-    counts = np.bincount(place, minlength=len(levels))
-    return [
-        (Replaced(rate, float(mu)), int(count) * repeats)
-        for mu, count in zip(levels, counts, strict=True)
-        if count
-    ]
+    return charges
+
+
+def _sum_up(a: float, b: float) -> float:
+    return math.nextafter(float(a) + float(b), math.inf)
+
+
+def replaced(rate: float) -> Callable[..., Step]:
+    """The pair of a batch without replacement."""
+    return lambda record, pay, both: Replaced(rate, both, pay)
+
+
+def opposed(rate: float) -> Callable[..., Step]:
+    """The pair of a Poisson batch with one record replaced."""
+    return lambda record, pay, both: Opposed(rate, pay, both, record)

@@ -51,18 +51,23 @@ class Case:
             yield from map(arb, sizes.tolist())
 
     @cached_property
+    def divisor(self) -> Ball:
+        """What the sum of a batch is divided by."""
+        rate = getattr(self.training.batches, "rate", None)
+        if rate is not None:
+            return arb(rate) * self.training.records
+        return arb(getattr(self.training.batches, "size", self.training.records))
+
+    @cached_property
+    def rounding(self) -> Ball:
+        """What computed sums add to the distance of two runs per unit of step size."""
+        arithmetic = self.training.arithmetic
+        return 2 * arb(arithmetic.error) if isinstance(arithmetic, Arithmetic) else arb(0)
+
+    @cached_property
     def impulse(self) -> Ball:
         """What one record adds per unit of step size when its batch is used, rounding included."""
-        training = self.training
-        rate = getattr(training.batches, "rate", None)
-        if rate is not None:
-            divisor = arb(rate) * training.records
-        else:
-            divisor = arb(getattr(training.batches, "size", training.records))
-        rounding = arb(0)
-        if isinstance(training.arithmetic, Arithmetic):
-            rounding = 2 * arb(training.arithmetic.error)
-        return arb(float(training.sensitivity)) / divisor + rounding
+        return arb(float(self.training.sensitivity)) / self.divisor + self.rounding
 
     def impulses(self, first: int, last: int) -> list[Ball]:
         """s of the steps that use the record; one entry if all are alike."""

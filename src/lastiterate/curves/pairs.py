@@ -309,8 +309,8 @@ class OpposedPair:
         cells = [_cells(edges, centre) for centre in (self.low, self.high, 0.0, -self.back)]
         answer = []
         for near, far in (cells[:2], cells[2:]):
-            mixed, slip = ((1.0 - self.rate) * a + self.rate * b for a, b in zip(near, far))
-            slip = slip + 4 * ROUNDING * mixed
+            mixed = (1.0 - self.rate) * near[0] + self.rate * far[0]
+            slip = (1.0 - self.rate) * near[1] + self.rate * far[1] + 4 * ROUNDING * mixed
             answer.append((mixed + slip, np.maximum(mixed - slip, 0.0)))
         return answer[0], answer[1]
 
@@ -329,10 +329,6 @@ class OpposedPair:
         As for `SampledPair`: analytic in a strip, no sharper than the precision below. Where that
         takes too many nodes the power divergence is jointly convex: the mixture of moments.
         """
-        if 0.0 <= power <= 1.0:
-            half = 0.0  # Hoelder: at most 1; the exact value is found below if nodes suffice
-        else:
-            half = power * (power - 1.0) / 2
         widest = self.high + self.back
         if self.rate >= 1.0:
             return _up(power * (power - 1.0) / 2 * widest**2)
@@ -345,6 +341,7 @@ class OpposedPair:
         ]
         start, stop = min(*centres, 0.0) - REACH, max(*centres, 0.0) + REACH
         if stop - start > NODES * step:
+            half = max(power * (power - 1.0) / 2, 0.0)  # between 0 and 1 it is at most 1 (Hoelder)
             near, far = half * self.low**2, math.log(self.rate) + half * widest**2
             return _up(float(np.logaddexp(near, far)))
         x = np.arange(start, stop + step, step)
@@ -448,6 +445,7 @@ class ReplacedPair:
             near, far = (max(half * shift**2, 0.0) for shift in (self.low, self.mu))
             log = _up(float(np.logaddexp(math.log(3.0) + near, math.log(self.rate) + far)))
             return log, log
+        pieces: list[tuple[float, float, float, Callable[[Array], Array]]]
         pieces = [(self._join, stop, 0.0, self._half.loss)]
         for weight, shift in ((1.0 - self.rate, self.low), (self.rate, self.mu)):
             if self.low > 0.0 and weight > 0.0:

@@ -208,7 +208,7 @@ def _waiting(pictures: dict[str, Outcome | None], name: str) -> str:
 
 
 def _not_yet(reading: Reading) -> Any:
-    words = reading.unsupported or "Some fields cannot be read; they are marked, with the reason."
+    words = "Some fields cannot be read; they are marked, with the reason."
     return [html.H2("No answer yet"), html.P(words, id="not-yet")]
 
 

@@ -10,12 +10,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lastiterate.accounting import refuse_unsupported
 from lastiterate.description import FullBatch, Loss, Poisson, TailAverage, Training
 from lastiterate.description.batches import SCHEMES, Batches
 from lastiterate.description.epochs import steps_of_epochs
 from lastiterate.description.validation import number, whole
-from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
+from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.explore.fields import FIELDS, LOSS, RELEASE, RUN, SGLD
 from lastiterate.explore.state import LONGEST_TEXT
 
@@ -60,7 +59,6 @@ class Reading:
     description: Description | None = None
     hump: Hump | None = None
     complaints: dict[str, str] = field(default_factory=dict)
-    unsupported: str = ""  # no theorem covers what the fields say together
 
     def complain(self, error: LastIterateError, fallback: str) -> None:
         """Put the words of an error at its field."""
@@ -103,13 +101,6 @@ def read(state: Mapping[str, str]) -> Reading:
     if not any(f.name in reading.complaints for f in (*RUN, *LOSS, *RELEASE)):
         try:
             reading.description = _description(state, values)
-            refuse_unsupported(reading.description.training)
-        except UnsupportedError as error:
-            reading.unsupported = str(error)
-            reading.description = None
-            reading.complaints["adjacency"] = (
-                "No theorem covers this together with the chosen batches."
-            )
         except DescriptionError as error:
             reading.complain(error, "length")
     if not any(f.name in reading.complaints for f in SGLD):

@@ -31,6 +31,10 @@ from lastiterate.theorems.ordered_batches import (
 from lastiterate.theorems.output_perturbation import OutputPerturbation
 from lastiterate.theorems.published_minibatch import PUBLISHED_MINIBATCH
 from lastiterate.theorems.refuted import REFUTED
+from lastiterate.theorems.replaced_in_poisson import (
+    PoissonReplaceAbsorption,
+    PoissonReplaceComposition,
+)
 from lastiterate.theorems.sampled_batches import (
     CorrectedWithoutReplacement,
     PoissonComposition,
@@ -50,6 +54,8 @@ LEDGER: tuple[Theorem, ...] = (
     Composition(),
     PoissonDeferral(),
     PoissonComposition(),
+    PoissonReplaceAbsorption(),
+    PoissonReplaceComposition(),
     CorrectedWithoutReplacement(),
     WithoutReplacementComposition(),
     OutputPerturbation(),

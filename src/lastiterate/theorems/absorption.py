@@ -23,7 +23,8 @@ SCREEN_ORDERS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
 PATH_ORDERS = (2.0, 4.0, 8.0, 16.0)
 SHIFTS = np.concatenate([[0.0], np.geomspace(1e-4, 4.0, 40)])  # payments that are priced
 LONG = 10**5  # a horizon is not sought farther back, nor are constant runs replayed beyond
-LEVELS = 24  # different impulses, and different payments, that a schedule is rounded to
+LEVELS = 24  # different impulses that a schedule is rounded up to
+PAYMENTS = 12  # different payments
 
 PairOf = Callable[[float, float], Pair]
 """(impulse, payment), both in units of the noise, to the pair that the step is charged as."""
@@ -83,16 +84,24 @@ def plain(pair_of: PairOf, s: PerStep, nu: PerStep, steps: int) -> LossDistribut
 
 
 def absorbing(
-    pair_of: PairOf, c: PerStep, s: PerStep, nu: PerStep, left: float, pays: Array
+    pair_of: PairOf,
+    c: PerStep,
+    s: PerStep,
+    nu: PerStep,
+    left: float,
+    pays: Array,
+    drift: PerStep = 0.0,
 ) -> LossDistribution:
     """The last ``len(pays)`` steps, starting at distance ``left``, each absorbing its payment.
 
-    The payments must bring z_{t+1} = c_t z_t - a_t to zero; payments that do not are no proof.
+    The payments must bring z_{t+1} = max(c_t z_t + drift_t - a_t, 0) to zero; payments that do not
+    are no proof, and protect nothing here. ``drift`` is what rounding may add at any step.
     """
     steps = len(pays)
     z = left
-    for factor, pay in zip(per_step(c, steps).tolist(), pays.tolist(), strict=True):
-        z = max(factor * z * (1 + ROUNDING) - pay, 0.0) * (1 + 2 * ROUNDING)
+    rows = (per_step(x, steps).tolist() for x in (c, drift, pays))
+    for factor, slip, pay in zip(*rows, strict=True):
+        z = max((factor * z + slip) * (1 + 4 * ROUNDING) - pay, 0.0) * (1 + 2 * ROUNDING)
     if z > 0.0:
         return LossDistribution({pair_of(math.inf, math.inf): 1})
     nus = per_step(nu, steps)
@@ -109,6 +118,7 @@ def best(
     delta: float,
     reach: PerStep = math.inf,
     diameter: float = math.inf,
+    drift: PerStep = 0.0,
 ) -> Absorbed:
     """Horizon and payments chosen for delta (sound at every delta), screened by Renyi moments.
 
@@ -118,13 +128,15 @@ def best(
     found = Absorbed(plain(pair_of, s, nu, steps), steps, None)
     if steps < 2 or np.any(np.asarray(nu) <= 0.0) or not np.any(np.asarray(s) > 0.0):
         return found
-    for tail, pays in _screened(pair_of, c, gap, s, nu, steps, delta, reach, diameter):
-        last = [part(x, steps - tail) for x in (c, s, nu)]
-        left = distance(c, gap, steps - tail, reach, diameter)
-        curve = absorbing(pair_of, last[0], last[1], last[2], left, pays)
-        if curve.delta(found.curve.epsilon(delta)) < delta:
-            found = Absorbed(curve, tail, pays)
-    return found
+    chosen = _screened(pair_of, c, gap, s, nu, steps, delta, reach, diameter, drift)
+    if chosen is None:
+        return found
+    tail, pays = chosen
+    last = [part(x, steps - tail) for x in (c, s, nu, drift)]
+    left = distance(c, gap, steps - tail, reach, diameter)
+    curve = absorbing(pair_of, last[0], last[1], last[2], left, pays, last[3])
+    better = curve.delta(found.curve.epsilon(delta)) < delta
+    return Absorbed(curve, tail, pays) if better else found
 
 
 def _screened(
@@ -137,12 +149,13 @@ def _screened(
     delta: float,
     reach: PerStep,
     diameter: float,
-) -> list[tuple[int, Array]]:
+    drift: PerStep,
+) -> tuple[int, Array] | None:
     """The most promising horizon with its payments, if it promises more than composition."""
     window = min(steps, LONG)
-    cs, ss, ns = (per_step(part(x, steps - window), window) for x in (c, s, nu))
+    cs, ss, ns, ds = (per_step(part(x, steps - window), window) for x in (c, s, nu, drift))
     if not np.all(np.isfinite(cs)):
-        return []
+        return None
     orders = np.array(SCREEN_ORDERS)
     ratios = ss / ns
     knots = np.unique(np.linspace(float(ratios.min()), float(ratios.max()), 8))
@@ -153,7 +166,7 @@ def _screened(
     extra = np.array([[_moment(pair_of, q, typical, a) for a in SHIFTS] for q in orders])
     extra = np.maximum.accumulate(np.minimum(extra, 1e6) - extra[:, :1], axis=1)
     if not np.all(np.isfinite(extra)):
-        return []
+        return None
     whole = summed[:, -1] * (steps / window)
     best = (chernoff_epsilon(orders, whole, delta), 0, np.zeros(0))
     tails = sorted({min(math.ceil(1.25**k), window - 1) for k in range(80)})
@@ -163,17 +176,17 @@ def _screened(
             continue
         for order in PATH_ORDERS:
             prices = extra[SCREEN_ORDERS.index(order)]
-            pays = payments(cs[-tail:], ns[-tail:], left, prices)
+            pays = payments(cs[-tail:], ns[-tail:], left, prices, ds[-tail:])
             if pays is None:
                 continue
             shifts = pays / ns[-tail:]
-            levels, counts = np.unique(shifts, return_counts=True)
-            costs = np.array([np.interp(levels, SHIFTS, row) for row in extra]) @ counts
-            costs = costs + (np.inf if levels[-1] > SHIFTS[-1] else 0.0)
-            epsilon = chernoff_epsilon(orders, summed[:, tail - 1] + costs, delta)
+            if shifts.max() > SHIFTS[-1]:
+                continue
+            paid = np.array([np.interp(shifts, SHIFTS, row).sum() for row in extra])
+            epsilon = chernoff_epsilon(orders, summed[:, tail - 1] + paid, delta)
             if epsilon < best[0]:
                 best = (epsilon, tail, pays)
-    return [(best[1], best[2])] if best[1] else []
+    return (best[1], best[2]) if best[1] else None
 
 
 def _moment(pair_of: PairOf, order: float, ratio: float, shift: float) -> float:
@@ -182,22 +195,25 @@ def _moment(pair_of: PairOf, order: float, ratio: float, shift: float) -> float:
     return max(pair_of(ratio, shift).log_moments(order - 1.0))
 
 
-def payments(c: Array, nu: Array, left: float, prices: Array) -> Array | None:
+def payments(
+    c: Array, nu: Array, left: float, prices: Array, drift: PerStep = 0.0
+) -> Array | None:
     """a_t >= 0 that absorb ``left`` over these steps at least total price, on few levels.
 
     Minimise the sum of price(a_t / nu_t) with sum a_t w_t = left * prod c, w_t the product of the
-    later c: the slope of the price at a_t / nu_t is proportional to nu_t w_t. One root.
+    later c: the slope of the price at a_t / nu_t is proportional to nu_t w_t. One root. What
+    rounding adds is paid at once, on top.
     """
-    steps = len(c)
+    slips = per_step(drift, len(c)) * (1 + 16 * ROUNDING)
     if left == 0.0:
-        return np.zeros(steps)
+        return slips
     with np.errstate(divide="ignore"):
         later = np.concatenate([np.cumsum(np.log(c[::-1]))[::-1], [0.0]])
     scale = float(later.max())
     weight = nu * np.exp(later[1:] - scale)
     owed = left * math.exp(later[0] - scale)
     if owed == 0.0:
-        return np.zeros(steps)
+        return slips
     slopes = np.maximum.accumulate(np.diff(prices) / np.diff(SHIFTS))
     middles = np.concatenate([[0.0], (SHIFTS[2:] + SHIFTS[1:-1]) / 2])
 
@@ -214,24 +230,26 @@ def payments(c: Array, nu: Array, left: float, prices: Array) -> Array | None:
         return None
     levelled = _levelled(chosen, weight)
     paid = float(weight @ levelled)
-    return levelled * nu * (owed / paid * (1 + 1e-9))
+    return levelled * nu * (owed / paid * (1 + 1e-9)) + slips
 
 
 def _levelled(shifts: Array, weight: Array) -> Array:
     """Few different payments: weighted means, which keep the sum, over alike ones."""
     top = float(shifts.max())
-    block = np.where(shifts > 0.0, np.ceil(np.sqrt(shifts / top) * (LEVELS - 1)), 0.0).astype(int)
-    mass = np.bincount(block, weight, minlength=LEVELS)
-    mean = np.bincount(block, weight * shifts, minlength=LEVELS) / np.maximum(mass, 1e-300)
+    block = np.where(shifts > 0.0, np.ceil(np.sqrt(shifts / top) * (PAYMENTS - 1)), 0.0).astype(int)
+    mass = np.bincount(block, weight, minlength=PAYMENTS)
+    mean = np.bincount(block, weight * shifts, minlength=PAYMENTS) / np.maximum(mass, 1e-300)
     mean[0] = 0.0
     return cast(Array, mean[block])
 
 
 def _ratios(shift: Array, nu: Array) -> Array:
-    """shift / nu rounded up, 0 / 0 = 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    """shift / nu rounded up to 40 bits, so that alike steps are equal; 0 / 0 = 0."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.where(shift > 0.0, shift / nu, 0.0) * (1 + 8 * ROUNDING)
-    return cast(Array, ratio)
+        digits, exponent = np.frexp(ratio)
+        rounded: Array = np.ldexp(np.ceil(digits * 2.0**40), exponent - 40)
+    return rounded
 
 
 def _composed(pair_of: PairOf, ratios: Array, pays: Array) -> LossDistribution:

@@ -18,7 +18,14 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from lastiterate.curves import gaussian
-from lastiterate.description import Cyclic, FullBatch, Poisson, Shuffled, Training
+from lastiterate.description import (
+    Cyclic,
+    FullBatch,
+    Poisson,
+    Shuffled,
+    Training,
+    WithoutReplacement,
+)
 from lastiterate.theorems import dynamics
 from lastiterate.theorems.dynamics import Array
 from lastiterate.theorems.ledger import Run
@@ -51,6 +58,8 @@ def lower_reference(run: Run) -> Callable[[float], float]:
         return lambda delta: 0.0
     if isinstance(training.batches, Poisson):
         return _poisson(run)
+    if isinstance(training.batches, WithoutReplacement):
+        return _without_replacement(run)
     return _ordered_batches(run)
 
 
@@ -58,12 +67,32 @@ def _poisson(run: Run) -> Callable[[float], float]:
     """Linear losses under Poisson batches: only the L2 term shrinks, in every batch alike."""
     training = run.training
     assert isinstance(training.batches, Poisson)
-    if not training.constant or training.adjacency != "zero-out":
+    if not training.constant or run.loss.strong_convexity:  # then no loss of the class is linear
         return lambda delta: 0.0
     c = max(1 - float(run.etas[0]) * run.loss.regularization, 0.0)
     s, nu = float(run.impulses[0]) / dynamics.ROUNDING**2, float(training.noises[0])
     rate, steps = training.batches.rate, training.steps
+    if training.adjacency == "replace":  # two opposite gradients, as far apart as is declared
+        return lambda delta: linear_lower(c, s / 2, nu, rate, steps, delta, opposite=True)
     return lambda delta: linear_lower(c, s, nu, rate, steps, delta)
+
+
+def _without_replacement(run: Run) -> Callable[[float], float]:
+    """Linear updates on subsets: all other records pull like the second of the two (or not at all).
+
+    A batch then holds the record by a coin of its own, and the other run is one Gaussian. Every
+    batch has its nominal size, so that quadratic losses shrink it too; with a record that is
+    zeroed out, whose curvature would go as well, only the L2 term does.
+    """
+    training = run.training
+    if not training.constant:
+        return lambda delta: 0.0
+    low, high = dynamics.reachable(run.etas, run.loss, training.clipping)
+    ends = {float(high[0])} if training.adjacency == "zero-out" else {float(low[0]), float(high[0])}
+    s, nu = float(run.impulses[0]) / dynamics.ROUNDING**2, float(training.noises[0])
+    rate = training.batches.divisor(training.records) / training.records / dynamics.ROUNDING
+    steps = training.steps
+    return lambda delta: max(linear_lower(min(c, 1.0), s, nu, rate, steps, delta) for c in ends)
 
 
 def _ordered_batches(run: Run) -> Callable[[float], float]:

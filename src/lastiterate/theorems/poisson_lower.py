@@ -1,7 +1,8 @@
-"""Lower reference for Poisson batches: what linear updates really suffer.
+"""Lower reference for random batches: what linear updates really suffer.
 
 Never a guarantee. The linear map x -> c x, with the record's impulses all pushing the same way,
-ends in a mixture of Gaussians over inclusion patterns; without the record it ends in one Gaussian.
+ends in a mixture of Gaussians over inclusion patterns; without the record it ends in one Gaussian,
+and with a record that pushes the opposite way in the mirrored mixture.
 Any threshold event bounds the privacy loss of that pair from below, so nothing here needs more
 than masses that are rounded the right way.
 """
@@ -21,11 +22,18 @@ SAFE = 1e-9  # relative error of a tail probability and of the masses it is aver
 
 
 def linear_lower(
-    c: PerStep, s: PerStep, nu: PerStep, rate: float, steps: int, delta: float
+    c: PerStep,
+    s: PerStep,
+    nu: PerStep,
+    rate: float,
+    steps: int,
+    delta: float,
+    opposite: bool = False,
 ) -> float:
     """An epsilon that the linear run x -> c x suffers at delta, in the worse order, rounded down.
 
-    ``c`` must be reachable in the declared class: never larger than the run's.
+    ``c`` must be reachable in the declared class: never larger than the run's. ``opposite``: the
+    other run's record pushes as hard the other way (by -s), where it otherwise does not push.
 
     >>> 0.66 < linear_lower(0.99, 1.0, 1.0, rate=0.01, steps=1000, delta=1e-6) <= 0.6725
     True
@@ -43,24 +51,31 @@ def linear_lower(
     kept = masses > 1e-40
     sums, masses, lost = sums[kept], masses[kept], len(kept) * 1e-40
     low, high = float(sums[0]) - 9.0, float(sums[-1]) + 9.0
+    low = low - float(sums[-1]) if opposite else low
     best = 0.0
     for _ in range(3):  # a coarse scan of thresholds, then two finer ones around the best
         at = np.linspace(low, high, THRESHOLDS)
-        found = np.array([_suffered(x, sums, masses, lost, delta) for x in at])
+        found = np.array([_suffered(x, sums, masses, lost, delta, opposite) for x in at])
         best = max(best, float(found.max()))
         centre, width = float(at[found.argmax()]), (high - low) / 16
         low, high = centre - width, centre + width
     return max(best - 1e-9, 0.0)
 
 
-def _suffered(x: float, sums: Array, masses: Array, lost: float, delta: float) -> float:
+def _suffered(
+    x: float, sums: Array, masses: Array, lost: float, delta: float, opposite: bool
+) -> float:
     """The larger epsilon that the events above x and below x prove, one for each order.
 
     P(E) - e^eps Q(E) >= delta for an event E holds up to eps = log((P(E) - delta) / Q(E)).
     """
     above = float(np.sum(masses * ndtr(sums - x))) * (1 - SAFE)
     below = float(np.sum(masses * ndtr(x - sums))) * (1 + SAFE) + lost
-    plain_above, plain_below = float(ndtr(-x)) * (1 + SAFE), float(ndtr(x)) * (1 - SAFE)
+    if opposite:  # the mirrored sums, which rounding down also brings nearer
+        plain_above = float(np.sum(masses * ndtr(-x - sums))) * (1 + SAFE) + lost
+        plain_below = float(np.sum(masses * ndtr(x + sums))) * (1 - SAFE)
+    else:
+        plain_above, plain_below = float(ndtr(-x)) * (1 + SAFE), float(ndtr(x)) * (1 - SAFE)
     ratios = ((above - delta) / max(plain_above, 1e-300), (plain_below - delta) / below)
     return math.log(max(*ratios, 1.0))
 

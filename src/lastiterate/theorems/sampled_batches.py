@@ -1,8 +1,9 @@
-"""Batches drawn afresh at every step: Poisson (zero-out) and without replacement (replace).
+"""Batches drawn afresh at every step: Poisson with a record zeroed out, and without replacement.
 
-Both have a composition entry and a hidden-state entry; the numerics live in `poisson` and
-`without_replacement`. The divisor of a Poisson batch is nominal, so a crowded batch bends more
-than the loss and an empty one not at all: only the data-free L2 term contracts.
+(Poisson batches with a record replaced: `replaced_in_poisson`.) Both have a composition entry and
+a hidden-state entry; the numerics live in `poisson` and `without_replacement`. The divisor of a
+Poisson batch is nominal, so a crowded batch bends more than the loss and an empty one not at all:
+only the data-free L2 term contracts.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from lastiterate.theorems.ledger import Bound, Run, Theorem
 
 _FAILURE_SHARE = 1e-3  # of delta, spent on batches larger than any that was allowed for
 _STEEPEST = 1e6  # an update that expands more forgets nothing, and its powers leave the doubles
-_MOST_STEPS = 10**7  # per-step schedules beyond this are not accounted one by one
+MOST_STEPS = 10**7  # per-step schedules beyond this are not accounted one by one
 
 
-def _scalar_or_steps(run: Run, values: Array) -> float | Array:
+def scalar_or_steps(run: Run, values: Array) -> float | Array:
     """One number for constant runs: the kernels then have closed forms."""
     return float(values[0]) if run.training.constant else run.over_steps(values)
 
 
-def _noise(run: Run) -> float | Array:
+def noise_of(run: Run) -> float | Array:
     return float(run.training.noises[0]) if run.training.constant else run.training.noises
 
 
-def _part(values: float | Array, first: int, last: int) -> float | Array:
+def part_of(values: float | Array, first: int, last: int) -> float | Array:
     return values if isinstance(values, float) else values[first:last]
 
 
@@ -58,7 +59,7 @@ class PoissonComposition(Theorem):
 
     def prove(self, run: Run) -> Bound:
         assert isinstance(run.training.batches, Poisson)
-        s, nu = _scalar_or_steps(run, run.impulses), _noise(run) if run.training.steps else 1.0
+        s, nu = scalar_or_steps(run, run.impulses), noise_of(run) if run.training.steps else 1.0
         return Bound(self, _published(s, nu, run.training.batches.rate, run.training.steps))
 
 
@@ -72,8 +73,8 @@ def _poisson_objection(run: Run) -> str | None:
         return "it is stated for Poisson batches"
     if training.adjacency != "zero-out":
         return "it is stated for zero-out adjacency"
-    if not training.constant and training.steps > _MOST_STEPS:
-        return f"schedules of more than {_MOST_STEPS:,} steps are not accounted one by one"
+    if not training.constant and training.steps > MOST_STEPS:
+        return f"schedules of more than {MOST_STEPS:,} steps are not accounted one by one"
     return None
 
 
@@ -113,13 +114,13 @@ class PoissonDeferral(Theorem):
         assert isinstance(training.batches, Poisson)
         rate = training.batches.rate
         contraction, failure = poisson_contraction(run, delta)
-        c, s = _scalar_or_steps(run, contraction), _scalar_or_steps(run, run.impulses)
-        nu = _noise(run)
+        c, s = scalar_or_steps(run, contraction), scalar_or_steps(run, run.impulses)
+        nu = noise_of(run)
         parts = [
             poisson.best(
-                _part(c, first, last),
-                _part(s, first, last),
-                _part(nu, first, last),
+                part_of(c, first, last),
+                part_of(s, first, last),
+                part_of(nu, first, last),
                 rate,
                 last - first,
                 delta,
@@ -128,7 +129,8 @@ class PoissonDeferral(Theorem):
             for first, last in run.segments
         ]
         window, steps = training.steps - run.window + 1, training.steps
-        tail = _published(_part(s, window, steps), _part(nu, window, steps), rate, steps - window)
+        last = [part_of(values, window, steps) for values in (s, nu)]
+        tail = _published(last[0], last[1], rate, steps - window)
         curve = tail.compose(*parts)
         return WithFailure(curve, failure) if failure else curve
 
@@ -172,17 +174,35 @@ def _replacement_objection(run: Run) -> str | None:
     training = run.training
     if not isinstance(training.batches, WithoutReplacement):
         return "it is stated for batches drawn without replacement"
-    if training.adjacency != "replace":
-        return "it is stated for replace adjacency"
-    if training.steps > _MOST_STEPS:
-        return f"more than {_MOST_STEPS:,} steps are not accounted one by one"
+    if training.steps > MOST_STEPS:
+        return f"more than {MOST_STEPS:,} steps are not accounted one by one"
     return None
 
 
-def _share(run: Run) -> float:
+def batch_share(run: Run) -> float:
     """q = b/n, rounded up."""
     share = run.training.batches.divisor(run.training.records) / run.training.records
     return min(share * dynamics.ROUNDING, 1.0)
+
+
+def pushes(run: Run) -> Array:
+    """How far one record moves a batch drawn without replacement, against any other batch of it.
+
+    A record that is replaced moves it by the sensitivity. One that is zeroed out still displaces
+    another record, whose gradient is as long as its own: twice the sensitivity.
+    """
+    if run.training.adjacency == "replace":
+        return run.impulses
+    doubled: Array = 2 * run.impulses
+    return doubled
+
+
+def drifts(run: Run) -> Array:
+    """What rounding may move two runs apart at a step whose batch does not hold the record."""
+    arithmetic = run.training.arithmetic
+    error = 0.0 if isinstance(arithmetic, str) else arithmetic.charge
+    slips: Array = run.etas * error * dynamics.ROUNDING
+    return slips
 
 
 class WithoutReplacementComposition(Theorem):
@@ -192,9 +212,10 @@ class WithoutReplacementComposition(Theorem):
     reference = "advanced joint convexity, Balle, Barthe, Gaboardi 2018; attained at one step"
     statement = (
         "One step has the profile delta(eps) = q G_mu(log(1 + (e^eps - 1)/q)), mu = s/nu, q = b/n, "
-        "in both orders; the run is the composition of its steps."
+        "in both orders; the run is the composition of its steps. A record that is zeroed out "
+        "displaces another one, so that s is twice as long as its own impulse."
     )
-    assumptions = ("a fresh secret subset at every step", "replace adjacency")
+    assumptions = ("a fresh secret subset at every step",)
     hidden_state = False
     momentum = True
     dominated_by = ("Corrected L Theorem 3.12",)
@@ -206,9 +227,17 @@ class WithoutReplacementComposition(Theorem):
         steps = run.training.steps
         if steps == 0:
             return Bound(self, LossDistribution.nothing())
-        s, nu = _scalar_or_steps(run, run.impulses), _noise(run)
-        curve = without_replacement.curve(1.0, s, nu, _share(run), steps, steps, 1.0)
-        return Bound(self, curve)
+        s, nu = scalar_or_steps(run, pushes(run)), noise_of(run)
+        return Bound(self, without_replacement.plain(s, nu, batch_share(run), steps))
+
+
+def farthest(run: Run) -> Array:
+    """How much one step can add to a distance at most: 2 eta K, if the L2 term does not overshoot.
+
+    Every record may pull the two runs apart, and rounding may.
+    """
+    far = dynamics.reach(run.etas, run.training) + drifts(run)
+    return np.where(run.etas * run.loss.regularization <= 1, far * dynamics.ROUNDING, math.inf)
 
 
 class CorrectedWithoutReplacement(Theorem):
@@ -218,20 +247,16 @@ class CorrectedWithoutReplacement(Theorem):
     reference = "corrects Chien, Li 2025, Theorem 3.12; docs/theory/without-replacement.md"
     status = "corrected"
     statement = (
-        "For a horizon tau, shares beta_t of the noise, z_tau >= min(D_tau, diameter), z_{t+1} = "
-        "g(z_t) - a_{t+1} >= 0, z_T = 0: the run is dominated in both orders by the composition of "
-        "C_q(G(s/(sqrt(beta_t) nu))) over t >= tau and one Gaussian of mu^2 = sum a_{t+1}^2/"
-        "((1-beta_t) nu^2)."
+        "For a horizon tau, z_tau >= min(D_tau, diameter), a_t >= 0 with z_{t+1} = c z_t - a_t >= "
+        "0, z_T = 0: the run is dominated in both orders by the composition over t >= tau of the "
+        "pairs with profile min over r <= g of (1-q) G_a(log r) + q G_{a+s}(log((g - (1-q) r)/q)) "
+        "at g = e^eps >= 1, a and s in units of the noise. (G_mu: the profile of one Gaussian.)"
     )
     correction = (
         "The printed divergence has the wrong direction, prints beta for sqrt(beta), and its proof "
-        "conditions in the wrong order."
+        "conditions in the wrong order. The noise of a step need not be split."
     )
-    assumptions = (
-        "a fresh secret subset at every step",
-        "replace adjacency",
-        "updates are Lipschitz",
-    )
+    assumptions = ("a fresh secret subset at every step", "updates are Lipschitz")
 
     def objection(self, run: Run) -> str | None:
         reason = _replacement_objection(run)
@@ -247,27 +272,25 @@ class CorrectedWithoutReplacement(Theorem):
     def _at(self, run: Run, delta: float) -> Curve:
         training = run.training
         assert run.contraction is not None
-        c, s = _scalar_or_steps(run, run.contraction), _scalar_or_steps(run, run.impulses)
-        # One step adds at most 2 eta K to the distance, if the L2 term does not overshoot.
-        far = dynamics.reach(run.etas, training)
-        far = np.where(run.etas * run.loss.regularization <= 1, far, math.inf)
-        nu, reach, rate = _noise(run), _scalar_or_steps(run, far), _share(run)
+        c, s = scalar_or_steps(run, run.contraction), scalar_or_steps(run, pushes(run))
+        nu, reach, rate = noise_of(run), scalar_or_steps(run, farthest(run)), batch_share(run)
+        drift = scalar_or_steps(run, drifts(run))
         parts = [
             without_replacement.best(
-                _part(c, first, last),
-                _part(s, first, last),
-                _part(nu, first, last),
+                part_of(c, first, last),
+                part_of(s, first, last),
+                part_of(nu, first, last),
                 rate,
                 last - first,
                 delta,
-                _part(reach, first, last),
+                part_of(reach, first, last),
                 training.diameter,
+                part_of(drift, first, last),
             ).curve
             for first, last in run.segments
         ]
         window, steps = training.steps - run.window + 1, training.steps
         if window < steps:
-            tail = [_part(values, window, steps) for values in (s, nu)]
-            left = steps - window
-            parts.append(without_replacement.curve(1.0, tail[0], tail[1], rate, left, left, 1.0))
+            tail = [part_of(values, window, steps) for values in (s, nu)]
+            parts.append(without_replacement.plain(tail[0], tail[1], rate, steps - window))
         return parts[0].compose(*parts[1:])
