@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 import pytest
+from explorer_answers import answered, by_id, compared, components, settled, text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from explorer_answers import answered, by_id, compared, components, settled, text
 from lastiterate import FullBatch, Loss, Training, account, certify, compare, plateau
 from lastiterate.explore.fields import DEFAULTS, FIELDS
 from lastiterate.explore.findings import MOST_CERTIFICATE_BYTES, Outcome, Task
