@@ -67,7 +67,7 @@ def certified(training, loss, delta):
     return certificate
 
 
-@pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-12, 0.5, 1.0])
+@pytest.mark.parametrize("delta", [1e-300, 1e-100, 1e-12, 1e-4, 0.4])
 @pytest.mark.parametrize("mu", [1e-12, 1e-3, 1.0, 1e3])
 def test_deltas_and_mus(delta, mu):
     impulse = 0.1 * 2.0 / 1000
