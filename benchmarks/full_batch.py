@@ -11,9 +11,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from lastiterate import FullBatch, Loss, Training, account
+from lastiterate.bounds.constant_steps import constant_curve
+from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
 from lastiterate.curves import gaussian
-from lastiterate.theorems.constant_steps import constant_curve
-from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
 
 
 def best_of(times: int, job: Callable[[], Any]) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.theorems.positions import position_mus
-from lastiterate.theorems.reshuffled import reshuffled
+from lastiterate.bounds.positions import position_mus
+from lastiterate.bounds.reshuffled import reshuffled
 
 BATCHES = EPOCHS = 1_000
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dp_accounting.pld import privacy_loss_distribution
 
-from lastiterate.theorems import poisson
+from lastiterate.bounds import poisson
 
 RATE, STEPS, DELTA = 0.01, 10_000, 1e-6
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lastiterate.theorems.modulus import Modulus, taut_path
-from lastiterate.theorems.taut_string import constant, constant_curve, restarts, taut_string
+from lastiterate.bounds.modulus import Modulus, taut_path
+from lastiterate.bounds.taut_string import constant, constant_curve, restarts, taut_string
 
 
 def _seconds(work: Callable[[], object], repeats: int = 3) -> float:

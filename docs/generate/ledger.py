@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import mkdocs_gen_files
 
 from lastiterate import theorems
-from lastiterate.theorems.ledger import Theorem
+from lastiterate.bounds.ledger import Theorem
 
 HEAD = """# Ledger of theorems
 

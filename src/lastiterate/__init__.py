@@ -25,7 +25,7 @@ _ROOMS = {
         "Training",
         "WithoutReplacement",
     ),
-    "lastiterate.accounting": ("account", "compare"),
+    "lastiterate.accounting": ("account", "compare", "theorems"),
     "lastiterate.guarantee": ("Guarantee",),
     "lastiterate.growth": ("plateau",),
     "lastiterate.calibration": ("calibrate",),
@@ -111,8 +111,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "theorems":  # the ledger's package, which is callable
-        return importlib.import_module("lastiterate.theorems")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.bounds import LEDGER
+from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.lower import lower_reference
 from lastiterate.description import FullBatch, Loss, Poisson, Training
 from lastiterate.doorway import picture
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee, weakest_voucher
 from lastiterate.printing import printed
-from lastiterate.theorems import LEDGER
-from lastiterate.theorems.ledger import Bound, Run, Theorem
-from lastiterate.theorems.lower import lower_reference
 
 
 def account(training: Training, loss: Loss, *, releases: Iterable[int] = ()) -> Guarantee:

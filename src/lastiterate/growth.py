@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable
 
 from lastiterate.accounting import account
+from lastiterate.bounds import dynamics
 from lastiterate.description import Cyclic, FullBatch, Loss, Poisson, Schedule, Shuffled, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import warn_if_estimated
-from lastiterate.theorems import dynamics
 
 _TOLERANCE = 0.01
 _FAR = 2**40  # steps; where there are closed forms "for ever" is as cheap as one step

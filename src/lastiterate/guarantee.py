@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from lastiterate.bounds.ledger import Bound, Run, Theorem
 from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Arithmetic, Loss, TailAverage, Training
 from lastiterate.description.failure import warn_of_large_delta
@@ -20,7 +21,6 @@ from lastiterate.description.validation import number
 from lastiterate.doorway import picture
 from lastiterate.errors import EstimateWarning
 from lastiterate.printing import printed
-from lastiterate.theorems.ledger import Bound, Run, Theorem
 
 REFERENCE_DELTA = 1e-5  # where bounds are ranked when nobody asks for a particular delta
 

@@ -22,12 +22,12 @@ from lastiterate import (
     compose,
     verify,
 )
+from lastiterate.bounds.ledger import Run
+from lastiterate.bounds.ordered_batches import position_mus
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.mixture import Mixture
 from lastiterate.errors import DescriptionError
-from lastiterate.theorems.ledger import Run
-from lastiterate.theorems.ordered_batches import position_mus
 
 DELTA = 1e-6
 

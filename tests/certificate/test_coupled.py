@@ -20,11 +20,11 @@ from lastiterate import (
     compose,
     verify,
 )
+from lastiterate.bounds.coupling import CouplingProblem, stopped_delta
 from lastiterate.certificate.balls import gaussian_delta, precision
 from lastiterate.certificate.certificate import Certificate, fingerprint
 from lastiterate.certificate.coupled import WIDEST, Coupled, NormalTail
 from lastiterate.certificate.evidence import checkable
-from lastiterate.theorems.coupling import CouplingProblem, stopped_delta
 
 DELTA = 1e-5
 CONVEX = Loss(smoothness=1.0)

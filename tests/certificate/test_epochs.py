@@ -10,12 +10,12 @@ import pytest
 from described_runs import RIDGE, SIZES, run
 
 from lastiterate import Cyclic, Loss, Reshuffled, TailAverage, account
+from lastiterate.bounds.ledger import Run
+from lastiterate.bounds.taut_string import best
 from lastiterate.certificate import epochs
 from lastiterate.certificate.balls import arb, precision
 from lastiterate.certificate.steps import Case
 from lastiterate.curves import gaussian
-from lastiterate.theorems.ledger import Run
-from lastiterate.theorems.taut_string import best
 
 
 def steps_of(training, loss):

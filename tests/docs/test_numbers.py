@@ -13,6 +13,11 @@ import numpy as np
 import pytest
 
 from lastiterate import Cyclic, FullBatch, Loss, Shuffled, TailAverage, Training, account
+from lastiterate.bounds import poisson, without_replacement
+from lastiterate.bounds.constant_steps import constant_curve
+from lastiterate.bounds.coupling import Coupling, CouplingProblem
+from lastiterate.bounds.poisson_lower import linear_lower
+from lastiterate.bounds.taut_string import taut_string
 from lastiterate.composition import chernoff, optimal
 from lastiterate.curves import gaussian
 from lastiterate.curves.pairs import SampledPair
@@ -21,11 +26,6 @@ from lastiterate.risk import predicted_risk
 from lastiterate.sampling.gaussian_pair import renyi
 from lastiterate.schedules import best_burst, burst_rule, log_uniform, optimal_schedule
 from lastiterate.schedules.burst import noise_factor
-from lastiterate.theorems import poisson, without_replacement
-from lastiterate.theorems.constant_steps import constant_curve
-from lastiterate.theorems.coupling import Coupling, CouplingProblem
-from lastiterate.theorems.poisson_lower import linear_lower
-from lastiterate.theorems.taut_string import taut_string
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS.parent / "benchmarks" / "results"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import beta as beta_law
 
+from lastiterate.bounds import LEDGER
 from lastiterate.curves import gaussian
 from lastiterate.errors import DescriptionError
 from lastiterate.published import federated as published
-from lastiterate.theorems import LEDGER
 
 SETTINGS = [(1, 1.0), (1, 0.1), (1, 3.0), (4, 0.5), (10, 0.1), (10, 1.0), (100, 0.01), (100, 0.1)]
 

@@ -25,9 +25,9 @@ from lastiterate import (
 
 pytest.importorskip("plotly")
 
+from lastiterate.bounds.ledger import Run
+from lastiterate.bounds.ordered_batches import position_mus
 from lastiterate.report import positions, taut_string
-from lastiterate.theorems.ledger import Run
-from lastiterate.theorems.ordered_batches import position_mus
 
 STRONGLY_CONVEX = Loss(smoothness=1.0, strong_convexity=1.0)
 FULL = Training(records=5, steps=60, step_size=0.1, noise=1.0, gradient_norm=2.0,
@@ -78,7 +78,7 @@ def check(training, loss, mu):
     ],
 )
 def test_full_batches(training, loss):
-    from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
+    from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
 
     mu = ShiftedInterpolation().bound(training, loss).curve.mu
     check(training, loss, mu)
@@ -108,7 +108,7 @@ def test_a_tail_average_shows_the_steps_before_its_window():
     diameter=st.one_of(st.just(math.inf), st.floats(0.01, 5.0)),
 )
 def test_random_constant_runs(steps, step_size, noise, curvature, diameter):
-    from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
+    from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
 
     training = FULL.replace(steps=steps, step_size=step_size, noise=noise, diameter=diameter)
     loss = Loss(smoothness=1.0, strong_convexity=curvature)

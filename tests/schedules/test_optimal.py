@@ -7,6 +7,8 @@ import pytest
 from scipy.optimize import minimize
 
 from lastiterate import FullBatch, Loss, Shuffled, TailAverage, Training, account, predicted_risk
+from lastiterate.bounds.constant_steps import constant
+from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves import gaussian
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.risk import responses
@@ -17,8 +19,6 @@ from lastiterate.schedules import (
     optimal_schedule,
 )
 from lastiterate.schedules.optimal import _risk, optimal_steps
-from lastiterate.theorems.constant_steps import constant
-from lastiterate.theorems.taut_string import taut_string
 
 EPSILON, DELTA = 1.0, 1e-5
 MU = gaussian.mu(EPSILON, DELTA)

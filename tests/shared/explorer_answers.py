@@ -9,11 +9,11 @@ from typing import Any
 from dash.development.base_component import Component
 
 from lastiterate.accounting import candidates
+from lastiterate.bounds.ledger import Run
 from lastiterate.explore.findings import Bounded, tasks
 from lastiterate.explore.page import _OUTPUTS, change
 from lastiterate.explore.reading import read
 from lastiterate.explore.workshop import Workshop
-from lastiterate.theorems.ledger import Run
 
 LONG = 20.0  # seconds
 

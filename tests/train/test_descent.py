@@ -19,6 +19,7 @@ from lastiterate import (
     Training,
     WithoutReplacement,
 )
+from lastiterate.bounds.ledger import Run
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import (
     Huber,
@@ -30,7 +31,6 @@ from lastiterate.losses import (
     SquaredHinge,
 )
 from lastiterate.noise import SecureSource, SeededSource
-from lastiterate.theorems.ledger import Run
 from lastiterate.train import bound_rows, noisy_descent
 from lastiterate.train.batches import BatchStream
 

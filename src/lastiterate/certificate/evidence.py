@@ -13,6 +13,27 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.bounds import (
+    poisson,
+    poisson_replace,
+    replaced_in_poisson,
+    without_replacement,
+)
+from lastiterate.bounds.boundary_levels import Levels, LevelSearch
+from lastiterate.bounds.coupling import Coupling, StoppedCoupling, stopped_delta
+from lastiterate.bounds.dynamics import Array
+from lastiterate.bounds.epoch_costs import epoch_costs
+from lastiterate.bounds.ledger import Bound, Run
+from lastiterate.bounds.ordered_batches import paths_pay, position_paths
+from lastiterate.bounds.reshuffled import reshuffled
+from lastiterate.bounds.sampled_batches import (
+    batch_share,
+    drifts,
+    farthest,
+    poisson_contraction,
+    pushes,
+)
+from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
 from lastiterate.certificate.coupled import MOST_CELLS, WIDEST
 from lastiterate.curves.base import Curve
 from lastiterate.curves.loss_distribution import LossDistribution
@@ -20,27 +41,6 @@ from lastiterate.curves.mixture import Mixture
 from lastiterate.curves.pairs import OpposedPair, ReplacedPair, SampledPair
 from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import Poisson
-from lastiterate.theorems import (
-    poisson,
-    poisson_replace,
-    replaced_in_poisson,
-    without_replacement,
-)
-from lastiterate.theorems.boundary_levels import Levels, LevelSearch
-from lastiterate.theorems.coupling import Coupling, StoppedCoupling, stopped_delta
-from lastiterate.theorems.dynamics import Array
-from lastiterate.theorems.epoch_costs import epoch_costs
-from lastiterate.theorems.ledger import Bound, Run
-from lastiterate.theorems.ordered_batches import paths_pay, position_paths
-from lastiterate.theorems.reshuffled import reshuffled
-from lastiterate.theorems.sampled_batches import (
-    batch_share,
-    drifts,
-    farthest,
-    poisson_contraction,
-    pushes,
-)
-from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
 
 Evidence = tuple[dict[str, Any], Curve]
 Collector = Callable[[Run, Bound, float], Evidence]

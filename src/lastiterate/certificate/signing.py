@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate.accounting import account
+from lastiterate.bounds.ledger import Bound
 from lastiterate.certificate.balls import need_balls, precision
 from lastiterate.certificate.certificate import FORMAT, VERSION, Certificate, sealed
 from lastiterate.certificate.checks import CHECKS
@@ -29,7 +30,6 @@ from lastiterate.description.failure import promised_delta
 from lastiterate.errors import AssumptionError, CertificateError, DescriptionError
 from lastiterate.guarantee import Guarantee
 from lastiterate.printing import printed
-from lastiterate.theorems.ledger import Bound
 
 WIDEST_GAP = 0.05  # how much larger than the accountant's the verified epsilon may be
 

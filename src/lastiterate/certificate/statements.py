@@ -5,12 +5,12 @@ The verifier derives them again: a certificate whose words were softened does no
 
 from __future__ import annotations
 
+from lastiterate.bounds import LEDGER
+from lastiterate.bounds.ledger import Bound, Run, Theorem
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.errors import CertificateError
 from lastiterate.guarantee import NOT_COVERED, Guarantee, vouchers
-from lastiterate.theorems import LEDGER
-from lastiterate.theorems.ledger import Bound, Run, Theorem
 
 
 def named_theorem(name: str) -> Theorem:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lastiterate.theorems.ledger import Theorem
+    from lastiterate.bounds.ledger import Theorem
 
 
 def print_json(command: str, answer: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ def theorems(
     as_json: AsJson = False,
 ) -> None:
     """The ledger: every theorem with its reference, status, statement and corrections."""
-    from lastiterate.theorems import LEDGER
+    from lastiterate.bounds import LEDGER
 
     if status not in (None, "sound", "corrected", "refuted"):
         raise LastIterateError(f"--status is {status!r}, but must be sound, corrected or refuted.")

@@ -13,14 +13,14 @@ from typing import Any
 from dash import html
 
 from lastiterate.accounting import candidates
+from lastiterate.bounds import LEDGER
+from lastiterate.bounds.ledger import Run, Theorem
 from lastiterate.description.failure import large_delta
 from lastiterate.explore.findings import FALSE_ALARMS, Bounded, HumpFound, Outcome, Task
 from lastiterate.explore.reading import Description
 from lastiterate.guarantee import NOT_COVERED
 from lastiterate.printing import printed, printed_down
 from lastiterate.report.attacker import percent
-from lastiterate.theorems import LEDGER
-from lastiterate.theorems.ledger import Run, Theorem
 
 Outcomes = Mapping[Task, Outcome | None]
 

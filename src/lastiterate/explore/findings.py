@@ -14,14 +14,14 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lastiterate.accounting import account, candidates
+from lastiterate.bounds import LEDGER
+from lastiterate.bounds.ledger import Run, Theorem
+from lastiterate.bounds.lower import lower_reference
 from lastiterate.curves.base import Curve
 from lastiterate.description import FullBatch
 from lastiterate.errors import UnsupportedError
 from lastiterate.explore.reading import Description, Hump
 from lastiterate.growth import plateau
-from lastiterate.theorems import LEDGER
-from lastiterate.theorems.ledger import Run, Theorem
-from lastiterate.theorems.lower import lower_reference
 
 if TYPE_CHECKING:
     from lastiterate.certificate import Verification

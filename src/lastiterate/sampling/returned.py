@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from lastiterate.accounting import account
+from lastiterate.bounds.ledger import Bound
 from lastiterate.curves.repeated import repeated
 from lastiterate.description import Arithmetic, Cyclic, FullBatch, Loss, TailAverage, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import Guarantee
 from lastiterate.losses.rounding import root_up, up
-from lastiterate.theorems.ledger import Bound
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq, minimize_scalar
 
+from lastiterate.bounds.ledger import Run
+from lastiterate.bounds.ordered_batches import position_mus
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import (
@@ -28,8 +30,6 @@ from lastiterate.description.validation import number
 from lastiterate.errors import UnsupportedError
 from lastiterate.risk import Floats, checked_spectrum, responses
 from lastiterate.schedules.spectrum import log_uniform
-from lastiterate.theorems.ledger import Run
-from lastiterate.theorems.ordered_batches import position_mus
 
 _MOST_SEARCHED = 200_000  # steps up to which the search is worth its time; beyond: the rule
 _LARGEST = 1e6

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from lastiterate.accounting import Comparison, Row
+from lastiterate.bounds.lower import lower_reference
 from lastiterate.printing import printed, printed_down
 from lastiterate.report.style import BAR, BELOW, FROM_BELOW, INK, blank, log_axis, marked
-from lastiterate.theorems.lower import lower_reference
 
 _HEIGHT_OF_A_BAR = 34  # pixels
 

@@ -16,6 +16,10 @@ from typing import Any
 import numpy as np
 
 from lastiterate.accounting import account
+from lastiterate.bounds import LEDGER
+from lastiterate.bounds.coupling import Coupling
+from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.lower import lower_reference
 from lastiterate.curves import gaussian
 from lastiterate.curves.base import Curve
 from lastiterate.curves.mixture import Mixture
@@ -37,10 +41,6 @@ from lastiterate.report.style import (
     pens,
     upright,
 )
-from lastiterate.theorems import LEDGER
-from lastiterate.theorems.coupling import Coupling
-from lastiterate.theorems.ledger import Bound, Run, Theorem
-from lastiterate.theorems.lower import lower_reference
 
 _MIXED, _SOME = 24, 8  # points of averages; of Renyi curves and of strings
 _FEW, _MORE = 3, 8  # points of what is searched or convolved; of the same if thorough

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.bounds.ledger import Run
+from lastiterate.bounds.ordered_batches import HiddenPosition, WorstPosition, position_mus
 from lastiterate.curves import gaussian
 from lastiterate.description import Cyclic, Loss, Shuffled, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import REFERENCE_DELTA, weakest_voucher
 from lastiterate.printing import printed
 from lastiterate.report.style import BELOW, blank, marked, pens
-from lastiterate.theorems.ledger import Run
-from lastiterate.theorems.ordered_batches import HiddenPosition, WorstPosition, position_mus
 
 Floats = NDArray[np.float64]
 

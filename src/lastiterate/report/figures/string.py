@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.bounds import taut_string as strings
+from lastiterate.bounds.constant_steps import best_restart, constant, constant_restart
+from lastiterate.bounds.dynamics import squared_ratio
+from lastiterate.bounds.ledger import Run, Theorem
+from lastiterate.bounds.ordered_batches import HiddenPosition, WorstPosition, position_mus
+from lastiterate.bounds.positions import position_impulses
+from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
 from lastiterate.description import Cyclic, FullBatch, Loss, Shuffled, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import weakest_voucher
 from lastiterate.printing import printed
 from lastiterate.report.style import BELOW, SHADE, blank, marked, pens
-from lastiterate.theorems import taut_string as strings
-from lastiterate.theorems.constant_steps import best_restart, constant, constant_restart
-from lastiterate.theorems.dynamics import squared_ratio
-from lastiterate.theorems.ledger import Run, Theorem
-from lastiterate.theorems.ordered_batches import HiddenPosition, WorstPosition, position_mus
-from lastiterate.theorems.positions import position_impulses
-from lastiterate.theorems.shifted_interpolation import ShiftedInterpolation
 
 Floats = NDArray[np.float64]
 

@@ -1,0 +1,71 @@
+"""The theorems, one family per file, and the ledger that lists them.
+
+Every entry states what it assumes and what was corrected. Refuted claims are listed so that nobody
+has to find out twice; they can never carry a guarantee.
+``lastiterate.theorems()`` is this list.
+
+>>> import lastiterate
+>>> sorted({theorem.status for theorem in lastiterate.theorems()})
+['corrected', 'refuted', 'sound']
+"""
+
+from lastiterate.bounds.composition import Composition
+from lastiterate.bounds.coupling import StoppedCoupling
+from lastiterate.bounds.langevin_diffusion import (
+    LangevinComposition,
+    LangevinDynamics,
+    LangevinSquaredLoss,
+    LangevinStronglyConvex,
+)
+from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.log_sobolev import LogSobolev, SharperLogSobolev
+from lastiterate.bounds.ordered_batches import (
+    BoundaryPolicy,
+    EqualisedLastEpoch,
+    HiddenPosition,
+    WorstPosition,
+)
+from lastiterate.bounds.output_perturbation import OutputPerturbation
+from lastiterate.bounds.published_minibatch import PUBLISHED_MINIBATCH
+from lastiterate.bounds.refuted import REFUTED
+from lastiterate.bounds.replaced_in_poisson import (
+    PoissonReplaceAbsorption,
+    PoissonReplaceComposition,
+)
+from lastiterate.bounds.sampled_batches import (
+    CorrectedWithoutReplacement,
+    PoissonComposition,
+    PoissonDeferral,
+    WithoutReplacementComposition,
+)
+from lastiterate.bounds.shifted_divergence import HolderShiftedDivergence, ShiftedDivergence
+from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
+
+LEDGER: tuple[Theorem, ...] = (
+    ShiftedInterpolation(),
+    StoppedCoupling(),
+    WorstPosition(),
+    HiddenPosition(),
+    BoundaryPolicy(),
+    EqualisedLastEpoch(),
+    Composition(),
+    PoissonDeferral(),
+    PoissonComposition(),
+    PoissonReplaceAbsorption(),
+    PoissonReplaceComposition(),
+    CorrectedWithoutReplacement(),
+    WithoutReplacementComposition(),
+    OutputPerturbation(),
+    LangevinComposition(),
+    LangevinDynamics(),
+    LangevinStronglyConvex(),
+    LangevinSquaredLoss(),
+    LogSobolev(),
+    SharperLogSobolev(),
+    ShiftedDivergence(),
+    HolderShiftedDivergence(),
+    *PUBLISHED_MINIBATCH,
+    *REFUTED,
+)
+
+__all__ = ["LEDGER", "Bound", "Run", "Theorem"]

@@ -1,0 +1,81 @@
+"""Plain composition: the price when every iterate is published.
+
+It assumes nothing about the loss, so it is what remains when nothing is known. For each batch
+scheme it charges what that scheme really releases.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lastiterate.bounds.dynamics import Array, squared_ratio
+from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.curves.gaussian import Gaussian
+from lastiterate.curves.mixture import Mixture
+from lastiterate.description import Cyclic, FullBatch, Reshuffled, Shuffled
+
+_UP = 1 + 1e-12  # sums of up to 10^9 terms, pairwise
+
+
+class Composition(Theorem):
+    """Each update is a Gaussian mechanism; the run is their composition."""
+
+    name = "Composition"
+    reference = "Dong, Roth, Su 2022 (Gaussian composition); per position for cyclic batches"
+    statement = (
+        "If the updates that use the record move by s_k and have noise nu_k, publishing all "
+        "iterates is mu-GDP with mu^2 = sum (s_k/nu_k)^2 over those updates: all of them (full "
+        "batch), the worst position (cyclic), the average of the profiles over positions "
+        "(shuffled once), the worst position of each epoch (reshuffled)."
+    )
+    assumptions = ("per-record gradients are bounded",)
+    hidden_state = False
+    momentum = True
+    dominated_by = ("Shifted interpolation", "Worst position", "Hidden position", "Boundary policy")
+
+    def objection(self, run: Run) -> str | None:
+        if not isinstance(run.training.batches, (FullBatch, Cyclic, Shuffled, Reshuffled)):
+            return "batches drawn afresh at every step have composition theorems of their own"
+        return None
+
+    def prove(self, run: Run) -> Bound:
+        batches = run.training.batches
+        if isinstance(batches, FullBatch):
+            return Bound(self, Gaussian(_root(position_totals(run, 1)[0])))
+        totals = position_totals(run, run.training.batches_per_epoch or 1)
+        if isinstance(batches, Reshuffled):
+            return Bound(self, Gaussian(_root(_worst_of_each_epoch(run))))
+        if isinstance(batches, Cyclic) or np.all(totals == totals[0]):
+            return Bound(self, Gaussian(_root(totals.max())))
+        return Bound(self, Mixture(np.sqrt(totals) * _UP))
+
+
+def position_totals(run: Run, batches: int) -> Array:
+    """Σ(s/ν)² over the steps k with k mod batches = j, for every position j."""
+    training = run.training
+    if training.constant:
+        visits = training.steps // batches + (np.arange(batches) < training.steps % batches)
+        one = float(squared_ratio(run.impulses, np.array([training.noise], dtype=float))[0])
+        return np.asarray(np.multiply(visits, one, out=np.zeros(batches), where=visits > 0))
+    costs = np.zeros(-(-training.steps // batches) * batches)
+    costs[: training.steps] = squared_ratio(run.over_steps(run.impulses), training.noises)
+    totals: Array = costs.reshape(-1, batches).sum(axis=0)
+    return totals
+
+
+def _worst_of_each_epoch(run: Run) -> float:
+    """No sequence of positions costs more than the dearest step of every epoch."""
+    training = run.training
+    batches = training.batches_per_epoch or 1
+    if training.steps == 0:
+        return 0.0
+    if training.constant:
+        return float(position_totals(run, 1)[0]) / training.steps * -(-training.steps // batches)
+    costs = squared_ratio(run.over_steps(run.impulses), training.noises)
+    return float(np.maximum.reduceat(costs, np.arange(0, len(costs), batches)).sum())
+
+
+def _root(square: float) -> float:
+    return math.sqrt(square) * _UP

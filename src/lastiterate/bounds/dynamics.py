@@ -1,0 +1,179 @@
+"""From the description to what a theorem needs: how far one step can drive two runs apart.
+
+Step k maps two runs at distance z to distance at most g_k(z) + s_k before its noise ν_k. The
+table, with η the step size, λ and β the strong convexity and smoothness the step sees (the
+data-free L2 term included), K the gradient norm:
+
+- convex, no clipping at work or the margin clipped:  g(z) = c z, c = max(|1 − ηλ|, |1 − ηβ|);
+  a clipped margin keeps convexity and smoothness, but only the L2 term keeps its curvature;
+- convex, gradients clipped:  clipping destroys non-expansiveness. For r the L2 coefficient and b
+  the smoothness of the data part, c = (1 − ηr)·(1 − ηb/(4(1 − ηr)))^(−1/2) (docs/theory);
+- smooth, not convex:  c = |1 − ηr| + ηb (clipping is harmless);
+- Hoelder gradient (L, p):  g(z) = |1 − ηr| z + ηL z^p;
+- whatever the loss:  g(z) <= |1 − ηr| z + 2ηK for z > 0, because no two gradients differ by more.
+
+Without a bound K on the gradients (a Langevin description has only their sensitivity) the terms
+2ηK are infinite, and a loss of unknown modulus has none.
+
+All values are rounded up. Poisson batches have their own rule (see `poisson`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.bounds.modulus import Modulus
+from lastiterate.description import Loss, Training
+
+Array = NDArray[np.float64]
+
+ROUNDING = 1 + 2**-50  # a few rounding errors of the expressions below
+OUT_OF_RANGE = "its updates expand beyond the range of doubles"
+_STEEPEST = 1e300  # a larger Lipschitz constant says nothing that a double can hold
+_SMALLEST_SQUARE = 1e-290
+
+
+def distinct(training: Training) -> Array:
+    """The step sizes, once if all are equal: constant runs of 10^12 steps stay small."""
+    if training.constant:
+        return np.array([training.step_size], dtype=float)
+    return training.step_sizes
+
+
+def contraction(etas: Array, loss: Loss, clipping: str) -> Array | None:
+    """The Lipschitz constant of each update, rounded up; None if no linear bound is known."""
+    if loss.kind == "unknown" or (loss.kind == "holder" and loss.exponent != 1):
+        return None
+    smoothness, l2 = loss.smoothness or 0.0, loss.regularization
+    shrink = np.abs(1 - etas * l2)
+    bend = _times(etas, smoothness)
+    expanding = (shrink + bend) * ROUNDING
+    if not loss.convex:
+        return expanding
+    if clipping == "gradient":
+        return np.minimum(expanding, _clipped_convex(1 - etas * l2, bend))
+    curvature = l2 + (loss.strong_convexity if clipping == "none" else 0.0)
+    fastest = np.abs(1 - etas * l2 - bend)
+    c = np.maximum(np.abs(1 - etas * curvature), fastest) * ROUNDING
+    # In exact arithmetic 0 <= ηλ <= ηβ < 2 gives c <= 1; rounding up must not cross that line.
+    capped: Array = np.where(etas * l2 + bend < 2, np.minimum(c, 1.0), c)
+    return capped
+
+
+def _clipped_convex(shrink: Array, bend: Array) -> Array:
+    """(1 − ηr)·(1 − ηb/(4(1 − ηr)))^(−1/2) where it is defined, else infinity."""
+    inside = 1 - np.divide(bend, 4 * shrink, out=np.full(len(bend), np.inf), where=shrink > 0)
+    root = np.sqrt(np.maximum(inside, 0.0))
+    c: Array = np.divide(shrink * ROUNDING, root, out=np.full(len(bend), np.inf), where=root > 0)
+    return c
+
+
+def reach(etas: Array, training: Training) -> Array:
+    """2ηK: how far gradients alone drive two runs apart, rounded up; infinite without K."""
+    return _times(etas, 2 * training.gradient_norm) * ROUNDING
+
+
+def no_modulus(training: Training, loss: Loss) -> str | None:
+    """Why nothing bounds how far a step drives two runs apart, or None."""
+    rough = loss.kind == "unknown" or loss.smoothness in (None, math.inf)
+    if rough and math.isinf(training.gradient_norm):
+        return (
+            "the loss has no known smoothness and the run no gradient_norm (a sensitivity bounds "
+            "a difference, not the gradients): nothing bounds how far a step drives two runs "
+            "apart; give gradient_norm, or a smoothness"
+        )
+    return None
+
+
+def modulus(
+    etas: Array, training: Training, loss: Loss, clipping: str | None = None
+) -> Modulus | None:
+    """The modulus of each step: the smaller of what the loss and what its gradients allow.
+
+    None if a step has none (see `no_modulus`), or one beyond the range of doubles. ``clipping``
+    is the run's unless it is given.
+    """
+    slope, cap = shrinkage(etas, loss), reach(etas, training)
+    if loss.kind == "holder" and loss.exponent != 1:
+        c, h = slope, _times(etas, loss.smoothness or 0.0) * ROUNDING
+        power = np.full(len(etas), 0.0 if loss.exponent is None else loss.exponent)
+    else:
+        linear = contraction(etas, loss, clipping or training.clipping)
+        c = np.full(len(etas), np.inf) if linear is None else linear
+        h, power = np.zeros(len(etas)), np.ones(len(etas))
+    rough = ~(np.maximum(c, h) <= _STEEPEST)
+    if np.any(rough & np.isinf(cap)) or np.any(slope > _STEEPEST):
+        return None
+    c, h = np.where(rough, slope, c), np.where(rough, cap, h)
+    return Modulus(c=c, h=h, p=np.where(rough, 0.0, power), e=slope, cap=cap)
+
+
+def implied_moduli(etas: Array, training: Training, loss: Loss) -> Iterator[Modulus]:
+    """The modulus of each step, and those of the weaker descriptions that the given one implies.
+
+    A search that is not exact takes the best of all: knowing more never costs more.
+    """
+    weaker = [(loss, training.clipping)]
+    if loss.convex:
+        weaker.append((loss, "gradient"))
+        weaker.append((dataclasses.replace(loss, kind="nonconvex", strong_convexity=0.0), "none"))
+    weaker.append((Loss.unknown(regularization=loss.regularization), "none"))
+    seen: list[Array] = []
+    for known, clipping in weaker:
+        shape = modulus(etas, training, known, clipping)
+        if shape is None:
+            continue
+        rows = shape.rows(len(etas))
+        if not any(np.array_equal(rows, other) for other in seen):
+            seen.append(rows)
+            yield shape
+
+
+def shrinkage(etas: Array, loss: Loss) -> Array:
+    """|1 − ηr|: what the data-free L2 term alone does to a distance, rounded up."""
+    return np.asarray(np.abs(1 - etas * loss.regularization) * ROUNDING)
+
+
+def _times(etas: Array, constant: float) -> Array:
+    """ηx with 0·inf = 0: a step of size zero does not move, however rough the loss."""
+    with np.errstate(over="ignore"):
+        return np.multiply(etas, constant, out=np.zeros(len(etas)), where=etas > 0)
+
+
+def impulses(etas: Array, training: Training) -> Array:
+    """s: what the differing record adds at a step whose batch holds it, rounded up."""
+    return etas * training.impulse * ROUNDING
+
+
+def squared_ratio(s: Array, nu: Array) -> Array:
+    """(s/ν)², with 0/0 = 0 (nothing to hide) and s/0 = inf; constant views stay views.
+
+    What would underflow is lifted: an impulse that is there never counts as none.
+    """
+    if len(s) > 1 and s.strides == (0,) and nu.strides == (0,):
+        return np.broadcast_to(squared_ratio(s[:1], nu[:1]), s.shape)
+    with np.errstate(over="ignore", under="ignore"):
+        ratio = np.divide(s, nu, out=np.where(s > 0, np.inf, 0.0), where=nu > 0)
+        return np.where(s > 0, np.maximum(ratio * ratio, _SMALLEST_SQUARE), 0.0)
+
+
+def reachable(etas: Array, loss: Loss, clipping: str) -> tuple[Array, Array]:
+    """The multipliers c' ≥ 0 of linear updates x ↦ c'x + const that the declared class contains.
+
+    Linear losses are in every class that allows curvature 0; quadratic ones fill the rest up to
+    the smoothness. Rounded inwards, because lower references must stay inside the class.
+    """
+    floor = loss.strong_convexity if loss.convex and clipping == "none" else 0.0
+    top = 1 - etas * (loss.regularization + floor)
+    ceiling = 0.0 if loss.kind == "unknown" else (loss.smoothness or 0.0)
+    if clipping != "none" or loss.kind == "holder":
+        ceiling = floor = 0.0  # curvature would meet the clip or break the Hoelder bound
+    bend = _times(etas, ceiling)
+    low = np.maximum(1 - etas * loss.regularization - bend, 0.0) * ROUNDING
+    high = np.maximum(top, 0.0) / ROUNDING
+    return np.minimum(low, high), high

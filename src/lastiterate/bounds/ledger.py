@@ -1,0 +1,149 @@
+"""What a theorem is to this library.
+
+Each theorem is an object with its statement, assumptions, reference and status. It looks at a run
+and either names what stands in its way or returns a bound: a curve, with the witness that lets
+somebody else check it. Refuted theorems are kept for study and can never be asked for a bound.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from lastiterate.bounds import dynamics
+from lastiterate.bounds.dynamics import Array
+from lastiterate.curves.base import Curve
+from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.errors import AssumptionError, DescriptionError
+
+Status = Literal["sound", "corrected", "refuted"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training, its loss and the steps after which an iterate is released (the last included)."""
+
+    training: Training
+    loss: Loss
+    releases: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        steps = self.training.steps
+        for step in self.releases:
+            if isinstance(step, bool) or not isinstance(step, (int, np.integer)):
+                why = "releases are counted in updates"
+                raise DescriptionError("releases", step, "whole numbers", why)
+            if not 1 <= step <= steps:
+                raise DescriptionError(
+                    "releases",
+                    step,
+                    f"between 1 and steps = {steps}",
+                    "only iterates of the run exist",
+                )
+        object.__setattr__(self, "releases", tuple(sorted({*map(int, self.releases), steps})))
+
+    @property
+    def window(self) -> int:
+        """How many of the last iterates are released: 1, or the window of a tail average."""
+        release = self.training.release
+        return release.window if isinstance(release, TailAverage) else 1
+
+    @property
+    def last_only(self) -> bool:
+        """Whether nothing but the last iterate leaves."""
+        return len(self.releases) == 1 and self.window == 1
+
+    @property
+    def segments(self) -> list[tuple[int, int]]:
+        """Stretches of hidden steps, each ending in a release; then the window, step by step."""
+        first_of_window = self.training.steps - self.window + 1
+        ends = [t for t in self.releases if t < first_of_window] + [first_of_window]
+        return list(zip([0, *ends[:-1]], ends, strict=True))
+
+    @cached_property
+    def etas(self) -> Array:
+        """Step sizes, once if all steps are alike."""
+        return dynamics.distinct(self.training)
+
+    @cached_property
+    def contraction(self) -> Array | None:
+        """c of every step (once if all are alike), or None."""
+        return dynamics.contraction(self.etas, self.loss, self.training.clipping)
+
+    @cached_property
+    def impulses(self) -> Array:
+        """s of every step that uses the record (once if all are alike)."""
+        return dynamics.impulses(self.etas, self.training)
+
+    def over_steps(self, values: Array) -> Array:
+        """One value per step, whether or not all are alike."""
+        return (
+            values
+            if len(values) == self.training.steps
+            else np.broadcast_to(values, (self.training.steps,))
+        )
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a theorem says about a run: a curve, and the witness that replays it."""
+
+    theorem: Theorem
+    curve: Curve
+    witness: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    note: str = ""
+
+
+class Theorem(ABC):
+    """A statement that may bound the privacy of a run."""
+
+    name: ClassVar[str]
+    reference: ClassVar[str]
+    status: ClassVar[Status] = "sound"
+    statement: ClassVar[str]
+    assumptions: ClassVar[tuple[str, ...]] = ()
+    correction: ClassVar[str] = ""
+    hidden_state: ClassVar[bool] = True  # whether it needs intermediate iterates to stay secret
+    momentum: ClassVar[bool] = False  # whether it covers runs with momentum: only composition does
+    dominated_by: ClassVar[tuple[str, ...]] = ()  # theorems that, where they apply, are never worse
+
+    @abstractmethod
+    def objection(self, run: Run) -> str | None:
+        """Why the theorem says nothing about this run, or None if it applies."""
+
+    @abstractmethod
+    def prove(self, run: Run) -> Bound:
+        """The bound, once nothing stands in its way."""
+
+    def obstacle(self, run: Run) -> str | None:
+        """What keeps the theorem from carrying a guarantee for this run, or None."""
+        if self.status == "refuted":
+            return "it is refuted; no guarantee may rest on it"
+        if run.training.steps == 0 and self.hidden_state:
+            return "there is no step, so there is nothing to hide"
+        if run.training.momentum and not self.momentum:
+            return (
+                "with momentum the hidden state is the pair (parameters, velocity), whose update "
+                "does not keep two runs together: only composition covers it"
+            )
+        return self.objection(run)
+
+    def applies(self, training: Training, loss: Loss) -> bool:
+        """Whether the theorem covers this run and may carry a guarantee."""
+        return self.obstacle(Run(training, loss)) is None
+
+    def bound(self, training: Training, loss: Loss, releases: tuple[int, ...] = ()) -> Bound:
+        """The bound for this run, or an AssumptionError that says what is missing."""
+        run = Run(training, loss, releases)
+        reason = self.obstacle(run)
+        if reason is not None:
+            raise AssumptionError(f"{self.name} does not apply: {reason}.")
+        return self.prove(run)
+
+    def __repr__(self) -> str:
+        return f"<{self.name} ({self.reference}): {self.status}>"

@@ -1,0 +1,253 @@
+"""Shifted interpolation for batches that pass over the data in order.
+
+The record's batch comes once per epoch. Known order: the worst position of the record counts.
+One hidden partition: the profiles of all positions are averaged, by joint convexity. A new hidden
+partition every epoch: independent costs per epoch under a boundary policy. The numerics live in
+`positions`, `equalised` and `reshuffled`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from lastiterate.bounds import dynamics
+from lastiterate.bounds.composition import position_totals
+from lastiterate.bounds.dynamics import Array
+from lastiterate.bounds.equalised import equalised_mu
+from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.modulus import taut_path
+from lastiterate.bounds.positions import (
+    constant_position_mus,
+    position_impulses,
+    released_mus,
+)
+from lastiterate.bounds.reshuffled import reshuffled
+from lastiterate.bounds.shifted_interpolation import cap_binds, modulus_objection, regular
+from lastiterate.bounds.taut_string import TautString
+from lastiterate.curves.base import Curve
+from lastiterate.curves.gaussian import Gaussian
+from lastiterate.curves.mixture import Mixture
+from lastiterate.curves.searched import Searched
+from lastiterate.description import Cyclic, FullBatch, Reshuffled, Shuffled
+
+_MOST_STEPS = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
+_MODULUS_STEPS = 20_000  # positions times steps that the search over concave moduli can afford
+
+
+def _objection(run: Run, *, modulus: bool) -> str | None:
+    training = run.training
+    if training.steps > _MOST_STEPS and not (modulus and _closed_form(run)):
+        return f"more than {_MOST_STEPS:,} mini-batch steps are not accounted one by one"
+    if regular(run):
+        return None
+    if not modulus:
+        return "without smoothness the boundary policy has no modulus to work with"
+    reason = modulus_objection(run)
+    if reason is not None:
+        return reason
+    if not run.last_only:
+        return "without smoothness only the last iterate is accounted here"
+    if not _affordable(run):
+        return (
+            "without smoothness every position needs a search of its own, which is not affordable "
+            f"beyond {_MODULUS_STEPS:,} positions times steps"
+        )
+    return None
+
+
+def _affordable(run: Run) -> bool:
+    return (run.training.batches_per_epoch or 1) * run.training.steps <= _MODULUS_STEPS
+
+
+def paths_pay(run: Run) -> bool:
+    """Whether a search over concave moduli can beat the strings of the Lipschitz constants.
+
+    Those are exact for c <= 1 where bounded gradients say nothing more.
+    """
+    if regular(run) and not (cap_binds(run) or _restart_pays(run)):
+        return False
+    return math.isfinite(run.training.diameter) and run.last_only and _affordable(run)
+
+
+def _closed_form(run: Run) -> bool:
+    return regular(run) and run.training.constant and run.last_only
+
+
+def _restart_pays(run: Run) -> bool:
+    """Expanding steps on a bounded domain: the closed form tries no restart, the pooling does."""
+    bounded = math.isfinite(run.training.diameter) and run.training.steps <= _MOST_STEPS
+    return bounded and run.contraction is not None and bool(np.any(run.contraction > 1))
+
+
+def position_mus(run: Run) -> Array:
+    """mu_j of a record at each position j of the epoch, for what the run releases."""
+    batches = run.training.batches_per_epoch or 1
+    mus = np.sqrt(position_totals(run, batches)) * (1 + 1e-12)
+    if regular(run):
+        mus = _lipschitz_mus(run, batches)
+    if paths_pay(run):
+        mus = np.minimum(mus, [path.mu for path in position_paths(run)])
+    return mus
+
+
+def position_paths(run: Run) -> Iterator[TautString]:
+    """The cheapest shifts found for each position under what is known of the updates."""
+    training = run.training
+    batches, arrived = training.batches_per_epoch or 1, run.over_steps(run.impulses)
+    shapes = list(dynamics.implied_moduli(run.etas, training, run.loss))
+    for j in range(batches):
+        own = position_impulses(arrived, batches, j)
+        paths = (taut_path(shape, own, training.noises, training.diameter) for shape in shapes)
+        yield min(paths, key=lambda path: path.mu)
+
+
+def _lipschitz_mus(run: Run, batches: int) -> Array:
+    """The strings of updates with Lipschitz constants."""
+    training = run.training
+    assert run.contraction is not None
+    if _closed_form(run) and not _restart_pays(run):
+        c, s, nu = (float(v[0]) for v in (run.contraction, run.impulses, training.noises))
+        return constant_position_mus(c, s, nu, training.steps, batches, training.diameter)
+    return released_mus(
+        run.over_steps(run.contraction),
+        run.over_steps(run.impulses),
+        training.noises,
+        batches,
+        run.releases,
+        run.window,
+        training.diameter,
+    )
+
+
+class WorstPosition(Theorem):
+    """Cyclic batches whose order the adversary knows."""
+
+    name = "Worst position"
+    reference = "shifted interpolation with impulses once per epoch; c = 1: Y Theorem D.4"
+    statement = (
+        "A record at position j of B has impulses s_k at the steps k = j mod B only. The last "
+        "iterate is mu_j-GDP with mu_j the taut string of those impulses; the worst j counts. "
+        "Releases: mu_j^2 adds over the stretches between them."
+    )
+    assumptions = ("fixed batches in a fixed order", "updates have a known modulus of continuity")
+
+    def objection(self, run: Run) -> str | None:
+        if not isinstance(run.training.batches, Cyclic):
+            return "it is stated for cyclic batches"
+        return _objection(run, modulus=True)
+
+    def prove(self, run: Run) -> Bound:
+        mus = position_mus(run)
+        worst = int(np.argmax(mus))
+        note = f"The worst position is {worst + 1} of {len(mus)}."
+        return Bound(self, Gaussian(float(mus[worst])), {"positions": mus}, note)
+
+
+class HiddenPosition(Theorem):
+    """One hidden partition, then cyclic order."""
+
+    name = "Hidden position"
+    reference = "joint convexity over the positions; verified against exact Gaussian mixtures"
+    statement = (
+        "The record's position is uniform on B and secret: delta(eps) is the average over j of the "
+        "Gaussian profiles of mu_j, the taut strings of the positions. Never average mu or eps. "
+        "Releases share the position: their mu_j^2 are summed before averaging."
+    )
+    assumptions = (
+        "one uniformly random partition that stays secret",
+        "updates have a known modulus of continuity",
+    )
+
+    def objection(self, run: Run) -> str | None:
+        if not isinstance(run.training.batches, Shuffled):
+            return "it is stated for batches shuffled once"
+        return _objection(run, modulus=True)
+
+    def prove(self, run: Run) -> Bound:
+        mus = position_mus(run)
+        alike = mus.max() <= mus.min() * (1 + 1e-9)
+        curve: Curve = Gaussian(float(mus.max())) if alike else Mixture(mus)
+        return Bound(self, curve, {"positions": mus})
+
+
+class BoundaryPolicy(Theorem):
+    """A new hidden partition every epoch."""
+
+    name = "Boundary policy"
+    reference = "this library: independent epoch costs under fixed boundary levels"
+    statement = (
+        "Fix levels zeta_0 = 0, ..., zeta_E = 0. In epoch e a record at the random position J_e "
+        "pays X_e(J_e) to go from zeta_e to zeta_{e+1}. The costs are independent; delta(eps) = "
+        "E delta_{sqrt(sum X)}(eps). Any levels are valid; good ones are searched for each delta. "
+        "The sum is capped by the worst sequence of positions."
+    )
+    assumptions = (
+        "a new uniformly random partition every epoch, all of them secret",
+        "updates are Lipschitz",
+    )
+
+    def objection(self, run: Run) -> str | None:
+        if not isinstance(run.training.batches, Reshuffled):
+            return "it is stated for batches reshuffled every epoch"
+        batches = run.training.batches_per_epoch or 1
+        if any(step % batches for step in run.releases[:-1]):
+            return "released checkpoints must lie on epoch boundaries, where partitions renew"
+        return _objection(run, modulus=False)
+
+    def prove(self, run: Run) -> Bound:
+        assert run.contraction is not None
+        training = run.training
+        c, s = run.over_steps(run.contraction), run.over_steps(run.impulses)
+
+        def at(delta: float) -> Curve:
+            policy = reshuffled(
+                c,
+                s,
+                training.noises,
+                training.batches_per_epoch or 1,
+                delta=delta,
+                diameter=training.diameter,
+                releases=run.releases[:-1],
+                window=run.window,
+            )
+            return Mixture(policy.mus, policy.weights)
+
+        return Bound(self, Searched(at))
+
+
+class EqualisedLastEpoch(Theorem):
+    """The one-line theorem of the equalising last epoch."""
+
+    name = "Equalised last epoch"
+    reference = "this library: sqrt((B-j)/B) on the last epoch's steps"
+    statement = (
+        "Convex (c <= 1), B batches in one order, E epochs, constant noise, schedule 'equalised': "
+        "mu^2 = (s/nu)^2 E/B at every position, known or hidden."
+    )
+    assumptions = ("updates are non-expansive", "schedule = 'equalised', constant noise")
+    dominated_by = ("Shifted interpolation", "Worst position", "Hidden position")
+
+    def objection(self, run: Run) -> str | None:
+        training = run.training
+        if not isinstance(training.batches, (FullBatch, Cyclic, Shuffled)):
+            return "it is stated for one order of batches, known or hidden"
+        if training.schedule != "equalised" or not isinstance(training.noise, float):
+            return "it needs schedule='equalised' and a constant noise"
+        if training.final_noise < 1:
+            return "the last step has less noise than the others"
+        if run.contraction is None or np.any(run.contraction > 1):
+            return "it needs non-expansive updates (convex, no gradient clipping, small steps)"
+        if not run.last_only:
+            return "more than the last iterate is released"
+        return None
+
+    def prove(self, run: Run) -> Bound:
+        training = run.training
+        batches = training.batches_per_epoch or 1
+        # The largest impulse is that of a full step; the last epoch only shrinks it.
+        s, nu = run.impulses[:1], training.noises[:1]
+        ratio = math.sqrt(float(dynamics.squared_ratio(s, nu)[0])) * (1 + 1e-15)
+        return Bound(self, Gaussian(equalised_mu(ratio, batches, training.steps // batches)))

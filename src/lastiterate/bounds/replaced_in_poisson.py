@@ -1,0 +1,156 @@
+"""Poisson batches, one record replaced by another: composition and the hidden state.
+
+The numerics live in `poisson_replace`. A pair needs the length of a gradient, not only how far two
+of them can be apart: the third law of a step is a batch without the record.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lastiterate.bounds import dynamics, poisson_replace, without_replacement
+from lastiterate.bounds.dynamics import Array
+from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.sampled_batches import (
+    MOST_STEPS,
+    drifts,
+    noise_of,
+    part_of,
+    poisson_contraction,
+    scalar_or_steps,
+)
+from lastiterate.curves.base import Curve
+from lastiterate.curves.loss_distribution import LossDistribution
+from lastiterate.curves.searched import Searched
+from lastiterate.curves.with_failure import WithFailure
+from lastiterate.description import Poisson
+from lastiterate.description.arithmetic import impulse_up
+
+
+def lengths(run: Run) -> Array:
+    """h: how far the record alone moves a batch that holds it, rounding included, rounded up."""
+    training = run.training
+    divisor = training.batches.divisor(training.records)
+    each = impulse_up(training.gradient_norm, divisor, training.arithmetic)
+    longest: Array = run.etas * each * dynamics.ROUNDING
+    return longest
+
+
+def closer(run: Run) -> bool:
+    """Whether the two gradients are declared to be closer than opposite ones could be."""
+    return run.training.sensitivity < 2 * run.training.gradient_norm
+
+
+def _objection(run: Run) -> str | None:
+    training = run.training
+    if not isinstance(training.batches, Poisson):
+        return "it is stated for Poisson batches"
+    if training.adjacency != "replace":
+        return "it is stated for replace adjacency"
+    if not math.isfinite(training.gradient_norm):
+        return "it needs a bound on the length of a gradient (gradient_norm)"
+    if not training.constant and training.steps > MOST_STEPS:
+        return f"schedules of more than {MOST_STEPS:,} steps are not accounted one by one"
+    return None
+
+
+def published(run: Run, first: int, last: int, delta: float) -> LossDistribution:
+    """Every step paid for: opposite gradients or, if these are declared closer, the better one.
+
+    Gradients no longer than h and no farther apart than s also have, by advanced joint convexity,
+    the profile of a batch without replacement with shift max(h, s), in both orders.
+    """
+    assert isinstance(run.training.batches, Poisson)
+    if last <= first or not np.any(run.impulses > 0.0):
+        return LossDistribution.nothing()
+    rate = run.training.batches.rate
+    h, s = (scalar_or_steps(run, x) for x in (lengths(run), run.impulses))
+    h, s, nu = (part_of(x, first, last) for x in (h, s, noise_of(run)))
+    opposed = poisson_replace.plain(h, nu, rate, last - first)
+    if not closer(run):
+        return opposed
+    near = without_replacement.plain(np.maximum(h, s), nu, rate, last - first)
+    return min(opposed, near, key=lambda curve: curve.epsilon(delta))
+
+
+class PoissonReplaceComposition(Theorem):
+    """All iterates published, Poisson batches, a record replaced."""
+
+    name = "Poisson replace composition"
+    reference = "this library, docs/theory/poisson.md; double mixtures as in dp-accounting"
+    statement = (
+        "With gradients of length at most K, h = eta K/(rate n), each update is dominated by (1-q) "
+        "N(0, 1) + q N(h/nu, 1) against (1-q) N(0, 1) + q N(-h/nu, 1), in any dimension and both "
+        "orders; the run by their composition."
+    )
+    assumptions = ("Poisson batches that stay secret", "replace adjacency")
+    hidden_state = False
+    momentum = True
+    dominated_by = ("Poisson replace absorption",)
+
+    def objection(self, run: Run) -> str | None:
+        return _objection(run)
+
+    def prove(self, run: Run) -> Bound:
+        steps = run.training.steps
+        if not closer(run):
+            return Bound(self, published(run, 0, steps, 1e-5))
+        return Bound(self, Searched(lambda delta: published(run, 0, steps, delta)))
+
+
+class PoissonReplaceAbsorption(Theorem):
+    """Poisson batches with a hidden state, a record replaced."""
+
+    name = "Poisson replace absorption"
+    reference = "this library, docs/theory/poisson.md"
+    statement = (
+        "For a horizon tau, z_tau >= min(D_tau, diameter) with D_{t+1} = c D_t + s, a_t >= 0 with "
+        "z_{t+1} = c_t z_t - a_t >= 0, z_T = 0: the run is dominated, in both orders, by the "
+        "composition over t >= tau of (1-q) N(a_t) + q N(h_t + a_t) against (1-q) N(0) + q "
+        "N(-h_t), in units of the noise. c_t must hold for every realised batch: only the L2 term "
+        "contracts, and batches larger than a cap are paid for in delta."
+    )
+    assumptions = (
+        "Poisson batches that stay secret",
+        "replace adjacency",
+        "updates are Lipschitz for every realised batch",
+    )
+
+    def objection(self, run: Run) -> str | None:
+        reason = _objection(run)
+        if reason is None and run.contraction is None:
+            return "it needs a smooth loss"
+        if reason is None and math.isinf(run.training.diameter) and not run.loss.regularization:
+            return (
+                "without an L2 term (regularization) and without a bounded domain an empty batch "
+                "forgets nothing"
+            )
+        return reason
+
+    def prove(self, run: Run) -> Bound:
+        return Bound(self, Searched(lambda delta: self._at(run, delta)))
+
+    def _at(self, run: Run, delta: float) -> Curve:
+        training = run.training
+        assert isinstance(training.batches, Poisson)
+        contraction, failure = poisson_contraction(run, delta)
+        values = [
+            scalar_or_steps(run, x)
+            for x in (contraction, run.impulses, lengths(run), drifts(run))
+        ]
+        nu, parts = noise_of(run), []
+        for first, last in run.segments:
+            c, gap, h, drift = (part_of(x, first, last) for x in values)
+            found = poisson_replace.best(
+                c, gap, h, part_of(nu, first, last), training.batches.rate, last - first, delta,
+                training.diameter, drift,
+            ).curve  # fmt: skip
+            if closer(run):
+                plain = published(run, first, last, delta)
+                found = min(plain, found, key=lambda curve: curve.epsilon(delta))
+            parts.append(found)
+        tail = published(run, training.steps - run.window + 1, training.steps, delta)
+        curve = tail.compose(*parts)
+        return WithFailure(curve, failure) if failure else curve

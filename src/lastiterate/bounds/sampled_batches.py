@@ -1,0 +1,296 @@
+"""Batches drawn afresh at every step: Poisson with a record zeroed out, and without replacement.
+
+(Poisson batches with a record replaced: `replaced_in_poisson`.) Both have a composition entry and
+a hidden-state entry; the numerics live in `poisson` and `without_replacement`. The divisor of a
+Poisson batch is nominal, so a crowded batch bends more than the loss and an empty one not at all:
+only the data-free L2 term contracts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from lastiterate.bounds import dynamics, poisson, without_replacement
+from lastiterate.bounds.dynamics import Array
+from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.curves.base import Curve
+from lastiterate.curves.loss_distribution import LossDistribution
+from lastiterate.curves.searched import Searched
+from lastiterate.curves.with_failure import WithFailure
+from lastiterate.description import Poisson, WithoutReplacement
+
+_FAILURE_SHARE = 1e-3  # of delta, spent on batches larger than any that was allowed for
+_STEEPEST = 1e6  # an update that expands more forgets nothing, and its powers leave the doubles
+MOST_STEPS = 10**7  # per-step schedules beyond this are not accounted one by one
+
+
+def scalar_or_steps(run: Run, values: Array) -> float | Array:
+    """One number for constant runs: the kernels then have closed forms."""
+    return float(values[0]) if run.training.constant else run.over_steps(values)
+
+
+def noise_of(run: Run) -> float | Array:
+    return float(run.training.noises[0]) if run.training.constant else run.training.noises
+
+
+def part_of(values: float | Array, first: int, last: int) -> float | Array:
+    return values if isinstance(values, float) else values[first:last]
+
+
+class PoissonComposition(Theorem):
+    """All iterates published, Poisson batches."""
+
+    name = "Poisson composition"
+    reference = "sampled Gaussian mechanism; Zhu, Dong, Wang 2022; privacy-loss distributions"
+    statement = (
+        "Each update is dominated by (1-q) N(0, 1) + q N(s/nu, 1) against N(0, 1), in both orders; "
+        "the run by their composition."
+    )
+    assumptions = ("Poisson batches that stay secret", "zero-out adjacency")
+    hidden_state = False
+    momentum = True
+    dominated_by = ("Poisson deferral",)
+
+    def objection(self, run: Run) -> str | None:
+        return _poisson_objection(run)
+
+    def prove(self, run: Run) -> Bound:
+        assert isinstance(run.training.batches, Poisson)
+        s, nu = scalar_or_steps(run, run.impulses), noise_of(run) if run.training.steps else 1.0
+        return Bound(self, _published(s, nu, run.training.batches.rate, run.training.steps))
+
+
+def _published(s: float | Array, nu: float | Array, rate: float, steps: int) -> LossDistribution:
+    return poisson.plain_curve(s, nu, rate, steps) if steps else LossDistribution.nothing()
+
+
+def _poisson_objection(run: Run) -> str | None:
+    training = run.training
+    if not isinstance(training.batches, Poisson):
+        return "it is stated for Poisson batches"
+    if training.adjacency != "zero-out":
+        return "it is stated for zero-out adjacency"
+    if not training.constant and training.steps > MOST_STEPS:
+        return f"schedules of more than {MOST_STEPS:,} steps are not accounted one by one"
+    return None
+
+
+class PoissonDeferral(Theorem):
+    """Theorem M2: Poisson batches with a hidden state, without splitting the noise."""
+
+    name = "Poisson deferral"
+    reference = "this library, docs/theory/poisson.md"
+    statement = (
+        "For z_0 = 0, z_k >= 0, z_T = 0 and u_k = c_k z_k - z_{k+1} >= -s_k the run is dominated, "
+        "in both orders, by the composition of (1-q) N(max(u_k, 0), nu_k^2) + q N(s_k + u_k, "
+        "nu_k^2) against N(0, nu_k^2). c_k must hold for every realised batch: only the L2 term "
+        "contracts, and batches larger than a cap are paid for in delta."
+    )
+    assumptions = (
+        "Poisson batches that stay secret",
+        "zero-out adjacency",
+        "updates are Lipschitz for every realised batch",
+    )
+
+    def objection(self, run: Run) -> str | None:
+        reason = _poisson_objection(run)
+        if reason is None and not _smooth(run):
+            return "it needs a smooth loss"
+        if reason is None and math.isinf(run.training.diameter) and not run.loss.regularization:
+            return (
+                "without an L2 term (regularization) and without a bounded domain an empty batch "
+                "forgets nothing"
+            )
+        return reason
+
+    def prove(self, run: Run) -> Bound:
+        return Bound(self, Searched(lambda delta: self._at(run, delta)))
+
+    def _at(self, run: Run, delta: float) -> Curve:
+        training = run.training
+        assert isinstance(training.batches, Poisson)
+        rate = training.batches.rate
+        contraction, failure = poisson_contraction(run, delta)
+        c, s = scalar_or_steps(run, contraction), scalar_or_steps(run, run.impulses)
+        nu = noise_of(run)
+        parts = [
+            poisson.best(
+                part_of(c, first, last),
+                part_of(s, first, last),
+                part_of(nu, first, last),
+                rate,
+                last - first,
+                delta,
+                training.diameter,
+            ).curve
+            for first, last in run.segments
+        ]
+        window, steps = training.steps - run.window + 1, training.steps
+        last = [part_of(values, window, steps) for values in (s, nu)]
+        tail = _published(last[0], last[1], rate, steps - window)
+        curve = tail.compose(*parts)
+        return WithFailure(curve, failure) if failure else curve
+
+
+def _smooth(run: Run) -> bool:
+    """Whether every update has a usable Lipschitz constant, even if a batch holds all records."""
+    if run.contraction is None:
+        return False
+    crowded = (run.loss.smoothness or 0.0) / run.training.batches.divisor(run.training.records)
+    with np.errstate(over="ignore"):
+        steepest = run.contraction + run.etas * crowded * run.training.records
+    return bool(np.all(steepest <= _STEEPEST))
+
+
+def poisson_contraction(run: Run, delta: float) -> tuple[Array, float]:
+    """c of every step for all batches up to a cap, and the probability of a larger batch.
+
+    The curvature a step sees lies between 0 and smoothness·cap/(rate·n). The cap is n if that
+    costs nothing, else the size that all batches stay below except with a small share of delta.
+    """
+    training, loss = run.training, run.loss
+    nominal = training.batches.divisor(training.records)
+    assert isinstance(training.batches, Poisson)
+
+    def at(cap: int) -> Array:
+        crowded = (loss.smoothness or 0.0) * cap / nominal * dynamics.ROUNDING
+        seen = dataclasses.replace(loss, smoothness=crowded, strong_convexity=0.0)
+        c = dynamics.contraction(run.etas, seen, training.clipping)
+        assert c is not None
+        return c
+
+    certain = at(training.records)
+    if np.all(certain <= np.abs(1 - run.etas * loss.regularization) * dynamics.ROUNDING):
+        return certain, 0.0
+    failure = delta * _FAILURE_SHARE
+    cap = poisson.batch_cap(training.records, training.batches.rate, training.steps, failure)
+    return at(cap), failure
+
+
+def _replacement_objection(run: Run) -> str | None:
+    training = run.training
+    if not isinstance(training.batches, WithoutReplacement):
+        return "it is stated for batches drawn without replacement"
+    if training.steps > MOST_STEPS:
+        return f"more than {MOST_STEPS:,} steps are not accounted one by one"
+    return None
+
+
+def batch_share(run: Run) -> float:
+    """q = b/n, rounded up."""
+    share = run.training.batches.divisor(run.training.records) / run.training.records
+    return min(share * dynamics.ROUNDING, 1.0)
+
+
+def pushes(run: Run) -> Array:
+    """How far one record moves a batch drawn without replacement, against any other batch of it.
+
+    A record that is replaced moves it by the sensitivity. One that is zeroed out still displaces
+    another record, whose gradient is as long as its own: twice the sensitivity.
+    """
+    if run.training.adjacency == "replace":
+        return run.impulses
+    doubled: Array = 2 * run.impulses
+    return doubled
+
+
+def drifts(run: Run) -> Array:
+    """What rounding may move two runs apart at a step whose batch does not hold the record."""
+    arithmetic = run.training.arithmetic
+    error = 0.0 if isinstance(arithmetic, str) else arithmetic.charge
+    slips: Array = run.etas * error * dynamics.ROUNDING
+    return slips
+
+
+class WithoutReplacementComposition(Theorem):
+    """All iterates published, batches without replacement."""
+
+    name = "Without-replacement composition"
+    reference = "advanced joint convexity, Balle, Barthe, Gaboardi 2018; attained at one step"
+    statement = (
+        "One step has the profile delta(eps) = q G_mu(log(1 + (e^eps - 1)/q)), mu = s/nu, q = b/n, "
+        "in both orders; the run is the composition of its steps. A record that is zeroed out "
+        "displaces another one, so that s is twice as long as its own impulse."
+    )
+    assumptions = ("a fresh secret subset at every step",)
+    hidden_state = False
+    momentum = True
+    dominated_by = ("Corrected L Theorem 3.12",)
+
+    def objection(self, run: Run) -> str | None:
+        return _replacement_objection(run)
+
+    def prove(self, run: Run) -> Bound:
+        steps = run.training.steps
+        if steps == 0:
+            return Bound(self, LossDistribution.nothing())
+        s, nu = scalar_or_steps(run, pushes(run)), noise_of(run)
+        return Bound(self, without_replacement.plain(s, nu, batch_share(run), steps))
+
+
+def farthest(run: Run) -> Array:
+    """How much one step can add to a distance at most: 2 eta K, if the L2 term does not overshoot.
+
+    Every record may pull the two runs apart, and rounding may.
+    """
+    far = dynamics.reach(run.etas, run.training) + drifts(run)
+    return np.where(run.etas * run.loss.regularization <= 1, far * dynamics.ROUNDING, math.inf)
+
+
+class CorrectedWithoutReplacement(Theorem):
+    """The corrected hidden-state theorem for batches without replacement."""
+
+    name = "Corrected L Theorem 3.12"
+    reference = "corrects Chien, Li 2025, Theorem 3.12; docs/theory/without-replacement.md"
+    status = "corrected"
+    statement = (
+        "For a horizon tau, z_tau >= min(D_tau, diameter), a_t >= 0 with z_{t+1} = c z_t - a_t >= "
+        "0, z_T = 0: the run is dominated in both orders by the composition over t >= tau of the "
+        "pairs with profile min over r <= g of (1-q) G_a(log r) + q G_{a+s}(log((g - (1-q) r)/q)) "
+        "at g = e^eps >= 1, a and s in units of the noise. (G_mu: the profile of one Gaussian.)"
+    )
+    correction = (
+        "The printed divergence has the wrong direction, prints beta for sqrt(beta), and its proof "
+        "conditions in the wrong order. The noise of a step need not be split."
+    )
+    assumptions = ("a fresh secret subset at every step", "updates are Lipschitz")
+
+    def objection(self, run: Run) -> str | None:
+        reason = _replacement_objection(run)
+        if reason is None and not (
+            run.contraction is not None and bool(np.all(np.isfinite(run.contraction)))
+        ):
+            return "it needs a smooth loss"
+        return reason
+
+    def prove(self, run: Run) -> Bound:
+        return Bound(self, Searched(lambda delta: self._at(run, delta)))
+
+    def _at(self, run: Run, delta: float) -> Curve:
+        training = run.training
+        assert run.contraction is not None
+        c, s = scalar_or_steps(run, run.contraction), scalar_or_steps(run, pushes(run))
+        nu, reach, rate = noise_of(run), scalar_or_steps(run, farthest(run)), batch_share(run)
+        drift = scalar_or_steps(run, drifts(run))
+        parts = [
+            without_replacement.best(
+                part_of(c, first, last),
+                part_of(s, first, last),
+                part_of(nu, first, last),
+                rate,
+                last - first,
+                delta,
+                part_of(reach, first, last),
+                training.diameter,
+                part_of(drift, first, last),
+            ).curve
+            for first, last in run.segments
+        ]
+        window, steps = training.steps - run.window + 1, training.steps
+        if window < steps:
+            tail = [part_of(values, window, steps) for values in (s, nu)]
+            parts.append(without_replacement.plain(tail[0], tail[1], rate, steps - window))
+        return parts[0].compose(*parts[1:])

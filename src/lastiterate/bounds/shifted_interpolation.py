@@ -1,0 +1,145 @@
+"""Shifted interpolation for full batches: the taut string, as a theorem of the ledger.
+
+The numerics live in `taut_string` (linear moduli), `constant_steps` (closed forms) and `modulus`
+(Hoelder and bounded gradients); this room applies them to a run and to its releases.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from lastiterate.bounds import dynamics, taut_string
+from lastiterate.bounds.constant_steps import constant, constant_restart
+from lastiterate.bounds.dynamics import squared_ratio
+from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.modulus import taut_path
+from lastiterate.bounds.replay import root_sum_squares_up
+from lastiterate.curves.gaussian import Gaussian
+from lastiterate.description import FullBatch
+
+SEARCHED = 2000  # steps that the search over concave moduli looks back
+
+
+class ShiftedInterpolation(Theorem):
+    """Theorem SI with its exact optimum."""
+
+    name = "Shifted interpolation"
+    reference = "Bok, Su, Altschuler 2024; exact optimum and tightness: docs/theory"
+    statement = (
+        "Let g_k be the modulus of the k-th update, s_k the record's impulse, nu_k the noise. For "
+        "all shifts a with z_0 = 0 (or z_tau = diameter), z_{k+1} = g_k(z_k) + s_k - a_{k+1} >= 0 "
+        "and z_T = 0, the last iterate is mu-GDP with mu^2 = sum (a_{k+1}/nu_k)^2. The cheapest "
+        "shifts are a taut string. Released checkpoints: mu^2 adds over the stretches between "
+        "them; a window of released last iterates adds its own updates."
+    )
+    assumptions = ("full batch", "updates have a known modulus of continuity")
+
+    def objection(self, run: Run) -> str | None:
+        if not isinstance(run.training.batches, FullBatch):
+            return "it is applied to full batches here; other batches have their own entries"
+        return modulus_objection(run)
+
+    def prove(self, run: Run) -> Bound:
+        stretches = [_stretch(run, first, last) for first, last in run.segments]
+        window = run.training.steps - run.window + 1
+        costs = squared_ratio(run.over_steps(run.impulses)[window:], run.training.noises[window:])
+        parts = np.array([mu for mu, _ in stretches] + [math.sqrt(float(costs.sum()))])
+        witness = {"stretches": [witness for _, witness in stretches]}
+        return Bound(self, Gaussian(root_sum_squares_up(parts) * (1 + 1e-12)), witness)
+
+
+def modulus_objection(run: Run) -> str | None:
+    """What keeps the updates from having a modulus that lets them forget, or None."""
+    if regular(run):
+        return None
+    if math.isinf(run.training.diameter):
+        return (
+            "without smoothness and without a bounded domain a step can forget nothing, so "
+            "hiding the intermediate iterates does not help"
+        )
+    if dynamics.modulus(run.etas, run.training, run.loss) is None:
+        return dynamics.no_modulus(run.training, run.loss) or dynamics.OUT_OF_RANGE
+    return None
+
+
+def regular(run: Run) -> bool:
+    """Whether every update has a finite Lipschitz constant."""
+    return run.contraction is not None and bool(np.all(np.isfinite(run.contraction)))
+
+
+def cap_binds(run: Run) -> bool:
+    """Whether bounded gradients say more than the Lipschitz constant somewhere on the domain.
+
+    (c - |1 - eta r|) D > 2 eta K. Elsewhere the taut string of the Lipschitz constants is exact.
+    """
+    if run.contraction is None or math.isinf(run.training.diameter):
+        return False
+    excess = run.contraction - dynamics.shrinkage(run.etas, run.loss)
+    with np.errstate(over="ignore"):
+        gained = excess * run.training.diameter > dynamics.reach(run.etas, run.training)
+    return bool(np.any(gained))
+
+
+def _stretch(run: Run, first: int, last: int) -> tuple[float, dict[str, Any]]:
+    """mu and witness of the hidden steps first..last, started from a common point."""
+    place: dict[str, Any] = {"first": first, "last": last}
+    if last == first:
+        return 0.0, {"kind": "empty", **place}
+    found = [_lipschitz(run, first, last, place)] if regular(run) else []
+    if not found or cap_binds(run):
+        found += [(_published(run, first, last), {"kind": "published", **place})]
+        path, skipped = modulus_path(run, first, last)
+        steps = {"skipped": skipped, "restart": path.restart, "start": path.start}
+        found += [(path.mu, {"kind": "modulus", **place, **steps, "shifts": path.shifts})]
+    return min(found, key=lambda bound: bound[0])
+
+
+def _lipschitz(
+    run: Run, first: int, last: int, place: dict[str, Any]
+) -> tuple[float, dict[str, Any]]:
+    """The exact optimum for updates with Lipschitz constants."""
+    training = run.training
+    assert run.contraction is not None
+    if training.constant:
+        c, s, nu = float(run.contraction[0]), float(run.impulses[0]), float(training.noises[0])
+        common = constant(c, s, nu, last - first)
+        restarted = constant_restart(c, s, nu, last - first, training.diameter)
+        kind = "constant" if common <= restarted else "constant-restart"
+        return min(common, restarted), {"kind": kind, **place}
+    stretch = slice(first, last)
+    string = taut_string.best(
+        run.over_steps(run.contraction)[stretch],
+        run.over_steps(run.impulses)[stretch],
+        training.noises[stretch],
+        training.diameter,
+    )
+    steps = {"restart": string.restart, "start": string.start, "shifts": string.shifts}
+    return string.mu, {"kind": "shifts", **place, **steps}
+
+
+def modulus_path(run: Run, first: int, last: int) -> tuple[taut_string.TautString, int]:
+    """The cheapest shifts found under concave moduli, and how many steps were not looked at.
+
+    Of a long stretch only the last `SEARCHED` steps are searched. What happened before them is
+    unknown, so the two runs may be as far apart as the domain is wide: the search starts from
+    z = diameter before its first step, and the distance after that step is g(diameter) + s.
+    """
+    skipped = max(last - first - SEARCHED, 0)
+    stretch = slice(first + skipped, last)
+    etas = run.etas if run.training.constant else run.etas[stretch]
+    impulses, noises = run.over_steps(run.impulses)[stretch], run.training.noises[stretch]
+    paths = (
+        taut_path(shape, impulses, noises, run.training.diameter, common_start=skipped == 0)
+        for shape in dynamics.implied_moduli(etas, run.training, run.loss)
+    )
+    return min(paths, key=lambda path: path.mu), skipped
+
+
+def _published(run: Run, first: int, last: int) -> float:
+    """mu of publishing every iterate of the stretch."""
+    costs = squared_ratio(run.over_steps(run.impulses)[first:last], run.training.noises[first:last])
+    total = float(costs[0]) * len(costs) if run.training.constant else float(costs.sum())
+    return math.sqrt(total) * (1 + 1e-12)

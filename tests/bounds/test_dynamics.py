@@ -1,0 +1,177 @@
+"""From the description to (c, s, nu): real updates never drive runs farther apart than declared."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from lastiterate import FullBatch, Loss, Poisson, Training, account
+from lastiterate.bounds import dynamics
+from lastiterate.published.hidden_state import clipped_softmax_contraction
+
+
+def clip(gradient, norm):
+    return gradient * min(1.0, norm / max(np.linalg.norm(gradient), 1e-300))
+
+
+def quadratic(rng, dimension, low, high):
+    """Gradient of a random quadratic with spectrum in [low, high]."""
+    basis, _ = np.linalg.qr(rng.normal(size=(dimension, dimension)))
+    hessian = basis * rng.uniform(low, high, dimension) @ basis.T
+    shift = rng.normal(size=dimension)
+    return lambda x: hessian @ x + shift
+
+
+def expansion(update, rng, dimension, pairs=30):
+    """The largest ratio of distances after and before, over near and far pairs."""
+    worst = 0.0
+    for _ in range(pairs):
+        x = rng.normal(size=dimension) * 3
+        y = x + rng.normal(size=dimension) * 10 ** rng.uniform(-5, 1)
+        worst = max(worst, np.linalg.norm(update(x) - update(y)) / np.linalg.norm(x - y))
+    return worst
+
+
+def constant(eta, loss, clipping):
+    return float(dynamics.contraction(np.array([eta]), loss, clipping)[0])
+
+
+def test_convex_updates_without_clipping():
+    rng = np.random.default_rng(1)
+    closest = 0.0
+    for _ in range(400):
+        low, high = np.sort(rng.uniform(0, 2, 2))
+        eta, l2 = rng.uniform(0, 2.5), rng.choice([0.0, 0.3])
+        gradient = quadratic(rng, 2, low, high)
+        c = constant(eta, Loss(high, low, l2), "none")
+        worst = expansion(lambda x, g=gradient: x - eta * (g(x) + l2 * x), rng, 2)  # noqa: B023
+        assert worst <= c * (1 + 1e-9)
+        closest = max(closest, worst / c)
+    assert closest > 0.999
+
+
+def test_clipped_convex_updates():
+    """S4: convex gradients inside the clip, the L2 term outside."""
+    rng = np.random.default_rng(2)
+    for _ in range(1000):
+        smoothness, eta = rng.uniform(0.1, 2), rng.uniform(0.01, 3)
+        l2 = rng.choice([0.0, 0.2])
+        norm = rng.uniform(0.05, 2)
+        direction = rng.normal(size=2)
+        direction *= math.sqrt(smoothness) / np.linalg.norm(direction)
+        offset = rng.normal(size=2)
+
+        def update(x, d=direction, o=offset, n=norm, e=eta, r=l2):
+            return x - e * (clip(d * (d @ x) + o, n) + r * x)
+
+        c = constant(eta, Loss(smoothness, 0.0, l2), "gradient")
+        assert expansion(update, rng, 2) <= c * (1 + 1e-9)
+
+
+def test_the_clipping_constant_is_nearly_attained():
+    """f = (w.x)^2/2 + b.x, eta = 1, clip 1: expansion 1.1528 where 2/sqrt(3) is the supremum."""
+    w, b = np.array([0.81674, 0.57701]), np.array([1.01, 0.0])
+    smoothness = float(w @ w)
+
+    def update(x):
+        return x - clip(w * (w @ x) + b, 1.0)
+
+    step = 1e-6
+    directions = [np.array([math.cos(t), math.sin(t)]) for t in np.linspace(0, math.pi, 2001)]
+    worst = max(
+        np.linalg.norm(update(step * d) - update(-step * d)) / (2 * step) for d in directions
+    )
+    assert worst == pytest.approx(1.1528, abs=2e-3)
+    c = constant(1.0, Loss(smoothness), "gradient")
+    assert worst <= c <= 2 / math.sqrt(3) + 1e-4
+
+
+def test_smooth_updates_clipped_or_not():
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        smoothness, eta, l2 = rng.uniform(0.1, 2), rng.uniform(0.01, 2), rng.choice([0.0, 0.4])
+        gradient = quadratic(rng, 2, -smoothness, smoothness)
+        norm = rng.choice([0.5, math.inf])
+        c = constant(eta, Loss.nonconvex(smoothness=smoothness, regularization=l2), "gradient")
+
+        def update(x, g=gradient, n=norm, e=eta, r=l2):
+            return x - e * (clip(g(x), n) + r * x)
+
+        assert expansion(update, rng, 2) <= c * (1 + 1e-9)
+
+
+def test_margin_clipping_keeps_only_the_curvature_of_the_l2_term():
+    """A clipped squared error is flat outside the clip, whatever its strong convexity inside."""
+    eta, strong = 0.5, 1.0
+
+    def update(x):
+        return x - eta * np.clip(strong * x, -1, 1)
+
+    far = abs(update(7.0) - update(5.0)) / 2.0
+    loss = Loss(smoothness=1.0, strong_convexity=strong)
+    assert far == pytest.approx(1.0)
+    assert constant(eta, loss, "margin") >= far
+    assert constant(eta, loss, "none") == pytest.approx(0.5)
+
+
+def test_hoelder_and_bounded_moduli():
+    rng = np.random.default_rng(4)
+    run = Training(
+        records=1, steps=1, step_size=0.7, noise=1.0, gradient_norm=1.0, batches=FullBatch()
+    )
+    etas = np.array([0.7])
+    rough = dynamics.modulus(etas, run, Loss.holder(constant=2.0, exponent=0.5))
+    blind = dynamics.modulus(etas, run, Loss.unknown())
+    for _ in range(500):
+        x, y = rng.normal(size=2) * 2
+        gradients = [
+            np.clip(math.copysign(math.sqrt(abs(v)), v) * math.sqrt(2), -1, 1) for v in (x, y)
+        ]
+        gap = abs((x - 0.7 * gradients[0]) - (y - 0.7 * gradients[1]))
+        assert gap <= float(rough(abs(x - y))[0]) * (1 + 1e-12)
+        assert gap <= float(blind(abs(x - y))[0]) * (1 + 1e-12)
+
+
+def test_three_class_softmax_refutes_contraction_under_clipping():
+    """Y Proposition F.2: an expansion of 1.0368 where 0.98235 is claimed; ours covers it."""
+    x = np.array([3.0, 1.0])  # one feature and the intercept
+    target = np.array([1.0, 0.0, 0.0])
+    l2, eta, norm = 0.05, 0.352941, 4.139025
+    theta = np.array([[0, 0], [1.5, 0.5], [1.98, 0.66]])
+
+    def gradient(weights):
+        scores = weights @ x
+        p = np.exp(scores - scores.max())
+        return np.outer(p / p.sum() - target, x)
+
+    def update(flat):
+        weights = flat.reshape(3, 2)
+        return (weights - eta * (clip(gradient(weights), norm) + l2 * weights)).ravel()
+
+    assert np.linalg.norm(gradient(theta)) == pytest.approx(4.143168, abs=1e-6)
+    h = 1e-4
+    columns = [
+        (update(theta.ravel() + h * e) - update(theta.ravel() - h * e)) / (2 * h) for e in np.eye(6)
+    ]
+    worst = np.linalg.norm(np.array(columns).T, 2)
+    assert worst == pytest.approx(1.03676, abs=2e-4)
+    assert clipped_softmax_contraction(eta, l2) == pytest.approx(0.98235, abs=1e-5)
+    assert constant(eta, Loss(smoothness=5.0, regularization=l2), "gradient") >= worst
+
+
+def test_zero_steps_and_rough_losses():
+    assert constant(0.0, Loss(smoothness=math.inf), "none") == 1.0
+    assert constant(0.1, Loss(smoothness=math.inf), "none") == math.inf
+    assert dynamics.contraction(np.ones(1), Loss.unknown(), "none") is None
+    assert dynamics.contraction(np.ones(1), Loss.holder(constant=1, exponent=0.5), "none") is None
+    assert constant(0.5, Loss(smoothness=1.0), "none") == 1.0  # exactly, not rounded above
+
+
+def test_unsupported_pairs_name_a_supported_one():
+    run = Training(
+        records=100, steps=10, step_size=0.1, noise=1.0, gradient_norm=1.0, batches=Poisson(0.1)
+    )
+    with pytest.raises(ValueError, match="zero-out"):
+        account(run, Loss(smoothness=1.0))
