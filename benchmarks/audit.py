@@ -42,9 +42,13 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 
 def described(batches: Any) -> Training:
     return Training(
-        records=RECORDS, steps=STEPS, step_size=0.1, noise=0.01, gradient_norm=1.0,
+        records=RECORDS,
+        steps=STEPS,
+        step_size=0.1,
+        noise=0.01,
+        gradient_norm=1.0,
         batches=batches,
-    )  # fmt: skip
+    )
 
 
 def together(train: LinearCohort) -> tuple[float, float]:
@@ -84,23 +88,32 @@ def engine(batches: Any) -> Callable[[int], Any]:
 def estimator(batch: int) -> Any:
     """Shuffled batches, or full ones; its cohort trains the run that a fit would."""
     return PrivateLogisticRegression(
-        epsilon=2.0, delta=1e-5, steps=STEPS, batch_size=batch, feature_bound=1.0,
+        epsilon=2.0,
+        delta=1e-5,
+        steps=STEPS,
+        batch_size=batch,
+        feature_bound=1.0,
         fit_intercept=False,
-    )  # fmt: skip
+    )
 
 
 def speed() -> list[Row]:
     """Cyclic, shuffled and full batches."""
     X, y = data()
-    rows = _compared("cyclic", LinearCohort(Logistic(), described(Cyclic(BATCH))),
-                     {"noisy_descent": engine(Cyclic(BATCH))})  # fmt: skip
+    rows = _compared(
+        "cyclic",
+        LinearCohort(Logistic(), described(Cyclic(BATCH))),
+        {"noisy_descent": engine(Cyclic(BATCH))},
+    )
     for name, batches, batch in (("shuffled", Shuffled(BATCH), BATCH), ("full", FullBatch(), 500)):
         model = estimator(batch).set_params(random_state=0).fit(X, y)
         assert model.training_.batches == batches
         train = LinearCohort(
-            model._objective(), model.training_, regularization=model.loss_.regularization,
+            model._objective(),
+            model.training_,
+            regularization=model.loss_.regularization,
             feature_bound=1.0,
-        )  # fmt: skip
+        )
         loops = {
             "an estimator's fits": lambda seed, m=model: m.set_params(random_state=seed).fit(X, y),
             "noisy_descent": engine(batches),

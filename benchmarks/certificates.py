@@ -90,9 +90,15 @@ def rows() -> list[dict[str, Any]]:
     fresh = sampled(WithoutReplacement(100), "replace")
     answer += _signed("without replacement, 1,000 steps", fresh, loss, None)
     wide = Training(
-        records=1, steps=4000, step_size=1.0, noise=1.0, gradient_norm=0.05, adjacency="zero-out",
-        batches=FullBatch(), diameter=20.0,
-    )  # fmt: skip
+        records=1,
+        steps=4000,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=0.05,
+        adjacency="zero-out",
+        batches=FullBatch(),
+        diameter=20.0,
+    )
     answer += _signed("coupling, 4,000 steps on a set 20 noises wide", wide, Loss(0.0), 30)
     run = sampled(Shuffled(100), "replace")
     found, seconds = _timed(lambda: calibrate(run, loss, 1.0, 1e-6))

@@ -25,11 +25,23 @@ FOLDER = Path(
 Matrix = Any  # a dense array or a CSR matrix; every method takes both
 
 # column: (low, high, on a logarithmic scale), declared from what the columns mean
-ADULT_RANGES = {0: (17, 90, False), 4: (1, 16, False), 10: (0, 2e4, False), 11: (0, 4400, False),
-                12: (1, 99, False)}  # fmt: skip
+ADULT_RANGES = {
+    0: (17, 90, False),
+    4: (1, 16, False),
+    10: (0, 2e4, False),
+    11: (0, 4400, False),
+    12: (1, 99, False),
+}
 ADULT_CATEGORIES = (1, 3, 5, 6, 7, 8, 9, 13)
-CENSUS_RANGES = {0: (0, 90, False), 5: (0, 1e4, True), 16: (0, 1e5, True), 17: (0, 1e4, True),
-                 18: (0, 1e5, True), 30: (0, 6, False), 39: (0, 52, False)}  # fmt: skip
+CENSUS_RANGES = {
+    0: (0, 90, False),
+    5: (0, 1e4, True),
+    16: (0, 1e5, True),
+    17: (0, 1e4, True),
+    18: (0, 1e5, True),
+    30: (0, 6, False),
+    39: (0, 52, False),
+}
 CENSUS_LEFT_OUT = (24, 41)  # the survey's weight and the label
 
 

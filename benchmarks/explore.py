@@ -108,10 +108,12 @@ _SCHEMES: dict[str, dict[str, str]] = {
     "without-replacement": {"batches": "without-replacement"},
     "full, bounded": {"batches": "full", "diameter": "1"},
     "shuffled, not convex, bounded": {
-        "batches": "shuffled", "diameter": "1", "loss": "nonconvex",
+        "batches": "shuffled",
+        "diameter": "1",
+        "loss": "nonconvex",
     },
     "full, Hoelder, bounded": {"batches": "full", "diameter": "1", "loss": "holder"},
-}  # fmt: skip
+}
 
 
 def _cases() -> Iterator[tuple[str, dict[str, str]]]:
@@ -215,10 +217,23 @@ def rows() -> list[Measured]:
     name = f"{CLIENTS} clients without pause for {SECONDS:g} s"
     return [
         *found,
-        {"name": f"{name}: errors", "goal": "0", "measured": len(failed), "ok": not failed,
-         "errors": failed[:10]},
-        {"name": f"{name}: p95, seconds", "goal": f"<= {P95:g} s", "measured": p95,
-         "ok": p95 <= P95},
-        {"name": f"{name}: median, seconds", "goal": f"{len(took)} requests",
-         "measured": statistics.median(took), "ok": None},
-    ]  # fmt: skip
+        {
+            "name": f"{name}: errors",
+            "goal": "0",
+            "measured": len(failed),
+            "ok": not failed,
+            "errors": failed[:10],
+        },
+        {
+            "name": f"{name}: p95, seconds",
+            "goal": f"<= {P95:g} s",
+            "measured": p95,
+            "ok": p95 <= P95,
+        },
+        {
+            "name": f"{name}: median, seconds",
+            "goal": f"{len(took)} requests",
+            "measured": statistics.median(took),
+            "ok": None,
+        },
+    ]

@@ -10,10 +10,17 @@ from typing import Any
 from lastiterate import Cyclic, FullBatch, Loss, Shuffled, Training
 from lastiterate.report import epsilon_growth, positions, taut_string
 
-FULL = Training(records=5, steps=10**5, step_size=0.1, noise=1.0, gradient_norm=2.0,
-                batches=FullBatch())  # fmt: skip
-BATCHES = Training(records=60_000, steps=10**5, step_size=0.05, noise=5e-4, gradient_norm=5.0,
-                   batches=Shuffled(1500))  # fmt: skip
+FULL = Training(
+    records=5, steps=10**5, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+)
+BATCHES = Training(
+    records=60_000,
+    steps=10**5,
+    step_size=0.05,
+    noise=5e-4,
+    gradient_norm=5.0,
+    batches=Shuffled(1500),
+)
 LOGISTIC = Loss(smoothness=12.5, regularization=0.01)
 RUNS = {
     "full, strongly convex": (FULL, Loss(smoothness=1.0, strong_convexity=1.0)),

@@ -173,13 +173,25 @@ def _speed(data: Any) -> list[dict[str, Any]]:
         step, ours = _full_step(dense, labels), _our_records(dense, labels, batch)
     opacus = _opacus_records(dense, data.labels, batch)
     return [
-        {"name": "Adult, full-batch step / its two matrix products", "goal": "<= 1.4",
-         "measured": step, "ok": step <= 1.4},
-        {"name": f"Adult, batches of {batch}, records/s against Opacus", "goal": ">= 5",
-         "measured": ours / opacus, "ok": ours / opacus >= 5},
-        {"name": "Adult, our records per second, secure noise", "goal": "", "measured": ours,
-         "ok": None},
-    ]  # fmt: skip
+        {
+            "name": "Adult, full-batch step / its two matrix products",
+            "goal": "<= 1.4",
+            "measured": step,
+            "ok": step <= 1.4,
+        },
+        {
+            "name": f"Adult, batches of {batch}, records/s against Opacus",
+            "goal": ">= 5",
+            "measured": ours / opacus,
+            "ok": ours / opacus >= 5,
+        },
+        {
+            "name": "Adult, our records per second, secure noise",
+            "goal": "",
+            "measured": ours,
+            "ok": None,
+        },
+    ]
 
 
 def _seconds(work: Callable[[], Any], repeats: int = 5) -> float:
@@ -196,8 +208,14 @@ def _full_step(X: np.ndarray, y: np.ndarray) -> float:
     products = _seconds(lambda: [(X @ w, X.T @ s) for _ in range(steps)])
 
     def descent(count: int) -> float:
-        run = Training(records=len(y), steps=count, step_size=1.0, noise=1e-3, gradient_norm=0.5,
-                       batches=FullBatch())  # fmt: skip
+        run = Training(
+            records=len(y),
+            steps=count,
+            step_size=1.0,
+            noise=1e-3,
+            gradient_norm=0.5,
+            batches=FullBatch(),
+        )
         loss = PrivateLogisticRegression()._binary()
         return _seconds(
             lambda: noisy_descent(loss, X, run, labels=y, feature_bound=1.0, progress=False)
@@ -208,8 +226,14 @@ def _full_step(X: np.ndarray, y: np.ndarray) -> float:
 
 def _our_records(X: np.ndarray, y: np.ndarray, batch: int) -> float:
     per_epoch = len(y) // batch
-    run = Training(records=len(y), steps=5 * per_epoch, step_size=1.0, noise=1e-3,
-                   gradient_norm=0.5, batches=Shuffled(batch))  # fmt: skip
+    run = Training(
+        records=len(y),
+        steps=5 * per_epoch,
+        step_size=1.0,
+        noise=1e-3,
+        gradient_norm=0.5,
+        batches=Shuffled(batch),
+    )
     loss = PrivateLogisticRegression()._binary()
     seconds = _seconds(
         lambda: noisy_descent(loss, X, run, labels=y, feature_bound=1.0, progress=False)
@@ -233,9 +257,12 @@ def _opacus_records(X: np.ndarray, y: np.ndarray, batch: int) -> float:
         torch.utils.data.TensorDataset(inputs, labels), batch_size=batch
     )
     model, optimiser, loader = PrivacyEngine().make_private(
-        module=model, optimizer=optimiser, data_loader=loader, noise_multiplier=1.0,
+        module=model,
+        optimizer=optimiser,
+        data_loader=loader,
+        noise_multiplier=1.0,
         max_grad_norm=0.5,
-    )  # fmt: skip
+    )
     criterion = torch.nn.BCEWithLogitsLoss()
 
     def epoch() -> None:

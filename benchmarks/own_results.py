@@ -106,9 +106,14 @@ def _schedules() -> Iterator[tuple[str, float, float]]:
         loss = Loss(smoothness=1.0, strong_convexity=1 / condition)
         spectrum = log_uniform(loss, 20)
         run = Training(
-            records=1, steps=64, step_size=1.0, noise=1.0, gradient_norm=float(np.sqrt(noise) * mu),
-            adjacency="zero-out", batches=FullBatch(),
-        )  # fmt: skip
+            records=1,
+            steps=64,
+            step_size=1.0,
+            noise=1.0,
+            gradient_norm=float(np.sqrt(noise) * mu),
+            adjacency="zero-out",
+            batches=FullBatch(),
+        )
         begin = time.perf_counter()
         best = optimal_schedule(run, loss, 1.0, 1e-5, spectrum=spectrum)
         seconds = time.perf_counter() - begin
@@ -126,9 +131,13 @@ def _bursts() -> Iterator[tuple[str, float, float]]:
         loss = Loss(smoothness=1.0, strong_convexity=1 / condition)
         spectrum = log_uniform(loss, 20)
         run = Training(
-            records=40, steps=40 * epochs, step_size=step, noise=1.0, gradient_norm=0.5,
+            records=40,
+            steps=40 * epochs,
+            step_size=step,
+            noise=1.0,
+            gradient_norm=0.5,
             batches=Shuffled(1),
-        )  # fmt: skip
+        )
         rho = best_burst(run, loss, 2.0, 1e-5, spectrum)
 
         def noise_risk(
@@ -147,9 +156,14 @@ def _bursts() -> Iterator[tuple[str, float, float]]:
 def _windows() -> Iterator[tuple[str, float, float]]:
     for c, steps, window, goal in WINDOWS:
         run = Training(
-            records=1, steps=steps, step_size=1 - c, noise=1 - c, gradient_norm=0.5,
-            batches=FullBatch(), release=TailAverage(window),
-        )  # fmt: skip
+            records=1,
+            steps=steps,
+            step_size=1 - c,
+            noise=1 - c,
+            gradient_norm=0.5,
+            batches=FullBatch(),
+            release=TailAverage(window),
+        )
         mu = account(run, Loss(smoothness=1.0, strong_convexity=1.0)).mu
         assert mu is not None
         yield f"window, c={c:g} T={steps} k={window}", goal, mu * mu
@@ -157,9 +171,15 @@ def _windows() -> Iterator[tuple[str, float, float]]:
 
 def _equalised() -> Iterator[tuple[str, float, float]]:
     run = Training(
-        records=1000, steps=1000, step_size=1.0, noise=1.0, gradient_norm=1.0,
-        adjacency="zero-out", batches=Shuffled(1), schedule="equalised",
-    )  # fmt: skip
+        records=1000,
+        steps=1000,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=1.0,
+        adjacency="zero-out",
+        batches=Shuffled(1),
+        schedule="equalised",
+    )
     found = calibrate(run, Loss(smoothness=1.0), epsilon=1.0, delta=1e-6)
     yield "equalised, one pass of 1000 batches: noise multiplier", 0.134, float(found.noises[0])
 

@@ -29,8 +29,13 @@ FULL_BATCH = [
     (1000, 1e-5, 0.00974, 0.00629, 0.00570),
 ]
 # condition, (S/mu)^2: average of constant noise, at most 256 steps
-AVERAGED = [(10, 1e-3, 0.0413), (10, 1e-4, 0.00413), (100, 1e-3, 0.0938), (100, 1e-4, 0.0196),
-            (100, 1e-5, 0.00256)]  # fmt: skip
+AVERAGED = [
+    (10, 1e-3, 0.0413),
+    (10, 1e-4, 0.00413),
+    (100, 1e-3, 0.0938),
+    (100, 1e-4, 0.0196),
+    (100, 1e-5, 0.00256),
+]
 # condition, epochs, (impulse per unit step)^2: 40 shuffled batches at (2, 1e-5), step size tuned:
 # constant noise, burst by the rule
 BURSTS = [
@@ -142,9 +147,14 @@ def shuffled(condition: int, epochs: int, square: float) -> tuple[float, float]:
         risks = []
         for eta in _sizes(spectrum, 160):
             run = Training(
-                records=40, steps=40 * epochs, step_size=float(eta), noise=1.0, batches=Shuffled(1),
-                gradient_norm=float(np.sqrt(square)), adjacency="zero-out",
-            )  # fmt: skip
+                records=40,
+                steps=40 * epochs,
+                step_size=float(eta),
+                noise=1.0,
+                batches=Shuffled(1),
+                gradient_norm=float(np.sqrt(square)),
+                adjacency="zero-out",
+            )
             if burst:
                 run = run.replace(final_noise=burst_rule(run, loss, spectrum))
             run = run.scale_noise(noise_factor(run, loss, 2.0, 1e-5))
@@ -163,9 +173,13 @@ def linear_average(c: float, steps: int, window: int) -> float:
 def poisson() -> float:
     """What accountants of Poisson batches ask for the same loop."""
     run = Training.dp_sgd(
-        records=1000, steps=1000, step_size=1.0, noise_multiplier=1.0, clip=1.0,
+        records=1000,
+        steps=1000,
+        step_size=1.0,
+        noise_multiplier=1.0,
+        clip=1.0,
         batches=Poisson(0.001),
-    )  # fmt: skip
+    )
     return float(calibrate(run, Loss.unknown(), epsilon=1.0, delta=1e-6).noises[0])
 
 

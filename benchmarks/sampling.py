@@ -45,9 +45,17 @@ def chains_against_a_loop(
 
     start = time.process_time()
     sgld(
-        logistic_likelihood(), X, y, np.zeros((chains, d)), steps=steps, step_size=eta,
-        batches=Cyclic(size), thin=100, random_state=1, progress=False,
-    )  # fmt: skip
+        logistic_likelihood(),
+        X,
+        y,
+        np.zeros((chains, d)),
+        steps=steps,
+        step_size=eta,
+        batches=Cyclic(size),
+        thin=100,
+        random_state=1,
+        progress=False,
+    )
     together = time.process_time() - start
 
     start = time.process_time()

@@ -67,15 +67,29 @@ def ours(batch: int, steps: int, seeded: bool) -> tuple[float, float]:
     seed = 0 if seeded else None
 
     def run(count: int) -> float:
-        described = Training(records=RECORDS, steps=count, step_size=0.5, noise=1e-4,
-                             gradient_norm=CLIP, clipping="gradient", batches=batches,
-                             adjacency="zero-out")  # fmt: skip
+        described = Training(
+            records=RECORDS,
+            steps=count,
+            step_size=0.5,
+            noise=1e-4,
+            gradient_norm=CLIP,
+            clipping="gradient",
+            batches=batches,
+            adjacency="zero-out",
+        )
         start = time.process_time()
         noisy_descent(Softmax(CLASSES), X, described, labels=y, random_state=seed, device="cpu")
         return time.process_time() - start
 
-    small = Training(records=64, steps=1, step_size=0.5, noise=1e-4, gradient_norm=CLIP,
-                     clipping="gradient", batches=FullBatch())  # fmt: skip
+    small = Training(
+        records=64,
+        steps=1,
+        step_size=0.5,
+        noise=1e-4,
+        gradient_norm=CLIP,
+        clipping="gradient",
+        batches=FullBatch(),
+    )
     noisy_descent(Softmax(CLASSES), X[:64], small, labels=y[:64], random_state=seed, device="cpu")
     memory = Memory()  # with every library loaded and warm
     run(2)
@@ -94,9 +108,11 @@ def opacus(batch: int, steps: int, seeded: bool) -> tuple[float, float]:
     X, y = problem()
     model = GradSampleModule(torch.nn.Linear(COLUMNS, CLASSES, bias=False))
     optimizer = DPOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.5), noise_multiplier=1.0, max_grad_norm=CLIP,
+        torch.optim.SGD(model.parameters(), lr=0.5),
+        noise_multiplier=1.0,
+        max_grad_norm=CLIP,
         expected_batch_size=batch,
-    )  # fmt: skip
+    )
     criterion = torch.nn.CrossEntropyLoss()
 
     def update(k: int, size: int = batch) -> None:

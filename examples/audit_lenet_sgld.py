@@ -130,11 +130,20 @@ def run(given: argparse.Namespace) -> tuple[AuditResult, dict[str, Any]]:
     probes = np.stack([made["canary"], made["original"]]).astype(np.float32)
     store, begun = given.out / "models.sqlite", time.time()
     result = audit(
-        sgld(probes, given, given.epochs), inside, outside, models=given.models,
-        score=FourFeatures(label), attack=LinearClassifier(), choosing=CHOOSING, delta=DELTA,
-        confidence=CONFIDENCE, cohort=min(given.cohort, max(1, given.models // 2)),
-        random_state=given.seed, store=store, progress=True,
-    )  # fmt: skip
+        sgld(probes, given, given.epochs),
+        inside,
+        outside,
+        models=given.models,
+        score=FourFeatures(label),
+        attack=LinearClassifier(),
+        choosing=CHOOSING,
+        delta=DELTA,
+        confidence=CONFIDENCE,
+        cohort=min(given.cohort, max(1, given.models // 2)),
+        random_state=given.seed,
+        store=store,
+        progress=True,
+    )
     report = {
         "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(given).items()},
         "seconds": time.time() - begun,
@@ -155,9 +164,11 @@ def alone(store: Path) -> list[float]:
     inside, outside = (np.stack([rows[k] for k in range(w, len(rows), 2)]) for w in (0, 1))
     options = {"delta": DELTA, "confidence": CONFIDENCE, "choosing": CHOOSING}
     return [
-        audit_scores(inside[:, k], outside[:, k], attack=LinearClassifier(), **options)
-        .epsilon_lower for k in range(inside.shape[1])
-    ]  # fmt: skip
+        audit_scores(
+            inside[:, k], outside[:, k], attack=LinearClassifier(), **options
+        ).epsilon_lower
+        for k in range(inside.shape[1])
+    ]
 
 
 def options(clip: float | None, out: str) -> argparse.Namespace:

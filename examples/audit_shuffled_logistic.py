@@ -41,9 +41,13 @@ def described(epochs: int, noise: float) -> tuple[Training, Loss]:
     """The run, and what is proved about its loss."""
     records = len(data()[0])
     run = Training(
-        records=records, steps=epochs * (records // BATCH), step_size=1.0, noise=noise,
-        gradient_norm=LOSS.gradient_norm(1.0), batches=Shuffled(BATCH),
-    )  # fmt: skip
+        records=records,
+        steps=epochs * (records // BATCH),
+        step_size=1.0,
+        noise=noise,
+        gradient_norm=LOSS.gradient_norm(1.0),
+        batches=Shuffled(BATCH),
+    )
     return run, LOSS.regularity(1.0, REGULARIZATION)
 
 
@@ -53,9 +57,15 @@ def bracket(epochs: int, models: int, noise: float, seed: int) -> dict[str, Any]
     run, loss = described(epochs, noise)
     found = audit(
         LinearCohort(LOSS, run, regularization=REGULARIZATION),
-        replaced((X, y), 0, canary, 1.0), replaced((X, y), 0, canary, -1.0), models=models,
-        score=DirectionScore(canary), delta=DELTA, random_state=seed, cohort=500, workers=2,
-    )  # fmt: skip
+        replaced((X, y), 0, canary, 1.0),
+        replaced((X, y), 0, canary, -1.0),
+        models=models,
+        score=DirectionScore(canary),
+        delta=DELTA,
+        random_state=seed,
+        cohort=500,
+        workers=2,
+    )
     guarantee = account(run, loss)
     assert not found.contradicts(guarantee)
     return {
@@ -73,9 +83,12 @@ def plot(rows: list[dict[str, Any]], noise: float, path: str) -> None:
 
     figure = epsilon_growth(*described(rows[-1]["epochs"], noise), DELTA)
     figure.add_scatter(
-        x=[row["steps"] for row in rows], y=[row["audited"] for row in rows], mode="markers",
-        name="audit: at least this", marker={"symbol": "triangle-up", "size": 12, "color": "black"},
-    )  # fmt: skip
+        x=[row["steps"] for row in rows],
+        y=[row["audited"] for row in rows],
+        mode="markers",
+        name="audit: at least this",
+        marker={"symbol": "triangle-up", "size": 12, "color": "black"},
+    )
     save_figure(figure, path)
 
 

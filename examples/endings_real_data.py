@@ -23,9 +23,15 @@ def score(data, loss, training, l2, seed):
     """Of one run, on the test records."""
     labels = data.labels if loss.outputs() > 1 else np.where(data.labels, 1.0, -1.0)
     theta = noisy_descent(
-        loss, data.train, training, labels=labels, regularization=l2, random_state=seed,
-        feature_bound=1.0, progress=False,
-    ).parameters  # fmt: skip
+        loss,
+        data.train,
+        training,
+        labels=labels,
+        regularization=l2,
+        random_state=seed,
+        feature_bound=1.0,
+        progress=False,
+    ).parameters
     margins = data.test @ theta
     if loss.outputs() > 1:
         return np.mean(np.argmax(margins, axis=1) == data.test_labels)
@@ -40,10 +46,14 @@ def main() -> None:
         for epsilon in (0.1, 1.0):
             for batches, passes in SETTINGS:
                 facts = {
-                    "records": n, "row_norm": 1.0, "epsilon": epsilon, "delta": data.delta,
-                    "batch_size": n // batches, "steps": passes * (n // (n // batches)),
+                    "records": n,
+                    "row_norm": 1.0,
+                    "epsilon": epsilon,
+                    "delta": data.delta,
+                    "batch_size": n // batches,
+                    "steps": passes * (n // (n // batches)),
                     "dimension": columns * loss.outputs(),
-                }  # fmt: skip
+                }
                 chosen = choose(loss, **facts)
                 burst = choose(loss, **facts, final_noise="best").training
                 found = {}
@@ -58,8 +68,9 @@ def main() -> None:
                 print(
                     f"{name} epsilon {epsilon:g}, {batches} batches, {passes} passes: equalised "
                     f"{100 * found['equalised']:.2f}, burst {100 * found['burst']:.2f}; "
-                    f"chosen: {taken}", flush=True,
-                )  # fmt: skip
+                    f"chosen: {taken}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

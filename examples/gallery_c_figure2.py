@@ -35,9 +35,12 @@ def figures(points: int = 50) -> dict[str, Any]:
     lines: dict[str, list[float]] = {name: [] for name in SHOWN}
     for count in steps.tolist():
         run = Training.langevin(
-            records=RECORDS, steps=count, step_size=STEP, sigma=SIGMA,
+            records=RECORDS,
+            steps=count,
+            step_size=STEP,
+            sigma=SIGMA,
             gradient_sensitivity=SENSITIVITY,
-        )  # fmt: skip
+        )
         for row in compare(run, loss):
             if row.theorem.name in lines and row.bound is not None:
                 lines[row.theorem.name].append(row.bound.curve.rdp(ORDER) / ORDER)
@@ -45,11 +48,13 @@ def figures(points: int = 50) -> dict[str, Any]:
     drawn["C Theorem 3 (lower bound)"] = steps.tolist(), theorem_3(steps).tolist()
     ratio = max(np.divide(lines["C Corollary 2"], lines["Shifted interpolation"]))
     figure = line_figure(
-        drawn, f"The bound now meets C's lower bound; C's own is up to {ratio:.2f} times larger",
-        "steps K", "Renyi divergence of any order / order",
+        drawn,
+        f"The bound now meets C's lower bound; C's own is up to {ratio:.2f} times larger",
+        "steps K",
+        "Renyi divergence of any order / order",
         subtitle="squared loss, sigma = 0.02, step size 0.02, n = 5000, S_g = 4",
         logarithmic="xy",
-    )  # fmt: skip
+    )
     return {"c_figure2": figure}
 
 

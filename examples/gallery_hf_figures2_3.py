@@ -31,24 +31,31 @@ def figures(folder: Path = RESULTS) -> dict[str, Any]:
         result = AuditResult.from_dict(report["audit"])
         epochs = list(range(1, len(result.looks) + 1))
         lines = {
-            "audit, all epochs paid for (at least)": (epochs, [k.epsilon_lower for k in
-                                                               result.looks]),
+            "audit, all epochs paid for (at least)": (
+                epochs,
+                [k.epsilon_lower for k in result.looks],
+            ),
             "each epoch alone, as HF plot": (epochs, report["each_epoch_alone"]),
-        }  # fmt: skip
+        }
         if "certified" in report:
             lines["certificate (at most)"] = epochs, report["certified"]
         models, found = f"{result.models:,} LeNet-5 models", result.epsilon_lower
         drawn[name] = line_figure(
-            lines, f"{models}: epsilon is at least {int(1000 * found) / 1000:g}" if found else
-            f"{models} with clipped gradients: the attack finds nothing",
-            "epoch", f"epsilon at delta = {result.delta:g}",
+            lines,
+            f"{models}: epsilon is at least {int(1000 * found) / 1000:g}"
+            if found
+            else f"{models} with clipped gradients: the attack finds nothing",
+            "epoch",
+            f"epsilon at delta = {result.delta:g}",
             subtitle=f"confidence {result.confidence:g}, MNIST, SGLD with batches of 4",
-        )  # fmt: skip
+        )
         drawn[f"{name}_accuracy"] = line_figure(
             {"accuracy": (epochs, report["accuracy"])},
-            f"Accuracy reaches {100 * max(report['accuracy']):.1f} %", "epoch",
-            "accuracy (share of test images)", subtitle=models,
-        )  # fmt: skip
+            f"Accuracy reaches {100 * max(report['accuracy']):.1f} %",
+            "epoch",
+            "accuracy (share of test images)",
+            subtitle=models,
+        )
     return drawn
 
 

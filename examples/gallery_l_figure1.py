@@ -21,8 +21,15 @@ from lastiterate import FullBatch, Loss, Training, compare
 from lastiterate.published.hidden_state import output_perturbation_coefficient
 from lastiterate.report import line_figure
 
-RUN = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
-               batches=FullBatch(), diameter=1.0)  # fmt: skip
+RUN = Training(
+    records=5,
+    steps=200,
+    step_size=0.1,
+    noise=1.0,
+    gradient_norm=2.0,
+    batches=FullBatch(),
+    diameter=1.0,
+)
 STRONGLY_CONVEX = Loss(smoothness=1.0, strong_convexity=1.0)
 CLASSES = {
     "strongly convex": STRONGLY_CONVEX,
@@ -34,16 +41,22 @@ AXES = ("steps T", "Renyi divergence of any order / order")
 
 def bounds(run: Training, loss: Loss) -> dict[str, float]:
     """Every applicable bound: divergence over order (all of them are linear in the order)."""
-    return {row.theorem.name: row.bound.curve.rdp(2.0) / 2 for row in compare(run, loss)
-            if row.bound is not None}  # fmt: skip
+    return {
+        row.theorem.name: row.bound.curve.rdp(2.0) / 2
+        for row in compare(run, loss)
+        if row.bound is not None
+    }
 
 
 def figures(points: int = 40) -> dict[str, Any]:
     steps = np.unique(np.geomspace(1, RUN.steps, points).round().astype(int)).tolist()
-    table = {name: [bounds(RUN.replace(steps=t), loss) for t in steps]
-             for name, loss in CLASSES.items()}  # fmt: skip
-    tightest = {f"{name}, exact optimum": (steps, [min(row.values()) for row in rows])
-                for name, rows in table.items()}  # fmt: skip
+    table = {
+        name: [bounds(RUN.replace(steps=t), loss) for t in steps] for name, loss in CLASSES.items()
+    }
+    tightest = {
+        f"{name}, exact optimum": (steps, [min(row.values()) for row in rows])
+        for name, rows in table.items()
+    }
     published = output_perturbation_coefficient(RUN.diameter, 1.0)
     convex = table["convex"]
     classes = line_figure(
@@ -53,18 +66,28 @@ def figures(points: int = 40) -> dict[str, Any]:
             "output perturbation": (steps, [row["Output perturbation"] for row in convex]),
             "the same as published (false)": (steps, [published] * len(steps)),
         },
-        "On a bounded domain the loss stops growing, even without convexity", *AXES,
-        subtitle="L Figure 1(a)", logarithmic="xy",
-    )  # fmt: skip
+        "On a bounded domain the loss stops growing, even without convexity",
+        *AXES,
+        subtitle="L Figure 1(a)",
+        logarithmic="xy",
+    )
     rows = table["strongly convex"]
-    names = ("Shifted interpolation", "Y Theorem D.6, sharper", "L Theorem 3.1", "Y Theorem D.6",
-             "C Corollary 1", "Composition")  # fmt: skip
+    names = (
+        "Shifted interpolation",
+        "Y Theorem D.6, sharper",
+        "L Theorem 3.1",
+        "Y Theorem D.6",
+        "C Corollary 1",
+        "Composition",
+    )
     ratio = max(row["L Theorem 3.1"] / row["Shifted interpolation"] for row in rows)
     compared = line_figure(
         {name: (steps, [row[name] for row in rows]) for name in names},
         f"L's bound is up to {100 * (ratio - 1):.1f} % above what quadratic losses really lose",
-        *AXES, subtitle="L Figure 1(b), strongly convex losses", logarithmic="xy",
-    )  # fmt: skip
+        *AXES,
+        subtitle="L Figure 1(b), strongly convex losses",
+        logarithmic="xy",
+    )
     return {"l_figure1a": classes, "l_figure1b": compared}
 
 

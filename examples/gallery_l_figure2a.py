@@ -24,8 +24,15 @@ from gallery import keep
 from lastiterate import FullBatch, Loss, Training, account
 from lastiterate.report import line_figure
 
-RUN = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
-               batches=FullBatch(), diameter=1.0)  # fmt: skip
+RUN = Training(
+    records=5,
+    steps=200,
+    step_size=0.1,
+    noise=1.0,
+    gradient_norm=2.0,
+    batches=FullBatch(),
+    diameter=1.0,
+)
 RESULTS = Path(__file__).parent / "results"
 ORDER = 2.0
 
@@ -52,10 +59,12 @@ def figures(points: int = 16, folder: Path = RESULTS) -> dict[str, Any]:
         least = found["smallest"]
         where = "uniform in a ball" if least is None else f"at distances from {least:g} to 1"
         drawn[name] = line_figure(
-            lines, f"Points {where}: {best} costs least",
-            "steps T", f"Renyi divergence of order {ORDER:g}",
+            lines,
+            f"Points {where}: {best} costs least",
+            "steps T",
+            f"Renyi divergence of order {ORDER:g}",
             subtitle="NOT A GUARANTEE: the constants were estimated on Iris",
-        ).update_yaxes(range=[0.25, 0.45])  # fmt: skip
+        ).update_yaxes(range=[0.25, 0.45])
     return drawn
 
 

@@ -24,43 +24,66 @@ from lastiterate.report import line_figure
 RECORDS, BATCH, STEP, GRADIENT, MULTIPLIER = 60_000, 3_000, 0.5, 2.0, 4.0
 LOSS = Loss(smoothness=1.0, regularization=0.02)
 LEDGER = {theorem.name: theorem for theorem in theorems()}
-CYCLIC = ("Worst position", "Y Theorem 3.3, best split", "Y Theorem 3.3, factor restored",
-          "Y Theorem 3.3", "Y Theorem D.5", "Composition")  # fmt: skip
+CYCLIC = (
+    "Worst position",
+    "Y Theorem 3.3, best split",
+    "Y Theorem 3.3, factor restored",
+    "Y Theorem 3.3",
+    "Y Theorem D.5",
+    "Composition",
+)
 SHUFFLED = ("Hidden position", "Y Theorem 4.2", "Composition")
 
 
 def run(epochs: int, batches: Cyclic | Shuffled) -> Training:
     return Training(
-        records=RECORDS, steps=epochs * (RECORDS // BATCH), step_size=STEP, batches=batches,
-        noise=STEP * MULTIPLIER * GRADIENT / BATCH, gradient_norm=GRADIENT,
-    )  # fmt: skip
+        records=RECORDS,
+        steps=epochs * (RECORDS // BATCH),
+        step_size=STEP,
+        batches=batches,
+        noise=STEP * MULTIPLIER * GRADIENT / BATCH,
+        gradient_norm=GRADIENT,
+    )
 
 
 def figures(points: int = 16, order: float = 10.0, delta: float = 1e-5) -> dict[str, Any]:
     epochs = np.unique(np.geomspace(1, 100, points).round().astype(int)).tolist()
     known = {
-        name: (epochs, [LEDGER[name].bound(run(k, Cyclic(BATCH)), LOSS).curve.rdp(order)
-                        for k in epochs])
+        name: (
+            epochs,
+            [LEDGER[name].bound(run(k, Cyclic(BATCH)), LOSS).curve.rdp(order) for k in epochs],
+        )
         for name in CYCLIC
-    }  # fmt: skip
+    }
     hidden = {
-        name: (epochs, [LEDGER[name].bound(run(k, Shuffled(BATCH)), LOSS).curve.epsilon(delta)
-                        for k in epochs])
+        name: (
+            epochs,
+            [
+                LEDGER[name].bound(run(k, Shuffled(BATCH)), LOSS).curve.epsilon(delta)
+                for k in epochs
+            ],
+        )
         for name in SHUFFLED
-    }  # fmt: skip
+    }
     ratio = max(np.divide(known["Y Theorem 3.3"][1], known["Worst position"][1]))
     return {
         "y_cyclic": line_figure(
-            known, f"Y's Theorem 3.3 as printed is up to {ratio:.2f} times the exact optimum",
-            "epochs", f"Renyi divergence of order {order:g}",
-            subtitle="batches in a known order, the worst position", logarithmic="xy",
+            known,
+            f"Y's Theorem 3.3 as printed is up to {ratio:.2f} times the exact optimum",
+            "epochs",
+            f"Renyi divergence of order {order:g}",
+            subtitle="batches in a known order, the worst position",
+            logarithmic="xy",
         ),
         "y_shuffled": line_figure(
-            hidden, "A hidden order of the batches lowers epsilon further",
-            "epochs", f"epsilon at delta = {delta:g}",
-            subtitle="one hidden partition, reused in every epoch", logarithmic="xy",
+            hidden,
+            "A hidden order of the batches lowers epsilon further",
+            "epochs",
+            f"epsilon at delta = {delta:g}",
+            subtitle="one hidden partition, reused in every epoch",
+            logarithmic="xy",
         ),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -45,16 +45,24 @@ def main() -> None:
     X = (X - X.mean(0)) / X.std(0)  # Iris is public
     data = torch.tensor(X, dtype=torch.float32), torch.tensor(y)
     found = estimate_holder(
-        network, loss, data, EXPONENTS,
-        steps=settings.epochs, initialisations=settings.initialisations, seed=0,
+        network,
+        loss,
+        data,
+        EXPONENTS,
+        steps=settings.epochs,
+        initialisations=settings.initialisations,
+        seed=0,
         smallest=settings.smallest,
-    )  # fmt: skip
+    )
     print(f"{found.points:,} pairs of points; longest mean gradient {found.longest_gradient:.3f}")
     for exponent, one in found.losses.items():
         print(f"  exponent {exponent:.1f}: constant {one.smoothness:.3f} (estimated)")
     if settings.out is not None:
-        table = {"points": found.points, "smallest": settings.smallest,
-                 "constants": {str(p): one.smoothness for p, one in found.losses.items()}}
+        table = {
+            "points": found.points,
+            "smallest": settings.smallest,
+            "constants": {str(p): one.smoothness for p, one in found.losses.items()},
+        }
         settings.out.write_text(json.dumps(table, indent=1) + "\n")
 
     warnings.simplefilter("ignore")  # every guarantee below rests on an estimate, as said above
@@ -63,8 +71,15 @@ def main() -> None:
     curves |= {f"exponent {p:.1f}": one for p, one in found.losses.items()}
     print(f"{'T':>6}" + "".join(f"{name:>15}" for name in curves))
     for steps in STEPS:
-        run = Training(records=5, steps=steps, step_size=0.1, noise=1.0, gradient_norm=2.0,
-                       batches=FullBatch(), diameter=1.0)  # fmt: skip
+        run = Training(
+            records=5,
+            steps=steps,
+            step_size=0.1,
+            noise=1.0,
+            gradient_norm=2.0,
+            batches=FullBatch(),
+            diameter=1.0,
+        )
         values = [account(run, one).rdp(settings.order) for one in curves.values()]
         print(f"{steps:>6}" + "".join(f"{value:>15.5f}" for value in values))
 

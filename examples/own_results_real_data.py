@@ -70,9 +70,14 @@ def methods(
     outputs = 10 if name == "mnist" else 1
     model = QuadraticModel(loss, features * outputs, DISTANCE, epsilon, data.delta)
     plain = Training(
-        records=records, steps=FULL_STEPS[name], step_size=1.0, noise=1.0, batches=FullBatch(),
-        gradient_norm=objective(name).gradient_norm(1.0), adjacency="zero-out",
-    )  # fmt: skip
+        records=records,
+        steps=FULL_STEPS[name],
+        step_size=1.0,
+        noise=1.0,
+        batches=FullBatch(),
+        gradient_norm=objective(name).gradient_norm(1.0),
+        adjacency="zero-out",
+    )
     found = []
 
     def add(batches: str, epochs: int, method: str, tuned: Callable[[], Alternative]) -> None:
@@ -112,9 +117,14 @@ def score(job: tuple[str, Training, int]) -> float:
     data = loaded(name)
     labels = data.labels if name == "mnist" else np.where(data.labels, 1.0, -1.0)
     fitted = noisy_descent(
-        objective(name), data.train, training, labels=labels, random_state=seed,
-        feature_bound=1.0, progress=False,
-    ).parameters  # fmt: skip
+        objective(name),
+        data.train,
+        training,
+        labels=labels,
+        random_state=seed,
+        feature_bound=1.0,
+        progress=False,
+    ).parameters
     margins = data.test @ fitted
     if name == "mnist":
         return float(np.mean(np.argmax(margins, axis=1) == data.test_labels))
@@ -178,8 +188,13 @@ def save(rows: list[dict[str, Any]]) -> None:
 def table(rows: list[dict[str, Any]]) -> str:
     """One line per setting, one column per method: mean and standard deviation, in percent."""
     names = [
-        "constant", "burst", "equalised", "equalised + burst", "tail average", "optimal schedule",
-    ]  # fmt: skip
+        "constant",
+        "burst",
+        "equalised",
+        "equalised + burst",
+        "tail average",
+        "optimal schedule",
+    ]
     lines = ["| data | epsilon | batches | epochs | " + " | ".join(names) + " |"]
     lines.append("|" + "---|" * (4 + len(names)))
     places = list(dict.fromkeys((r["data"], r["epsilon"], r["batches"], r["epochs"]) for r in rows))

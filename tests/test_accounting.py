@@ -323,9 +323,13 @@ def test_excess_risk_holds_on_a_quadratic():
     """d = 3, f = (lambda/2)|theta|^2 seen by every record: exact risk below the bound."""
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     run = Training.langevin(
-        records=100, steps=200, step_size=0.5, sigma=0.1, gradient_sensitivity=2.0,
+        records=100,
+        steps=200,
+        step_size=0.5,
+        sigma=0.1,
+        gradient_sensitivity=2.0,
         gradient_norm=1.0,
-    )  # fmt: skip
+    )
     c = 1 - 0.5
     variance = run.noises[0] ** 2 * (1 - c ** (2 * 200)) / (1 - c * c)
     exact = 3 * variance / 2 + (2 * c**200) ** 2 / 2  # started at distance 2L/lambda = 2

@@ -118,8 +118,12 @@ def test_noise_ratios(ratio):
 
 
 SCHEMES = [
-    Cyclic(100), Shuffled(100), Reshuffled(500), Poisson(0.1), WithoutReplacement(100),
-]  # fmt: skip
+    Cyclic(100),
+    Shuffled(100),
+    Reshuffled(500),
+    Poisson(0.1),
+    WithoutReplacement(100),
+]
 
 
 @pytest.mark.parametrize("batches", SCHEMES, ids=lambda b: b.name)

@@ -23,11 +23,26 @@ from lastiterate.certificate.certificate import fingerprint
 from lastiterate.description.failure import large_delta
 from lastiterate.errors import PrivacyWarning
 
-RUN = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
-               batches=FullBatch())  # fmt: skip
+RUN = Training(
+    records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+)
 LOSS = Loss(smoothness=1.0)
-FLAGS = ("--records", "100", "--steps", "10", "--step-size", "0.1", "--noise", "0.1",
-         "--gradient-norm", "1", "--batches", "full", "--smoothness", "1")  # fmt: skip
+FLAGS = (
+    "--records",
+    "100",
+    "--steps",
+    "10",
+    "--step-size",
+    "0.1",
+    "--noise",
+    "0.1",
+    "--gradient-norm",
+    "1",
+    "--batches",
+    "full",
+    "--smoothness",
+    "1",
+)
 
 
 @pytest.mark.parametrize("delta", [0.5, 0.9, 1.0])
@@ -85,8 +100,11 @@ def test_estimators_refuse_and_warn():
 def command(*arguments):
     return subprocess.run(
         [sys.executable, "-c", "from lastiterate.cli.main import run; run()", *arguments],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def test_the_command_line_refuses_and_warns():

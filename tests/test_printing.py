@@ -17,12 +17,25 @@ GUARANTEES = re.compile(r"(?<![a-z])(epsilons?|deltas?|mus?)(?![a-z])", re.IGNOR
 TO_NEAREST = re.compile(r"[gfe%]$")
 # Rooms that echo what the user asked for in messages, or study published claims: no guarantees.
 ECHOES = {
-    "audit/power.py", "calibration.py", "certificate/joint.py", "cli/compose.py",
-    "cli/description_flags.py", "cli/recommend.py", "curves/mixture.py", "models/choose.py",
-    "models/tune.py", "published/composition.py", "published/federated.py", "published/sgld.py",
-    "recommendation.py", "report/figures/recommendation.py", "report/violated_region.py",
-    "sampling/posterior.py", "sampling/propose_test_sample.py", "schedules/optimal.py",
-}  # fmt: skip
+    "audit/power.py",
+    "calibration.py",
+    "certificate/joint.py",
+    "cli/compose.py",
+    "cli/description_flags.py",
+    "cli/recommend.py",
+    "curves/mixture.py",
+    "models/choose.py",
+    "models/tune.py",
+    "published/composition.py",
+    "published/federated.py",
+    "published/sgld.py",
+    "recommendation.py",
+    "report/figures/recommendation.py",
+    "report/violated_region.py",
+    "sampling/posterior.py",
+    "sampling/propose_test_sample.py",
+    "schedules/optimal.py",
+}
 
 
 def nearest(source: str) -> list[str]:

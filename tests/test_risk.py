@@ -28,8 +28,14 @@ PATHS = 20_000
 
 
 def run(**changes):
-    settings = {"records": 40, "steps": 40, "step_size": 0.3, "noise": 0.2, "gradient_norm": 1.0,
-                "batches": FullBatch()}  # fmt: skip
+    settings = {
+        "records": 40,
+        "steps": 40,
+        "step_size": 0.3,
+        "noise": 0.2,
+        "gradient_norm": 1.0,
+        "batches": FullBatch(),
+    }
     return Training(**(settings | changes))
 
 

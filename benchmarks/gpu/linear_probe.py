@@ -77,9 +77,16 @@ def error(got: torch.Tensor, reference: torch.Tensor) -> float:
 def check_kernels() -> None:
     torch.manual_seed(int(time.time()))
     worst = {"split": 0.0, "fast": 0.0}
-    cases = [("softmax", 10, False), ("softmax", 29, False), ("softmax", 200, False),
-             ("logistic", 1, False), ("logistic", 7, True), ("error", 1, False),
-             ("smoothed hinge", 1, False), ("squared hinge", 12, True)]  # fmt: skip
+    cases = [
+        ("softmax", 10, False),
+        ("softmax", 29, False),
+        ("softmax", 200, False),
+        ("logistic", 1, False),
+        ("logistic", 7, True),
+        ("error", 1, False),
+        ("smoothed hinge", 1, False),
+        ("squared hinge", 12, True),
+    ]
     for kind, outputs, ovr in cases:
         for columns, records in ((768, 5000), (100, 333), (1024, 700), (513, 2049)):
             for dtype in (torch.bfloat16, torch.float16):
@@ -99,14 +106,23 @@ def check_kernels() -> None:
                         X.double(), y.double(), theta, head, scale=wide, norms=long
                     )
                     for products in ("split", "fast"):
-                        got = gradient_sum(X, y, theta, head, scale=scale, norms=norms,
-                                           products=products)  # fmt: skip
+                        got = gradient_sum(
+                            X, y, theta, head, scale=scale, norms=norms, products=products
+                        )
                         assert got.isfinite().all(), (kind, columns, products)
                         worst[products] = max(worst[products], error(got, exact))
-    report("kernels against double precision, split products", "<= 1e-4",
-           f"{worst['split']:.1e}", worst["split"] <= 1e-4)  # fmt: skip
-    report("kernels against double precision, fast products", "<= 2e-2",
-           f"{worst['fast']:.1e}", worst["fast"] <= 2e-2)  # fmt: skip
+    report(
+        "kernels against double precision, split products",
+        "<= 1e-4",
+        f"{worst['split']:.1e}",
+        worst["split"] <= 1e-4,
+    )
+    report(
+        "kernels against double precision, fast products",
+        "<= 2e-2",
+        f"{worst['fast']:.1e}",
+        worst["fast"] <= 2e-2,
+    )
 
 
 def check_noise() -> None:
@@ -118,8 +134,12 @@ def check_noise() -> None:
     drawn = source.normal((4_000_000,))
     mean, variance = float(drawn.mean()), float(drawn.var())
     ok = gap < 1e-12 and abs(mean) < 3e-3 and abs(variance - 1) < 5e-3
-    report("secure noise kernel: gap to plain, mean, variance", "<= 1e-12, 0, 1",
-           f"{gap:.0e}, {mean:+.4f}, {variance:.4f}", ok)  # fmt: skip
+    report(
+        "secure noise kernel: gap to plain, mean, variance",
+        "<= 1e-12, 0, 1",
+        f"{gap:.0e}, {mean:+.4f}, {variance:.4f}",
+        ok,
+    )
     for outputs in (10, 1000):
         span = timed(lambda o=outputs: source.normal((768, o)))
         report(f"secure noise for 768 x {outputs}", "", f"{span:.3f} ms", None)
@@ -149,8 +169,10 @@ def ceilings() -> dict[str, float]:
     rate = 2 * 8192**3 / multiplied() / 1e9  # TFLOP/s
     bus = count / sent() / 1e6  # GB/s
     torch.cuda.empty_cache()
-    print(f"  copy {copy:,.0f} GB/s (read + write), bf16 product {rate:,.0f} TFLOP/s, "
-          f"host to device {bus:,.1f} GB/s")  # fmt: skip
+    print(
+        f"  copy {copy:,.0f} GB/s (read + write), bf16 product {rate:,.0f} TFLOP/s, "
+        f"host to device {bus:,.1f} GB/s"
+    )
     return {"copy": copy, "rate": rate, "bus": bus}
 
 
@@ -201,8 +223,9 @@ def few_classes(top: dict[str, float], records: int) -> None:
         for products in ("split", "fast"):
             try:
                 few = _parts(theta, X.dtype, products)
-                gap = error(fused.gradient_sum(X[some], y[some], few, head, None, None, tuning),
-                            exact)  # fmt: skip
+                gap = error(
+                    fused.gradient_sum(X[some], y[some], few, head, None, None, tuning), exact
+                )
                 span = timed(
                     lambda t=tuning, f=few: fused.gradient_sum(X, y, f, head, None, None, t)
                 )
@@ -230,12 +253,17 @@ def few_classes(top: dict[str, float], records: int) -> None:
                 state[0] = step(state[0], g, records, source)
 
             span = timed(lambda u=update: [u() for _ in range(20)], 5, 1) / 20
-            report(f"{records:,} x 768, 10 classes, private step, {products}, {name}",
-                   "<= 1.0 ms", f"{span:.3f} ms = {span / once:.2f} x one read",
-                   span <= 1.0, floor=once)  # fmt: skip
+            report(
+                f"{records:,} x 768, 10 classes, private step, {products}, {name}",
+                "<= 1.0 ms",
+                f"{span:.3f} ms = {span / once:.2f} x one read",
+                span <= 1.0,
+                floor=once,
+            )
     peak = torch.cuda.max_memory_allocated()
-    report("peak memory over features, 10 classes", "<= 1.10", f"{peak / size:.3f}",
-           peak <= 1.1 * size)  # fmt: skip
+    report(
+        "peak memory over features, 10 classes", "<= 1.10", f"{peak / size:.3f}", peak <= 1.1 * size
+    )
 
     short = theta.to(X.dtype)
     hot = torch.nn.functional.one_hot(y.long(), outputs).to(X.dtype)
@@ -256,8 +284,12 @@ def few_classes(top: dict[str, float], records: int) -> None:
     before = torch.cuda.memory_allocated()
     span = timed(materialised, 5, 1) * records / chunk
     extra = (torch.cuda.max_memory_allocated() - before) / 1e9
-    report("materialised per-record gradients (65,536 rows, scaled up)", "",
-           f"{span:.1f} ms, {extra:.1f} GB at once", None)  # fmt: skip
+    report(
+        "materialised per-record gradients (65,536 rows, scaled up)",
+        "",
+        f"{span:.1f} ms, {extra:.1f} GB at once",
+        None,
+    )
 
 
 def many_classes(top: dict[str, float], records: int) -> None:
@@ -292,11 +324,19 @@ def many_classes(top: dict[str, float], records: int) -> None:
                 print(f"    {span:.2f} ms, memory {peak:.3f}  {products:<5} {chunk} rows at a time")
                 continue
             goal = "<= 12 ms" if products == "fast" else ""
-            report(f"{records:,} x 768, 1000 classes, private step, {products}, as shipped", goal,
-                   f"{span:.2f} ms = {span / floor:.2f} x floor",
-                   span <= 12.0 if goal else None, floor=floor)  # fmt: skip
-            report(f"peak memory over features, 1000 classes, {products}, as shipped", "<= 1.10",
-                   f"{peak:.3f}", peak <= 1.1)  # fmt: skip
+            report(
+                f"{records:,} x 768, 1000 classes, private step, {products}, as shipped",
+                goal,
+                f"{span:.2f} ms = {span / floor:.2f} x floor",
+                span <= 12.0 if goal else None,
+                floor=floor,
+            )
+            report(
+                f"peak memory over features, 1000 classes, {products}, as shipped",
+                "<= 1.10",
+                f"{peak:.3f}",
+                peak <= 1.1,
+            )
 
 
 def streaming(top: dict[str, float], records: int) -> None:
@@ -330,25 +370,36 @@ def streaming(top: dict[str, float], records: int) -> None:
     torch.cuda.reset_peak_memory_stats()
     speed = rate(pinned)
     peak = torch.cuda.max_memory_allocated() / 1e6
-    report("streamed from pinned host memory", ">= 70 % of the bus",
-           f"{speed:.1f} GB/s = {speed / top['bus']:.0%}, {peak:.0f} MB",
-           speed >= 0.7 * top["bus"])  # fmt: skip
+    report(
+        "streamed from pinned host memory",
+        ">= 70 % of the bus",
+        f"{speed:.1f} GB/s = {speed / top['bus']:.0%}, {peak:.0f} MB",
+        speed >= 0.7 * top["bus"],
+    )
     few = min(records, 1 << 20)
     pageable = torch.empty((few, columns), dtype=torch.bfloat16).copy_(host[:few])
     direct = gradient_sum(pageable.to(GPU), y[:few], theta, head, products="split")
     torch.cuda.empty_cache()
     assert error(whole(Shards(pageable)), direct) < 1e-4
     speed = rate(Shards(pageable))
-    report("streamed from pageable host memory", ">= 70 % of the bus",
-           f"{speed:.1f} GB/s = {speed / top['bus']:.0%}", speed >= 0.7 * top["bus"])  # fmt: skip
+    report(
+        "streamed from pageable host memory",
+        ">= 70 % of the bus",
+        f"{speed:.1f} GB/s = {speed / top['bus']:.0%}",
+        speed >= 0.7 * top["bus"],
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npy"
         np.save(path, pageable[: few // 2].view(torch.int16).numpy().view(np.float16))
         # bfloat16 has no name in .npy, so these are its bits read as float16: only speed counts.
         speed = rate(Shards(path))
         share = speed / top["bus"]
-        report("streamed from a memory-mapped .npy (page cache)", ">= 70 % of the bus",
-               f"{speed:.1f} GB/s = {share:.0%}", share >= 0.7)  # fmt: skip
+        report(
+            "streamed from a memory-mapped .npy (page cache)",
+            ">= 70 % of the bus",
+            f"{speed:.1f} GB/s = {share:.0%}",
+            share >= 0.7,
+        )
 
 
 def whole_runs() -> None:
@@ -361,18 +412,34 @@ def whole_runs() -> None:
     X = (features(n, 768).float() * 0.5).to(torch.bfloat16)
     y = torch.randint(0, 10, (n,))
     for batches in (FullBatch(), Shuffled(500)):
-        run = Training(records=n, steps=40, step_size=1.0, noise=1e-3, batches=batches,
-                       gradient_norm=loss.gradient_norm(1.0))  # fmt: skip
+        run = Training(
+            records=n,
+            steps=40,
+            step_size=1.0,
+            noise=1e-3,
+            batches=batches,
+            gradient_norm=loss.gradient_norm(1.0),
+        )
         same = {"labels": y, "random_state": 1}
         gpu = noisy_descent(loss, X, run, **same).parameters
         cpu = noisy_descent(loss, X.cpu().double(), run, **same, device="cpu").parameters
         gap = float(np.linalg.norm(gpu - cpu) / np.linalg.norm(cpu))
-        report(f"noisy_descent, {batches}: GPU against CPU in double", "<= 1e-4", f"{gap:.1e}",
-               gap <= 1e-4)  # fmt: skip
+        report(
+            f"noisy_descent, {batches}: GPU against CPU in double",
+            "<= 1e-4",
+            f"{gap:.1e}",
+            gap <= 1e-4,
+        )
     X = features(1_000_000, 768)
     y = torch.randint(0, 10, (1_000_000,))
-    run = Training(records=1_000_000, steps=200, step_size=1.0, noise=1e-5, batches=FullBatch(),
-                   gradient_norm=loss.gradient_norm(2.0))  # fmt: skip
+    run = Training(
+        records=1_000_000,
+        steps=200,
+        step_size=1.0,
+        noise=1e-5,
+        batches=FullBatch(),
+        gradient_norm=loss.gradient_norm(2.0),
+    )
     spans = []
     for steps in (100, 100, 1100):  # the first compiles
         start = time.perf_counter()
@@ -380,8 +447,12 @@ def whole_runs() -> None:
         torch.cuda.synchronize()
         spans.append(time.perf_counter() - start)
     each = (spans[2] - spans[1]) * 1e3 / 1000
-    report("noisy_descent, 1,000,000 x 768, 10 classes, secure noise, per step", "<= 1.0 ms",
-           f"{each:.3f} ms", each <= 1.0)  # fmt: skip
+    report(
+        "noisy_descent, 1,000,000 x 768, 10 classes, secure noise, per step",
+        "<= 1.0 ms",
+        f"{each:.3f} ms",
+        each <= 1.0,
+    )
 
 
 def graphs() -> None:
@@ -392,14 +463,25 @@ def graphs() -> None:
     from lastiterate.train import replay
 
     recorded = replay.WORTH
-    cases = [(20_000, 10, torch.bfloat16), (20_000, 10, torch.float32),
-             (20_000, 200, torch.bfloat16), (200_000, 10, torch.bfloat16)]  # fmt: skip
+    cases = [
+        (20_000, 10, torch.bfloat16),
+        (20_000, 10, torch.float32),
+        (20_000, 200, torch.bfloat16),
+        (200_000, 10, torch.bfloat16),
+    ]
     for n, outputs, dtype in cases:
         loss = Softmax(outputs)
         X, y = features(n, 768, dtype), torch.randint(0, outputs, (n,))
-        run = Training(records=n, steps=150, step_size=1.0, noise=1e-4, batches=FullBatch(),
-                       gradient_norm=loss.gradient_norm(2.0), release=TailAverage(20),
-                       diameter=5.0)  # fmt: skip
+        run = Training(
+            records=n,
+            steps=150,
+            step_size=1.0,
+            noise=1e-4,
+            batches=FullBatch(),
+            gradient_norm=loss.gradient_norm(2.0),
+            release=TailAverage(20),
+            diameter=5.0,
+        )
         settings = {"labels": y, "feature_bound": 2.0, "regularization": 1e-3}
         held, spans = {}, {}
         for name, worth in (("graph", recorded), ("plain", 10**9)):
@@ -419,10 +501,13 @@ def graphs() -> None:
         gap = max(float(np.abs(a - b).max()) for a, b in zip(*held.values(), strict=True))
         what = f"{n:,} x 768, {outputs} classes, {str(dtype)[6:]}"
         report(f"{what}: graph against plain, largest gap", "<= 1e-6", f"{gap:.0e}", gap <= 1e-6)
-        report(f"{what}: a step by graph, and plain", "graph is faster",
-               f"{spans['graph']:.4f} ms, {spans['plain']:.4f} ms, "
-               f"{spans['plain'] / spans['graph']:.1f}x",
-               spans["graph"] < spans["plain"])  # fmt: skip
+        report(
+            f"{what}: a step by graph, and plain",
+            "graph is faster",
+            f"{spans['graph']:.4f} ms, {spans['plain']:.4f} ms, "
+            f"{spans['plain'] / spans['graph']:.1f}x",
+            spans["graph"] < spans["plain"],
+        )
 
 
 def main() -> int:

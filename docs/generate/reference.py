@@ -14,17 +14,36 @@ import mkdocs_gen_files
 import lastiterate
 
 PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "description": ("Describing a run", "what a run does, in words that are checked",
-                    ("description",)),
-    "accounting": ("Accounting", "guarantees, comparisons, plateaus, calibration, proposals",
-                   ("accounting", "guarantee", "growth", "calibration", "utility", "risk",
-                    "recommendation", "theorems")),
-    "curves": ("Curves", "conversions between mu, Renyi divergence and (epsilon, delta)",
-               ("curves", "curves.gaussian", "curves.mixture", "curves.renyi",
-                "curves.loss_distribution")),
+    "description": (
+        "Describing a run",
+        "what a run does, in words that are checked",
+        ("description",),
+    ),
+    "accounting": (
+        "Accounting",
+        "guarantees, comparisons, plateaus, calibration, proposals",
+        (
+            "accounting",
+            "guarantee",
+            "growth",
+            "calibration",
+            "utility",
+            "risk",
+            "recommendation",
+            "theorems",
+        ),
+    ),
+    "curves": (
+        "Curves",
+        "conversions between mu, Renyi divergence and (epsilon, delta)",
+        ("curves", "curves.gaussian", "curves.mixture", "curves.renyi", "curves.loss_distribution"),
+    ),
     "composition": ("Composition", "how (epsilon, delta) guarantees add up", ("composition",)),
-    "generalization": ("Generalisation", "what privacy says about unseen data",
-                       ("generalization",)),
+    "generalization": (
+        "Generalisation",
+        "what privacy says about unseen data",
+        ("generalization",),
+    ),
     "certificate": ("Certificates", "seal, verify, sign, compose", ("certificate",)),
     "schedules": ("Schedules", "bursts, averages, optimal noises", ("schedules",)),
     "train": ("Training", "the engine that runs what is described", ("train",)),
@@ -34,12 +53,19 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "sampling": ("Sampling", "SGLD, posterior samples, propose-test-sample", ("sampling",)),
     "audit": ("Audit", "lower bounds from shadow models", ("audit",)),
     "federated": ("Federated", "user-level privacy, Flower", ("federated",)),
-    "published": ("Published claims", "as printed, for study only",
-                  ("published.composition", "published.federated", "published.hidden_state",
-                   "published.sgld")),
+    "published": (
+        "Published claims",
+        "as printed, for study only",
+        (
+            "published.composition",
+            "published.federated",
+            "published.hidden_state",
+            "published.sgld",
+        ),
+    ),
     "report": ("Reports", "figures and pages", ("report",)),
     "errors": ("Errors", "what goes wrong, and why it matters", ("errors",)),
-}  # fmt: skip
+}
 
 SECTIONS = {f"lastiterate.{room}" for _, _, rooms in PAGES.values() for room in rooms}
 

@@ -98,8 +98,10 @@ def test_deepfool_fools_every_reference():
         assert np.argmax(model(made.canary)[0]) != made.label
     assert np.array_equal(made.original, X[made.record])
     # it stays near: no farther than twice the distance to the farthest single boundary
-    near = [np.linalg.norm(craft([m], X[made.record : made.record + 1]).canary - made.original)
-            for m in models]  # fmt: skip
+    near = [
+        np.linalg.norm(craft([m], X[made.record : made.record + 1]).canary - made.original)
+        for m in models
+    ]
     assert np.linalg.norm(made.canary - made.original) < 2 * max(near)
 
 
@@ -140,10 +142,11 @@ def test_a_crafted_gradient_attains_the_bound_of_linear_losses():
         return X[indices] / 2
 
     references = [
-        noisy_descent(gradient, None, run.replace(noise=1e-9), start=np.zeros(3) + s,
-                      random_state=0).parameters
+        noisy_descent(
+            gradient, None, run.replace(noise=1e-9), start=np.zeros(3) + s, random_state=0
+        ).parameters
         for s in ([0, 0, 0], [1, 0, 0], [0, 1, 0])
-    ]  # fmt: skip
+    ]
     u = quiet_direction(references)
     assert abs(u[2]) == pytest.approx(1)
 
@@ -151,9 +154,7 @@ def test_a_crafted_gradient_attains_the_bound_of_linear_losses():
         crafted = CraftedGradient(gradient, 0, np.asarray(push))
         return noisy_descent(crafted, None, run, start=np.zeros(3), random_state=seed).parameters
 
-    found = audit(
-        train, -u, u, models=2000, score=DirectionScore(u), method="gdp", random_state=1
-    )
+    found = audit(train, -u, u, models=2000, score=DirectionScore(u), method="gdp", random_state=1)
     truth = account(run, Loss(smoothness=1.0)).mu
     assert truth == pytest.approx(2 / 10 * 9 / (0.25 * 3), rel=1e-6)
     assert 0.85 * truth < found.mu_lower <= truth
@@ -168,9 +169,14 @@ def test_a_mislabelled_record_is_seen():
         records=30, steps=80, step_size=2.0, noise=0.05, gradient_norm=1.5, batches=FullBatch()
     )
     found = audit(
-        LinearCohort(Logistic(), run), mislabelled((X, y), 0), (X, y), models=2000,
-        score=LogitScore(X[0], -1.0), random_state=0, cohort=500,
-    )  # fmt: skip
+        LinearCohort(Logistic(), run),
+        mislabelled((X, y), 0),
+        (X, y),
+        models=2000,
+        score=LogitScore(X[0], -1.0),
+        random_state=0,
+        cohort=500,
+    )
     assert found.epsilon_lower > 2
     assert not found.contradicts(account(run, Loss(smoothness=0.5625)))
 
@@ -186,9 +192,13 @@ def test_one_run_through_audit():
         return data + np.random.default_rng(seed).normal(size=data.shape)
 
     found = audit(
-        train, inside, outside, method="one-run", random_state=0,
+        train,
+        inside,
+        outside,
+        method="one-run",
+        random_state=0,
         score=lambda model: (model - outside)[500:].sum(axis=1),
-    )  # fmt: skip
+    )
     # mu = 3 * sqrt(2) per row
     assert 3.5 < found.epsilon_lower < 30
     assert found.models == 1

@@ -72,9 +72,18 @@ def test_a_function(command, file):
 
 def test_a_function_of_data(command, file, arrays):
     code, out, _ = command(
-        "audit", f"{file}:on_data", "--data", arrays, "--models", 400, "--seed", 1, "--json",
-        "--method", "gdp",
-    )  # fmt: skip
+        "audit",
+        f"{file}:on_data",
+        "--data",
+        arrays,
+        "--models",
+        400,
+        "--seed",
+        1,
+        "--json",
+        "--method",
+        "gdp",
+    )
     assert code == 0
     assert 2.0 < json.loads(out)["mu_lower"] <= 3.0
 
@@ -82,17 +91,35 @@ def test_a_function_of_data(command, file, arrays):
 def test_an_estimator(command, arrays):
     """A deterministic fit tells the worlds apart with certainty."""
     code, out, _ = command(
-        "audit", "sklearn.linear_model:LogisticRegression", "--data", arrays, "--models", 100,
-        "--parameters", '{"C": 2.0}', "--claim-epsilon", 1, "--json",
-    )  # fmt: skip
+        "audit",
+        "sklearn.linear_model:LogisticRegression",
+        "--data",
+        arrays,
+        "--models",
+        100,
+        "--parameters",
+        '{"C": 2.0}',
+        "--claim-epsilon",
+        1,
+        "--json",
+    )
     found = json.loads(out)
     assert code == 3
     assert found["fpr"] == found["fnr"] == 0
     # the same claim about removed contributions says less about a replaced record
     code, out, _ = command(
-        "audit", "sklearn.linear_model.LogisticRegression", "--data", arrays, "--models", 100,
-        "--claim-epsilon", 1.3, "--claim-adjacency", "zero-out", "--json",
-    )  # fmt: skip
+        "audit",
+        "sklearn.linear_model.LogisticRegression",
+        "--data",
+        arrays,
+        "--models",
+        100,
+        "--claim-epsilon",
+        1.3,
+        "--claim-adjacency",
+        "zero-out",
+        "--json",
+    )
     assert 1.3 < json.loads(out)["epsilon_lower"] < 2.6
     assert code == 0
 
@@ -106,9 +133,13 @@ def table(tmp_path):
     x = rng.uniform(-1, 1, CSV_ROWS)
     label = np.where(x + rng.normal(0, 0.3, CSV_ROWS) > 0, "yes", "no")
     path = tmp_path / "people.csv"
-    path.write_text("x,z,label\n" + "".join(
-        f"{a:.4f},{b:.4f},{c}\n" for a, b, c in zip(x, rng.uniform(0, 1, CSV_ROWS), label,
-                                                     strict=True)))  # fmt: skip
+    path.write_text(
+        "x,z,label\n"
+        + "".join(
+            f"{a:.4f},{b:.4f},{c}\n"
+            for a, b, c in zip(x, rng.uniform(0, 1, CSV_ROWS), label, strict=True)
+        )
+    )
     return path
 
 
@@ -116,10 +147,27 @@ def table(tmp_path):
 def test_a_folder(command, table, tmp_path, adjacency):
     folder = tmp_path / "run"
     code, _, err = command(
-        "train", table, "--target", "label", "--epsilon", 6, "--delta", 1e-3, "--out", folder,
-        "--numeric", "x=-1:1", "--numeric", "z=0:1", "--classes", "no,yes", "--steps", 20,
-        "--adjacency", adjacency,
-    )  # fmt: skip
+        "train",
+        table,
+        "--target",
+        "label",
+        "--epsilon",
+        6,
+        "--delta",
+        1e-3,
+        "--out",
+        folder,
+        "--numeric",
+        "x=-1:1",
+        "--numeric",
+        "z=0:1",
+        "--classes",
+        "no,yes",
+        "--steps",
+        20,
+        "--adjacency",
+        adjacency,
+    )
     assert code == 0, err
     audited = ("audit", folder, "--data", table, "--models", 6000, "--seed", 0, "--json")
     code, out, err = command(*audited)

@@ -61,15 +61,25 @@ MECHANISMS = {
     "Gaussian": (gaussian_scores, 0.1, gaussian.epsilon(1.5, 0.1), 1.5, 300),
     # its smallest mu is that of the two rates, 1/(1 + e^2) each
     "randomised response": (
-        randomised_response, 1e-12, 2.0, -2 * float(ndtri(1 / (1 + np.exp(2.0)))), 300,
+        randomised_response,
+        1e-12,
+        2.0,
+        -2 * float(ndtri(1 / (1 + np.exp(2.0)))),
+        300,
     ),
     "noisy descent": (
-        noisy_descent_scores, 0.1, gaussian.epsilon(SHIFT / SPREAD, 0.1), SHIFT / SPREAD, 60,
+        noisy_descent_scores,
+        0.1,
+        gaussian.epsilon(SHIFT / SPREAD, 0.1),
+        SHIFT / SPREAD,
+        60,
     ),
-}  # fmt: skip
+}
 DEFAULT = {
-    ("randomised response", "clopper-pearson"), ("Gaussian", "gdp"), ("noisy descent", "gdp"),
-}  # fmt: skip
+    ("randomised response", "clopper-pearson"),
+    ("Gaussian", "gdp"),
+    ("noisy descent", "gdp"),
+}
 PAIRS = [
     pytest.param(m, k, marks=() if (m, k) in DEFAULT else pytest.mark.slow)
     for m in MECHANISMS
@@ -100,9 +110,11 @@ CANARIES = 200
 
 @pytest.mark.parametrize(
     "mechanism",
-    [pytest.param(m, marks=() if m == "randomised response" else pytest.mark.slow)
-     for m in MECHANISMS],
-)  # fmt: skip
+    [
+        pytest.param(m, marks=() if m == "randomised response" else pytest.mark.slow)
+        for m in MECHANISMS
+    ],
+)
 @pytest.mark.parametrize("guesses", [None, CANARIES])
 def test_one_run(mechanism, guesses):
     """Every canary passes its own copy of the mechanism; a search over guesses is paid for."""
@@ -113,9 +125,11 @@ def test_one_run(mechanism, guesses):
     included = rng.random((AUDITS, CANARIES)) < 0.5
     scores = np.where(included, *make(rng, (AUDITS, CANARIES))) + 1e-9 * rng.random(included.shape)
     claims = np.array(
-        [judge(s, i, guesses, delta, 0.95, 1).epsilon_lower
-         for s, i in zip(scores, included, strict=True)]
-    )  # fmt: skip
+        [
+            judge(s, i, guesses, delta, 0.95, 1).epsilon_lower
+            for s, i in zip(scores, included, strict=True)
+        ]
+    )
     assert holds(int(np.sum(claims > truth)), 0.05)
     # guesses are exact for randomised response; Gaussian traces say less than they could
     assert np.median(claims) > (0.4 if mechanism == "randomised response" else 0.1) * truth

@@ -36,9 +36,15 @@ class NoisySum:
 
 def run(backend=None, workers=None, train=None):
     return audit(
-        train or NoisySum(), [1, 2], [1], models=90, cohort=8, random_state=5, backend=backend,
+        train or NoisySum(),
+        [1, 2],
+        [1],
+        models=90,
+        cohort=8,
+        random_state=5,
+        backend=backend,
         workers=workers,
-    )  # fmt: skip
+    )
 
 
 def fails(cohort):

@@ -34,9 +34,12 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def run(data: Path, refused: str, script: Path, *options: str) -> str:
     environment = {
-        **os.environ, "PYTHONPATH": str(ROOT / "src"), "LASTITERATE_DATA": str(data),
-        "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "LASTITERATE_DATA": str(data),
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }
     command = [sys.executable, "-c", ALONE, refused, str(script), *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -71,9 +74,23 @@ def test_the_experiment_runs_and_goes_on(tmp_path, name):
     for part, records in (("train", 600), ("t10k", 50)):
         images(tmp_path / "mnist", part, records)
     options = (
-        "--models", "8", "--epochs", "2", "--records", "600", "--references", "2", "--step",
-        "0.02", "--clip", "2.0", "--out", str(tmp_path / "out"), "--test-images", "50",
-    )  # fmt: skip
+        "--models",
+        "8",
+        "--epochs",
+        "2",
+        "--records",
+        "600",
+        "--references",
+        "2",
+        "--step",
+        "0.02",
+        "--clip",
+        "2.0",
+        "--out",
+        str(tmp_path / "out"),
+        "--test-images",
+        "50",
+    )
     said = run(tmp_path, "", ROOT / "examples" / f"{name}.py", *options)
     assert "an epoch more" in said
     found = json.loads((tmp_path / "out" / "audit.json").read_text())

@@ -34,9 +34,12 @@ TABLE = {  # mu: (two one-sided 95 %, joint 95 %, credible, Gaussian, one run); 
 def test_required_models(mu):
     both, joint, bayesian, normal, canaries = TABLE[mu]
     cases = [
-        (both, {"confidence": 0.9}), (joint, {}), (normal, {"method": "gdp"}),
-        (bayesian, {"method": "credible"}), (canaries, {"method": "one-run"}),
-    ]  # fmt: skip
+        (both, {"confidence": 0.9}),
+        (joint, {}),
+        (normal, {"method": "gdp"}),
+        (bayesian, {"method": "credible"}),
+        (canaries, {"method": "one-run"}),
+    ]
     for expected, options in cases:
         if expected is not None:
             found = required_models(mu, 4.0, 1e-5, 0.8, **options)
@@ -112,8 +115,11 @@ def test_why_the_printed_number_of_canaries_is_larger():
 
 def test_zero_errors():
     for models, level, expected in (
-        (250, 0.05, 4.418), (250, 0.025, 4.209), (500, 0.05, 5.114), (500, 0.025, 4.906),
-    ):  # fmt: skip
+        (250, 0.05, 4.418),
+        (250, 0.025, 4.209),
+        (500, 0.05, 5.114),
+        (500, 0.025, 4.906),
+    ):
         assert highest_epsilon(models, level=level) == pytest.approx(expected, abs=5e-4)
     assert highest_epsilon(400, level=0.05) == pytest.approx(4.8905, abs=5e-5)
     # 500 models split evenly are 250 per world: 4.89 is out of their reach

@@ -24,9 +24,15 @@ def noisy_sum(data, seed):
 
 def run(store=None, models=60, random_state=3, train=noisy_sum, inside=(1, 2), **options):
     return audit(
-        train, list(inside), [1], models=models, store=store, random_state=random_state,
-        cohort=7, **options,
-    )  # fmt: skip
+        train,
+        list(inside),
+        [1],
+        models=models,
+        store=store,
+        random_state=random_state,
+        cohort=7,
+        **options,
+    )
 
 
 def counts(path):
@@ -163,9 +169,18 @@ def test_killed_at_random_moments(tmp_path):
     with Store(path) as store:
         kept = store.scores()
     found = shadow_scores(
-        _train, 1.0, 0.0, models=600, score=None, backend=None, entropy=11, workers=None,
-        cohort=10, store=None, progress=False,
-    )  # fmt: skip
+        _train,
+        1.0,
+        0.0,
+        models=600,
+        score=None,
+        backend=None,
+        entropy=11,
+        workers=None,
+        cohort=10,
+        store=None,
+        progress=False,
+    )
     assert [kept[k].tolist() for k in range(0, 600, 2)] == found[0].tolist()
     assert [kept[k].tolist() for k in range(1, 600, 2)] == found[1].tolist()
 

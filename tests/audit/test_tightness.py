@@ -32,9 +32,7 @@ def test_noisy_descent_on_a_quadratic():
     )
     train = QuadraticDescent(run, QUADRATIC)
     guarantee = account(run, QUADRATIC)
-    result = audit(
-        train, *train.worlds(), models=10_000, method="gdp", random_state=0, cohort=1000
-    )
+    result = audit(train, *train.worlds(), models=10_000, method="gdp", random_state=0, cohort=1000)
     assert guarantee.mu is not None
     assert 0.93 * guarantee.mu <= result.mu_lower <= guarantee.mu
     assert not result.contradicts(guarantee)
@@ -47,20 +45,34 @@ def test_noisy_descent_on_a_quadratic():
 
 @pytest.mark.parametrize(
     ("batches", "adjacency"),
-    [(Cyclic(2), "replace"), (Shuffled(2), "replace"), (Shuffled(2), "zero-out"),
-     (Poisson(0.3), "zero-out")],
-)  # fmt: skip
+    [
+        (Cyclic(2), "replace"),
+        (Shuffled(2), "replace"),
+        (Shuffled(2), "zero-out"),
+        (Poisson(0.3), "zero-out"),
+    ],
+)
 def test_hidden_batches_stay_below_their_guarantee(batches, adjacency):
     run = Training(
-        records=8, steps=16, step_size=0.5, noise=1.0, gradient_norm=6.0, batches=batches,
+        records=8,
+        steps=16,
+        step_size=0.5,
+        noise=1.0,
+        gradient_norm=6.0,
+        batches=batches,
         adjacency=adjacency,
-    )  # fmt: skip
+    )
     loss = QUADRATIC if adjacency == "replace" else Loss(smoothness=1.0, regularization=0.5)
     train = QuadraticDescent(run, loss)
     result = audit(
-        train, *train.worlds(), models=20_000, delta=1e-2, random_state=1, cohort=2500,
+        train,
+        *train.worlds(),
+        models=20_000,
+        delta=1e-2,
+        random_state=1,
+        cohort=2500,
         confidence=0.999,
-    )  # fmt: skip
+    )
     guarantee = account(run, loss)
     assert 0.2 * guarantee.epsilon(1e-2) < result.epsilon_lower <= guarantee.epsilon(1e-2)
 
@@ -78,9 +90,15 @@ def test_linear_cohorts_are_bracketed():
     outside = replaced((X, y), 0, [0.0, 1.0], -1.0)
     train = LinearCohort(Logistic(), run, regularization=0.05)
     found = audit(
-        train, inside, outside, models=4000, score=DirectionScore(np.array([0.0, 1.0])),
-        method="gdp", random_state=2, cohort=1000,
-    )  # fmt: skip
+        train,
+        inside,
+        outside,
+        models=4000,
+        score=DirectionScore(np.array([0.0, 1.0])),
+        method="gdp",
+        random_state=2,
+        cohort=1000,
+    )
     guarantee = account(run, Loss(smoothness=0.25, regularization=0.05))
     assert 0.3 * guarantee.mu < found.mu_lower <= guarantee.mu
 

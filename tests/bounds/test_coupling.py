@@ -33,8 +33,15 @@ TABLE = [
 
 def bounded_run(D, s, steps, **changes):
     """A full-batch run with impulse s and noise 1 on a set of diameter D."""
-    settings = {"records": 1, "steps": steps, "step_size": 1.0, "noise": 1.0, "diameter": D,
-                "gradient_norm": s / 2, "batches": FullBatch()}  # fmt: skip
+    settings = {
+        "records": 1,
+        "steps": steps,
+        "step_size": 1.0,
+        "noise": 1.0,
+        "diameter": D,
+        "gradient_norm": s / 2,
+        "batches": FullBatch(),
+    }
     return Training(**(settings | changes))
 
 

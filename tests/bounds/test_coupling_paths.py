@@ -19,6 +19,7 @@ def exact_delta(pair, D, steps, start, epsilon, cells=400):
     points = np.concatenate([[0.0], (edges[1:] + edges[:-1]) / 2, [D]])
     laws = []
     for step in pair:
+
         def kernel(x, step=step):
             below = ndtr(edges - step(x)[:, None])
             return np.diff(below, axis=1, prepend=0.0, append=1.0)

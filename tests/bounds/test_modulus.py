@@ -25,8 +25,11 @@ def dynamic_programme(modulus, s, nu, D, points=1300):
     at or above the optimum.
     """
     rows = modulus.rows(len(s))
-    grid = np.unique(np.concatenate([[0.0], np.geomspace(1e-5 * D, D, points // 3),
-                                     np.linspace(0, D, points - points // 3)]))
+    grid = np.unique(
+        np.concatenate(
+            [[0.0], np.geomspace(1e-5 * D, D, points // 3), np.linspace(0, D, points - points // 3)]
+        )
+    )
     value, restart = np.where(grid > 0, math.inf, 0.0), math.inf
     for k in range(len(s) - 1, -1, -1):
         y = (g(rows[:, k], grid) + s[k])[:, None]
@@ -46,8 +49,11 @@ def random_problem(rng, equal):
     exponents = [0.0, 0.2, 0.5, 0.8, 1.0]
     clipped = rng.random() < 0.6
     modulus = Modulus(
-        c=draw(0.5, 1.2), h=draw(0, 0.6), p=rng.choice(exponents, None if equal else T),
-        e=draw(0.5, 1.1) if clipped else 0.0, cap=draw(0.0, 0.5) if clipped else math.inf,
+        c=draw(0.5, 1.2),
+        h=draw(0, 0.6),
+        p=rng.choice(exponents, None if equal else T),
+        e=draw(0.5, 1.1) if clipped else 0.0,
+        cap=draw(0.0, 0.5) if clipped else math.inf,
     )
     s = np.broadcast_to(draw(0.02, 0.4), T) * (1.0 if equal else rng.random(T) < 0.7)
     nu = np.broadcast_to(np.exp(draw(-0.5, 0.5)), T)
@@ -87,12 +93,16 @@ def test_linear_moduli_equal_the_taut_string():
         T = int(rng.integers(2, 40))
         c, s = rng.uniform(0.7, 1.2, T), rng.exponential(0.3, T) * (rng.random(T) < 0.6)
         nu, D = rng.uniform(0.5, 2, T), float(rng.uniform(0.3, 5))
-        for modulus in (Modulus(c=c), Modulus(c=c / 2, h=c / 2, p=1.0),
-                        Modulus(c=9.0, h=1.0, p=0.3, e=c, cap=0.0)):
+        for modulus in (
+            Modulus(c=c),
+            Modulus(c=c / 2, h=c / 2, p=1.0),
+            Modulus(c=9.0, h=1.0, p=0.3, e=c, cap=0.0),
+        ):
             exact = best(c, s, nu, D).mu
             assert taut_path(modulus, s, nu, D).mu == pytest.approx(exact, rel=1e-9, abs=1e-14)
         assert taut_path(Modulus(c=c), s, nu).mu == pytest.approx(
-            taut_string(c, s, nu).mu, rel=1e-9, abs=1e-14)
+            taut_string(c, s, nu).mu, rel=1e-9, abs=1e-14
+        )
 
 
 def test_reference_values_of_the_smooth_case():
@@ -162,7 +172,8 @@ def test_steps_without_noise_and_bad_input():
     modulus = Modulus(c=1.0, h=0.1, p=0.5)
     assert math.isinf(taut_path(modulus, [0.0, 0.1], [1.0, 0.0]).mu)
     assert taut_path(modulus, [0.1, 0.0], [0.0, 1.0]).mu == pytest.approx(
-        0.1 + 0.1 * math.sqrt(0.1), rel=1e-9)
+        0.1 + 0.1 * math.sqrt(0.1), rel=1e-9
+    )
     assert taut_path(modulus, [0.1, 0.0], [1.0, 0.0]).mu == pytest.approx(0.1, rel=1e-9)
     assert taut_path(modulus, np.zeros(5), 1.0).mu == 0.0
     assert taut_path(modulus, np.zeros(0), 1.0).mu == 0.0

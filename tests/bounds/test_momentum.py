@@ -114,9 +114,15 @@ def test_hidden_state_formulas_would_be_below_the_truth(batches, noise):
     """
     loss = Loss(smoothness=0.0, regularization=1.0)
     run = Training(
-        records=1 if batches == FullBatch() else 2, steps=2, step_size=1.0, noise=noise,
-        gradient_norm=1.0, batches=batches, adjacency="zero-out", momentum=0.9,
-    )  # fmt: skip
+        records=1 if batches == FullBatch() else 2,
+        steps=2,
+        step_size=1.0,
+        noise=noise,
+        gradient_norm=1.0,
+        batches=batches,
+        adjacency="zero-out",
+        momentum=0.9,
+    )
     truth = float(released_pair(run, 1.0).deltas(np.array([1.0]))[0])
     assert account(run.replace(momentum=0.0), loss).delta(1.0) < 0.7 * truth
     assert account(run, loss).delta(1.0) >= truth
@@ -126,9 +132,16 @@ def test_diameter_restart_would_be_below_the_truth():
     """On a bounded set the velocity remembers what the parameters have forgotten."""
     loss, rng = Loss(smoothness=1.0), np.random.default_rng(3)
     run = Training(
-        records=1, steps=40, step_size=1.0, noise=0.05, gradient_norm=0.01, adjacency="zero-out",
-        batches=FullBatch(), diameter=0.005, momentum=0.97,
-    )  # fmt: skip
+        records=1,
+        steps=40,
+        step_size=1.0,
+        noise=0.05,
+        gradient_norm=0.01,
+        adjacency="zero-out",
+        batches=FullBatch(),
+        diameter=0.005,
+        momentum=0.97,
+    )
     pretended = account(run.replace(momentum=0.0), loss)
     count, half = 100_000, run.diameter / 2
     sides = []
@@ -149,8 +162,16 @@ def test_only_composition_speaks():
     for theorem in lastiterate.theorems():
         assert theorem.momentum == (theorem.name in COMPOSITIONS)
     for batches in (FullBatch(), Cyclic(5), Shuffled(5), Reshuffled(5)):
-        run = Training(records=20, steps=40, step_size=0.1, noise=0.1, gradient_norm=1.0,
-                       batches=batches, diameter=1.0, momentum=0.9)  # fmt: skip
+        run = Training(
+            records=20,
+            steps=40,
+            step_size=0.1,
+            noise=0.1,
+            gradient_norm=1.0,
+            batches=batches,
+            diameter=1.0,
+            momentum=0.9,
+        )
         table = compare(run, loss)
         assert {row.theorem.name for row in table} <= COMPOSITIONS
         refused = {row.theorem.name: row.objection for row in table.inapplicable}
@@ -163,16 +184,31 @@ def test_only_composition_speaks():
 
 
 def test_one_step_with_momentum_is_one_gaussian():
-    run = Training(records=1, steps=1, step_size=0.5, noise=0.5, gradient_norm=1.0,
-                   batches=FullBatch(), adjacency="zero-out", momentum=0.9)  # fmt: skip
+    run = Training(
+        records=1,
+        steps=1,
+        step_size=0.5,
+        noise=0.5,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="zero-out",
+        momentum=0.9,
+    )
     assert account(run, Loss(smoothness=1.0)).mu == pytest.approx(1.0)
     assert reactions(run, 0.3).tolist() == [1.0]
     assert account(run, Loss(smoothness=1.0)).epsilon(1e-5) >= gaussian.epsilon(1.0, 1e-5)
 
 
 def test_the_worst_case_attack_runs_it():
-    run = Training(records=4, steps=6, step_size=0.5, noise=0.7, gradient_norm=1.0,
-                   batches=FullBatch(), momentum=0.8)  # fmt: skip
+    run = Training(
+        records=4,
+        steps=6,
+        step_size=0.5,
+        noise=0.7,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        momentum=0.8,
+    )
     attack = QuadraticDescent(run, Loss(smoothness=1.0, strong_convexity=0.6))
     inside, outside = attack.worlds()
     models = [attack.cohort(world, range(4000)) for world in (inside, outside)]
@@ -184,8 +220,15 @@ def test_the_worst_case_attack_runs_it():
 
 
 def test_what_needs_plain_descent_refuses():
-    run = Training(records=20, steps=40, step_size=0.1, noise=0.1, gradient_norm=1.0,
-                   batches=Shuffled(5), momentum=0.5)  # fmt: skip
+    run = Training(
+        records=20,
+        steps=40,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=Shuffled(5),
+        momentum=0.5,
+    )
     loss = Loss(smoothness=1.0, strong_convexity=0.1)
     assert plateau(run, loss, 1e-5) is None
     with pytest.raises(UnsupportedError, match="momentum"):
@@ -198,8 +241,15 @@ def test_what_needs_plain_descent_refuses():
 
 
 def test_the_description_carries_it():
-    run = Training(records=20, steps=40, step_size=0.1, noise=0.1, gradient_norm=1.0,
-                   batches=Shuffled(5), momentum=0.5)  # fmt: skip
+    run = Training(
+        records=20,
+        steps=40,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=Shuffled(5),
+        momentum=0.5,
+    )
     assert Training.from_dict(run.to_dict()) == run
     assert Training.from_json(run.to_json()) == run
     assert Training.from_toml(run.to_toml()) == run

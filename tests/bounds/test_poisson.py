@@ -181,9 +181,14 @@ def test_the_naive_contraction_is_refuted_by_two_records():
     assert truth == pytest.approx(0.0450, abs=5e-5)
     assert naive.delta(epsilon) == pytest.approx(0.0289, abs=5e-5)
     run = Training(
-        records=2, steps=2, step_size=1.0, noise=1.0, gradient_norm=1.0, batches=Poisson(0.5),
+        records=2,
+        steps=2,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=Poisson(0.5),
         adjacency="zero-out",
-    )  # fmt: skip
+    )
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     c, failure = poisson_contraction(Run(run, loss), 1e-5)
     assert (c >= 1.0).all()
@@ -193,9 +198,14 @@ def test_the_naive_contraction_is_refuted_by_two_records():
 
 def test_only_the_l2_term_contracts_and_crowds_are_paid_in_delta():
     run = Training(
-        records=10_000, steps=100, step_size=0.5, noise=1.0, gradient_norm=1.0,
-        batches=Poisson(0.01), adjacency="zero-out",
-    )  # fmt: skip
+        records=10_000,
+        steps=100,
+        step_size=0.5,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=Poisson(0.01),
+        adjacency="zero-out",
+    )
     gentle = Loss(smoothness=0.01, strong_convexity=0.01, regularization=0.2)
     c, failure = poisson_contraction(Run(run, gentle), 1e-5)
     assert c == pytest.approx(0.9)

@@ -26,9 +26,13 @@ ORDERS = (1.2, 2.0, 5.0, 16.0)
 
 def run(**changes):
     fields = {
-        "records": 100, "steps": 40, "step_size": 0.1, "noise": 0.02, "gradient_norm": 1.0,
+        "records": 100,
+        "steps": 40,
+        "step_size": 0.1,
+        "noise": 0.02,
+        "gradient_norm": 1.0,
         "batches": Poisson(0.1),
-    }  # fmt: skip
+    }
     return Training(**{**fields, **changes})
 
 
@@ -59,9 +63,13 @@ def test_the_same_as_dp_accounting(rate, noise, steps):
 
 def test_a_described_run_has_that_value():
     training = Training(
-        records=10_000, steps=1000, step_size=0.5, noise=0.5 / 100, gradient_norm=1.0,
+        records=10_000,
+        steps=1000,
+        step_size=0.5,
+        noise=0.5 / 100,
+        gradient_norm=1.0,
         batches=Poisson(0.01),
-    )  # fmt: skip
+    )
     guarantee = account(training, Loss.unknown())
     assert guarantee.epsilon(1e-6) == pytest.approx(3.214, abs=1e-3)
     assert 2.8 < guarantee.lower(1e-6) <= guarantee.epsilon(1e-6)
@@ -143,9 +151,7 @@ def _line_instance(rng):
     sizes = np.broadcast_to(h, steps) * rng.choice([1.0, rng.uniform()], steps)
     signs = rng.choice([-1, 1], steps) if rng.random() < 0.5 else np.ones(steps)
     one, two = sizes * signs, -sizes * signs * rng.choice([1.0, -1.0, 0.3, 0.0])
-    law = _line_law(
-        np.broadcast_to(c, steps) * shrink, one, two, np.broadcast_to(nu, steps), rate
-    )
+    law = _line_law(np.broadcast_to(c, steps) * shrink, one, two, np.broadcast_to(nu, steps), rate)
     return curve, law, (steps, rate, c, h, nu, pays)
 
 
@@ -258,9 +264,12 @@ def test_the_lower_reference_is_below_the_exact_law_and_not_far():
         guarantee = account(training, Loss(smoothness=1.0, regularization=lam))
         h = training.step_size / (rate * 100)
         law = _line_law(
-            np.full(steps, 1 - 0.1 * lam), np.full(steps, h), np.full(steps, -h),
-            np.full(steps, training.noise), rate,
-        )  # fmt: skip
+            np.full(steps, 1 - 0.1 * lam),
+            np.full(steps, h),
+            np.full(steps, -h),
+            np.full(steps, training.noise),
+            rate,
+        )
         for delta in (1e-2, 1e-4):
             low = guarantee.lower(delta)
             assert low <= guarantee.epsilon(delta)

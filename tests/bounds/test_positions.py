@@ -186,9 +186,7 @@ def test_witness_proves_the_same(seed):
     for j in range(4):
         witness = position_witness(c, s, nu, 4, j, diameter)
         impulses = position_impulses(s, 4, j)
-        proved = taut_string.replay(
-            c, impulses, nu, witness.shifts, witness.start, witness.restart
-        )
+        proved = taut_string.replay(c, impulses, nu, witness.shifts, witness.start, witness.restart)
         assert proved == witness.mu
         assert proved <= mus[j] * (1 + 1e-8)
 

@@ -150,9 +150,13 @@ def test_the_verifiers_survival_is_never_below_the_truth():
     for _ in range(40):
         nu = float(rng.uniform(0.2, 2.0))
         problem = Coupled(
-            c=float(rng.uniform(0, 1)), s=float(10 ** rng.uniform(-9, 0.5)), nu=nu,
-            diameter=float(10 ** rng.uniform(-2, 1.0)), steps=3, cells=24,
-        )  # fmt: skip
+            c=float(rng.uniform(0, 1)),
+            s=float(10 ** rng.uniform(-9, 0.5)),
+            nu=nu,
+            diameter=float(10 ** rng.uniform(-2, 1.0)),
+            steps=3,
+            cells=24,
+        )
         with precision(256):
             found, h = problem._survival, arb(problem._width)
             root = arb(2).sqrt()

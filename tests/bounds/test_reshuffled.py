@@ -159,9 +159,11 @@ def test_epoch_cost_is_the_least_cost_between_two_levels(seed):
             reach[k], level[k] = row, z
         constraints = np.vstack([np.eye(batches), -reach, reach[-1:]])
         bounds = np.concatenate([np.zeros(batches), -level, [level[-1] - y]])
-        value = quadprog.solve_qp(
-            np.diag(2 / nu**2), np.zeros(batches), constraints.T, bounds
-        )[1] if level[-1] > y else 0.0
+        value = (
+            quadprog.solve_qp(np.diag(2 / nu**2), np.zeros(batches), constraints.T, bounds)[1]
+            if level[-1] > y
+            else 0.0
+        )
         assert found[j] >= value * (1 - 1e-9) - 1e-12
         assert found[j] == pytest.approx(value, rel=1e-6, abs=1e-9)
 
@@ -208,9 +210,7 @@ def test_a_bounded_domain_helps_and_stays_sound():
         used = np.arange(40) * 5 + rng.integers(5, size=40)
         impulses = s * np.isin(np.arange(200), used)
         starts = used[-25:] + 1
-        cost = min(
-            string_cost(c[t:], impulses[t:], nu[t:], 1.0, float) for t in starts if t < 200
-        )
+        cost = min(string_cost(c[t:], impulses[t:], nu[t:], 1.0, float) for t in starts if t < 200)
         deltas.append(gaussian.delta(math.sqrt(cost), bounded))
     # The limit is met from above, up to the noise of sixty draws.
     assert np.mean(deltas) - 3 * np.std(deltas) / math.sqrt(60) <= 1e-5

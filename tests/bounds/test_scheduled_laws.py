@@ -74,10 +74,16 @@ def check_linear_run(rng, scheme, schedule, rho):
     window = int(rng.integers(1, steps + 1))
     loss = Loss(smoothness=1.0, strong_convexity=rng.choice([0.0, 0.3]))
     run = Training(
-        records=size, steps=steps, step_size=sizes, noise=noises, final_noise=rho,
+        records=size,
+        steps=steps,
+        step_size=sizes,
+        noise=noises,
+        final_noise=rho,
         schedule=schedule if schedule == "equalised" else None,
-        gradient_norm=rng.uniform(0.2, 0.8), batches=batches, release=TailAverage(window),
-    )  # fmt: skip
+        gradient_norm=rng.uniform(0.2, 0.8),
+        batches=batches,
+        release=TailAverage(window),
+    )
     guarantee = account(run, loss)
     bounds = {epsilon: guarantee.delta(epsilon) for epsilon in (0.2, 1.0, 2.5)}
     for weights in averages(rng, window):
@@ -118,9 +124,14 @@ WINDOWS = [
 @pytest.mark.parametrize(("c", "steps", "window", "linear", "bound"), WINDOWS)
 def test_window_table(c, steps, window, linear, bound):
     run = Training(
-        records=1, steps=steps, step_size=1 - c, noise=1 - c, gradient_norm=0.5,
-        batches=FullBatch(), release=TailAverage(window),
-    )  # fmt: skip
+        records=1,
+        steps=steps,
+        step_size=1 - c,
+        noise=1 - c,
+        gradient_norm=0.5,
+        batches=FullBatch(),
+        release=TailAverage(window),
+    )
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     mu = account(run, loss).mu
     assert round(mu**2, 2) == bound

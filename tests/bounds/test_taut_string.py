@@ -185,8 +185,9 @@ def test_the_trap_of_late_batches():
     from_first_arrival = gaussian_distance([0.9] * 17, s[3:], [1.0] * 17)
     assert from_first_arrival == pytest.approx(1.2751, abs=5e-5)
     assert found == pytest.approx(1.5868, abs=5e-5)
-    attained = gaussian_distance(worst_linear_maps(np.full(20, 0.9), s, np.ones(20), 0.0), s,
-                                 np.ones(20))
+    attained = gaussian_distance(
+        worst_linear_maps(np.full(20, 0.9), s, np.ones(20), 0.0), s, np.ones(20)
+    )
     assert attained == pytest.approx(found, rel=1e-12)
 
 
@@ -209,8 +210,9 @@ def projected_tails(slope, drifts, nu, D, start, thresholds):
         old = np.array([1.0]) if mass is None else mass
         centre = slope * at + drift
         inside = (norm.pdf((x[:, None] - centre) / nu) / nu) @ old * w
-        mass = np.concatenate([[norm.cdf(-centre / nu) @ old, norm.sf((D - centre) / nu) @ old],
-                               inside])
+        mass = np.concatenate(
+            [[norm.cdf(-centre / nu) @ old, norm.sf((D - centre) / nu) @ old], inside]
+        )
     assert mass is not None
     assert mass.sum() == pytest.approx(1.0, abs=1e-11)
     return norm.sf((thresholds[:, None] - (slope * points + drifts[-1])) / nu) @ mass
@@ -231,8 +233,10 @@ def test_restart_bound_holds_for_projected_walks():
         t = np.linspace(1e-9, D, 60)
         P, Q = (projected_tails(slope, pull + sign * s / 2, nu, D, start, t) for sign in (1, -1))
         for epsilon in (0.0, 0.25, 0.5, 1.0, 2.0):
-            truth = max(float(np.max(P - math.exp(epsilon) * Q)),
-                        float(np.max((1 - Q) - math.exp(epsilon) * (1 - P))))
+            truth = max(
+                float(np.max(P - math.exp(epsilon) * Q)),
+                float(np.max((1 - Q) - math.exp(epsilon) * (1 - P))),
+            )
             bound = gaussian_profile(found.mu, epsilon)
             assert bound >= truth - 1e-11
             if bound > 1e-9:

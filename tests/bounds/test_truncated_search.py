@@ -99,9 +99,7 @@ def check_cut(seed, count, monkeypatch):
     close = 0
     for _ in range(count):
         run = random_description(rng)
-        path, skipped = shifted_interpolation.modulus_path(
-            Run(run, Loss.unknown()), 0, run.steps
-        )
+        path, skipped = shifted_interpolation.modulus_path(Run(run, Loss.unknown()), 0, run.steps)
         assert skipped == run.steps - 5
         assert path.start >= run.diameter
         for epsilon in (0.1, 1.0, 4.0):
@@ -135,8 +133,15 @@ def test_without_a_common_start_the_first_step_tears_the_whole_domain():
 @pytest.mark.parametrize("loss", ROUGH)
 def test_the_certificate_of_a_cut_search_verifies(loss, monkeypatch):
     monkeypatch.setattr(shifted_interpolation, "SEARCHED", 5)
-    run = Training(records=2, steps=30, step_size=0.5, noise=4.0, gradient_norm=1.0,
-                   diameter=0.05, batches=FullBatch())  # fmt: skip
+    run = Training(
+        records=2,
+        steps=30,
+        step_size=0.5,
+        noise=4.0,
+        gradient_norm=1.0,
+        diameter=0.05,
+        batches=FullBatch(),
+    )
     certificate = certify(run, loss, delta=1e-5)
     (stretch,) = certificate.content["witness"]["stretches"]
     assert stretch["kind"] == "modulus"
@@ -147,8 +152,15 @@ def test_the_certificate_of_a_cut_search_verifies(loss, monkeypatch):
 
 def test_the_verifier_starts_from_the_diameter_after_skipped_steps():
     """A witness may say what it likes about its start: the check puts it at the diameter."""
-    run = Training(records=40, steps=30, step_size=0.5, noise=0.4, gradient_norm=1.0,
-                   diameter=2.0, batches=FullBatch())  # fmt: skip
+    run = Training(
+        records=40,
+        steps=30,
+        step_size=0.5,
+        noise=0.4,
+        gradient_norm=1.0,
+        diameter=2.0,
+        batches=FullBatch(),
+    )
     case, check = Case(run, Loss.unknown()), CHECKS["Shifted interpolation"]
 
     def proved(**changes):
@@ -169,8 +181,15 @@ def test_the_verifier_starts_from_the_diameter_after_skipped_steps():
 
 def test_a_tampered_start_changes_nothing(monkeypatch):
     monkeypatch.setattr(shifted_interpolation, "SEARCHED", 5)
-    run = Training(records=2, steps=30, step_size=0.5, noise=4.0, gradient_norm=1.0,
-                   diameter=0.05, batches=FullBatch())  # fmt: skip
+    run = Training(
+        records=2,
+        steps=30,
+        step_size=0.5,
+        noise=4.0,
+        gradient_norm=1.0,
+        diameter=0.05,
+        batches=FullBatch(),
+    )
     certificate = certify(run, Loss.unknown(), delta=1e-5)
     (stretch,) = certificate.content["witness"]["stretches"]
     cheap = {**stretch, "start": 0.0, "restart": 0, "shifts": [0.0] * 5}

@@ -54,9 +54,13 @@ def true_delta(run: Training, height: float, epsilon: float) -> float:
 
 def langevin(**changes: object) -> Training:
     fields: dict[str, object] = {
-        "records": 1, "steps": 10**7, "step_size": 1.0, "sigma": math.sqrt(0.5),
-        "gradient_sensitivity": 1.0, "diameter": 0.01,
-    }  # fmt: skip
+        "records": 1,
+        "steps": 10**7,
+        "step_size": 1.0,
+        "sigma": math.sqrt(0.5),
+        "gradient_sensitivity": 1.0,
+        "diameter": 0.01,
+    }
     return Training.langevin(**(fields | changes))  # type: ignore[arg-type]
 
 
@@ -72,9 +76,14 @@ def test_a_sensitivity_is_no_bound_on_gradients() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.floats(0.5, 7.0), st.floats(0.1, 3.0), st.floats(1e-3, 2.0), st.integers(1, 10**7),
-    st.floats(0.0, 4.0), st.sampled_from(["unknown", "rough"]), st.booleans(),
-)  # fmt: skip
+    st.floats(0.5, 7.0),
+    st.floats(0.1, 3.0),
+    st.floats(1e-3, 2.0),
+    st.integers(1, 10**7),
+    st.floats(0.0, 4.0),
+    st.sampled_from(["unknown", "rough"]),
+    st.booleans(),
+)
 def test_never_below_the_exact_law(
     height: float, change: float, diameter: float, steps: int, epsilon: float, kind: str, told: bool
 ) -> None:
@@ -92,9 +101,14 @@ def test_never_below_the_exact_law(
 @pytest.mark.parametrize("batches", [FullBatch(), Cyclic(2), Shuffled(2)])
 def test_theorems_that_need_the_norm_say_so(loss: Loss, batches: Batches) -> None:
     run = Training.langevin(
-        records=4, steps=6, step_size=0.1, sigma=1.0, gradient_sensitivity=1.0, diameter=1.0,
+        records=4,
+        steps=6,
+        step_size=0.1,
+        sigma=1.0,
+        gradient_sensitivity=1.0,
+        diameter=1.0,
         batches=batches,
-    )  # fmt: skip
+    )
     told = run.replace(gradient_norm=0.5)
     table = compare(run, loss)
     assert [row.theorem.hidden_state for row in table] == [False] * len(table)

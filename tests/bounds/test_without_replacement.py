@@ -236,9 +236,13 @@ def test_one_absorbing_step_in_the_plane():
 
 def _run(**changes):
     fields = {
-        "records": 4, "steps": 3, "step_size": 0.5, "noise": 0.3, "gradient_norm": 1.0,
+        "records": 4,
+        "steps": 3,
+        "step_size": 0.5,
+        "noise": 0.3,
+        "gradient_norm": 1.0,
         "batches": WithoutReplacement(2),
-    }  # fmt: skip
+    }
     return Training(**{**fields, **changes})
 
 
@@ -261,9 +265,12 @@ def _described_runs(adjacency, instances):
         size = int(rng.integers(1, records))
         noise, lam = rng.uniform(0.1, 0.6), rng.choice([0.0, rng.uniform(0, 1.8)])
         training = _run(
-            records=records, steps=steps, noise=noise, batches=WithoutReplacement(size),
+            records=records,
+            steps=steps,
+            noise=noise,
+            batches=WithoutReplacement(size),
             adjacency=adjacency,
-        )  # fmt: skip
+        )
         guarantee = account(training, Loss(smoothness=0.1, regularization=lam))
         worst = {delta: 0.0 for delta in (0.1, 1e-2)}
         for pulls in ("against", "with", "none", "random"):
@@ -273,9 +280,12 @@ def _described_runs(adjacency, instances):
                 others = rng.uniform(-1, 1, records - 1)
             targets = (1.0, -1.0) if adjacency == "replace" else (1.0, 0.0)
             law = without_replacement_law(
-                np.full(steps, 1 - 0.5 * lam), np.multiply(targets, 0.5), others * 0.5,
-                np.full(steps, noise), size,
-            )  # fmt: skip
+                np.full(steps, 1 - 0.5 * lam),
+                np.multiply(targets, 0.5),
+                others * 0.5,
+                np.full(steps, noise),
+                size,
+            )
             for epsilon, least in zip(EPSILONS, law.deltas(EPSILONS), strict=True):
                 if least > 1e-13:
                     assert guarantee.delta(epsilon) >= least, (training, lam, pulls, epsilon)
@@ -307,9 +317,13 @@ def test_more_l2_never_costs_and_soon_gains():
 def test_zero_out_is_charged_twice_the_impulse():
     """A record that is zeroed out displaces another: never below the pair of 1.7e-3 above."""
     training = _run(
-        records=100, steps=1, step_size=1.0, noise=1.0, batches=WithoutReplacement(1),
+        records=100,
+        steps=1,
+        step_size=1.0,
+        noise=1.0,
+        batches=WithoutReplacement(1),
         adjacency="zero-out",
-    )  # fmt: skip
+    )
     law = Mixtures(
         np.array([0.0, 2.0]), np.array([0.99, 0.01]), np.array([0.0, 1.0]), np.array([0.99, 0.01])
     )

@@ -65,9 +65,7 @@ def test_the_envelope_is_what_other_tools_of_dsse_expect(keys, plain):
     table = json.loads(plain.sign(private).envelope())
     body = base64.b64decode(table["payload"])
     kind = table["payloadType"].encode()
-    message = b" ".join(
-        [b"DSSEv1", str(len(kind)).encode(), kind, str(len(body)).encode(), body]
-    )
+    message = b" ".join([b"DSSEv1", str(len(kind)).encode(), kind, str(len(body)).encode(), body])
     key = load_pem_public_key(public.read_bytes())
     key.verify(base64.b64decode(table["signatures"][0]["sig"]), message)
     with pytest.raises(InvalidSignature):
@@ -141,10 +139,21 @@ def test_detached_signatures(keys, plain, tmp_path):
 
 @pytest.mark.parametrize(
     "signatures",
-    [None, {}, [], "x", [1], [{}], [{"keyid": "a"}], [{"keyid": 1, "sig": "a"}], [[]],
-     [{"keyid": "a", "sig": "b" * 1000}], [{"keyid": "a", "sig": "b", "more": "c"}],
-     [{"keyid": "a", "sig": "b"}] * 17],
-)  # fmt: skip
+    [
+        None,
+        {},
+        [],
+        "x",
+        [1],
+        [{}],
+        [{"keyid": "a"}],
+        [{"keyid": 1, "sig": "a"}],
+        [[]],
+        [{"keyid": "a", "sig": "b" * 1000}],
+        [{"keyid": "a", "sig": "b", "more": "c"}],
+        [{"keyid": "a", "sig": "b"}] * 17,
+    ],
+)
 def test_malformed_signatures_are_refused(plain, signatures):
     content = {**json.loads(plain.to_json()), "signatures": signatures}
     with pytest.raises(MalformedCertificateError, match="signatures"):

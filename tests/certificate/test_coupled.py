@@ -94,8 +94,15 @@ def test_close_to_the_fast_path(c):
 
 
 def bounded(**changes):
-    settings = {"records": 1, "steps": 200, "step_size": 1.0, "noise": 1.0, "diameter": 5.0,
-                "gradient_norm": 0.1, "batches": FullBatch()}  # fmt: skip
+    settings = {
+        "records": 1,
+        "steps": 200,
+        "step_size": 1.0,
+        "noise": 1.0,
+        "diameter": 5.0,
+        "gradient_norm": 0.1,
+        "batches": FullBatch(),
+    }
     return Training(**(settings | changes))
 
 
@@ -149,24 +156,24 @@ LIES = {
     "more sensitive": lambda c: {**c, "training": {**c["training"], "gradient_norm": 0.102}},
     "less noise": lambda c: {**c, "training": {**c["training"], "noise": 0.98}},
     "unbounded": lambda c: {
-        **c, "training": {k: v for k, v in c["training"].items() if k != "diameter"}
+        **c,
+        "training": {k: v for k, v in c["training"].items() if k != "diameter"},
     },
     "momentum": lambda c: {**c, "training": {**c["training"], "momentum": 0.5}},
     "clipped": lambda c: {**c, "training": {**c["training"], "clipping": "gradient"}},
     "expanding": lambda c: {**c, "loss": {**c["loss"], "smoothness": 3.0}},
     "cyclic": lambda c: {
-        **c, "training": {**c["training"], "batches": {"scheme": "cyclic", "size": 1}}
+        **c,
+        "training": {**c["training"], "batches": {"scheme": "cyclic", "size": 1}},
     },
     "released": lambda c: {**c, "releases": [100]},
     "coarse": lambda c: {**c, "witness": {**c["witness"], "cells": 4}},
     "no cells": lambda c: {**c, "witness": {**c["witness"], "cells": 0}},
     "too many cells": lambda c: {**c, "witness": {**c["witness"], "cells": 10**6}},
     "cells of nonsense": lambda c: {**c, "witness": {**c["witness"], "cells": "many"}},
-    "no grid": lambda c: {
-        **c, "witness": {k: v for k, v in c["witness"].items() if k != "cells"}
-    },
+    "no grid": lambda c: {**c, "witness": {k: v for k, v in c["witness"].items() if k != "cells"}},
     "too many claims": lambda c: {**c, "curve": [[1e-3, 9.0 + k] for k in range(100)]},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("lie", LIES)

@@ -17,9 +17,31 @@ DELTA = 1e-6
 MISSING = object()
 EMPTY_LIST = {"float64": "eJwDAAAAAAE=", "length": 0}
 HOSTILE = [
-    10**400, -(10**400), -1, 0, 2**53, 2**63, 1e308, 5e-324, -0.0, "inf", "-inf", "nan", "", None,
-    True, [], [[[[1]]]], {}, {"a": {"b": [{}]}}, EMPTY_LIST, ["inf"], [1.0] * 20, "x" * 50, MISSING,
-]  # fmt: skip
+    10**400,
+    -(10**400),
+    -1,
+    0,
+    2**53,
+    2**63,
+    1e308,
+    5e-324,
+    -0.0,
+    "inf",
+    "-inf",
+    "nan",
+    "",
+    None,
+    True,
+    [],
+    [[[[1]]]],
+    {},
+    {"a": {"b": [{}]}},
+    EMPTY_LIST,
+    ["inf"],
+    [1.0] * 20,
+    "x" * 50,
+    MISSING,
+]
 # Fields whose change leaves every claim true: labels, hashes, and claims that only grow weaker.
 FREE = {"library", "dataset", "nonce", "parameters", "epsilon", "mu", "curve", "releases"}
 

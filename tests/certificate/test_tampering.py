@@ -140,13 +140,16 @@ DISHONEST = {
     "softer words": lambda content: {**content, "not_covered": []},
     "fewer assumptions": lambda content: {**content, "assumptions": []},
     "rougher loss": lambda content: {
-        **content, "loss": {**content["loss"], "smoothness": 40.0, "strong_convexity": 0.0}
+        **content,
+        "loss": {**content["loss"], "smoothness": 40.0, "strong_convexity": 0.0},
     },
     "estimated": lambda content: {
-        **content, "loss": {**content["loss"], "provenance": "estimated"}
+        **content,
+        "loss": {**content["loss"], "provenance": "estimated"},
     },
     "other provenance": lambda content: {
-        **content, "loss": {**content["loss"], "provenance": "proved"}
+        **content,
+        "loss": {**content["loss"], "provenance": "proved"},
     },
     "other theorem": lambda content: put(content, ("theorem", "name"), "Composition"),
     "refuted theorem": lambda content: put(content, ("theorem", "name"), "L Theorem 3.12"),
@@ -162,7 +165,7 @@ DISHONEST = {
     "infinite epsilon": lambda content: {**content, "epsilon": "inf"},
     "negative epsilon": lambda content: {**content, "epsilon": -1.0},
     "empty curve entry": lambda content: {**content, "curve": [[]]},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("change", DISHONEST)

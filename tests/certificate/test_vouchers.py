@@ -44,23 +44,32 @@ from lastiterate.report.page import Report
 
 def run(**changes: Any) -> Training:
     fields: dict[str, Any] = {
-        "records": 100, "steps": 10, "step_size": 0.1, "noise": 0.1, "gradient_norm": 1.0,
+        "records": 100,
+        "steps": 10,
+        "step_size": 0.1,
+        "noise": 0.1,
+        "gradient_norm": 1.0,
         "batches": FullBatch(),
-    }  # fmt: skip
+    }
     return Training(**(fields | changes))
 
 
 limits = st.floats(1e-3, 1e3)
 caps = st.floats(1e-3, 1.0)
 binary = st.one_of(
-    st.just(Logistic()), st.builds(SmoothedHinge, limits), st.builds(SquaredHinge, limits),
+    st.just(Logistic()),
+    st.builds(SmoothedHinge, limits),
+    st.builds(SquaredHinge, limits),
     st.builds(CappedLogistic, caps),
-)  # fmt: skip
+)
 library_losses = st.one_of(
-    binary, st.builds(Huber, limits), st.builds(SquaredError, limits),
-    st.builds(OneVsRest, binary, st.integers(2, 9)), st.builds(Softmax, st.integers(2, 9)),
+    binary,
+    st.builds(Huber, limits),
+    st.builds(SquaredError, limits),
+    st.builds(OneVsRest, binary, st.integers(2, 9)),
+    st.builds(Softmax, st.integers(2, 9)),
     st.builds(CappedSoftmax, st.integers(2, 9), caps),
-)  # fmt: skip
+)
 
 
 # --- "proved" ------------------------------------------------------------------------------------
@@ -172,8 +181,10 @@ def test_certificates_derive_it_again() -> None:
     training = run(gradient_norm=2.0)
     proved = certify(training, Logistic().regularity(2.0), 1e-5)
     assert proved.vouchers == {
-        "regularity": "proved", "gradient_norm": "proved", "sensitivity": "implied",
-    }  # fmt: skip
+        "regularity": "proved",
+        "gradient_norm": "proved",
+        "sensitivity": "implied",
+    }
     assert verify(Certificate.from_json(proved.to_json()))
     declared = certify(training, Loss(1.0), 1e-5)
     lies = [

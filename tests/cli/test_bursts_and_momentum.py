@@ -82,8 +82,9 @@ def test_momentum(ask):
     assert answer["training"]["momentum"] == 0.9
     assert answer["theorem"]["name"] == "Composition"
     assert ask("account", extra="momentum = 0.9")["epsilon"] == answer["epsilon"]
-    assert "nothing hides it" in ask("account", "--momentum", "0.9", "--final-noise", "best",
-                                     code=2)  # fmt: skip
+    assert "nothing hides it" in ask(
+        "account", "--momentum", "0.9", "--final-noise", "best", code=2
+    )
 
 
 def test_an_exponential_average(ask):
@@ -108,8 +109,19 @@ def test_bad_input(ask, flags, message):
 
 
 def test_the_flags_are_the_description():
-    described = combine(None, {"records": 10, "steps": 20, "step_size": 0.1, "noise": 1.0,
-                               "gradient_norm": 1.0, "batches": "shuffled", "batch_size": 2,
-                               "smoothness": 1.0, "final_noise": "3.5"})  # fmt: skip
+    described = combine(
+        None,
+        {
+            "records": 10,
+            "steps": 20,
+            "step_size": 0.1,
+            "noise": 1.0,
+            "gradient_norm": 1.0,
+            "batches": "shuffled",
+            "batch_size": 2,
+            "smoothness": 1.0,
+            "final_noise": "3.5",
+        },
+    )
     assert described.training == described.plain
     assert described.training.final_noise == 3.5

@@ -29,8 +29,12 @@ def command(tmp_path):
     def call(*arguments):
         return subprocess.run(
             [sys.executable, "-c", "from lastiterate.cli.main import run; run()", *arguments],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
     return call
 

@@ -9,8 +9,17 @@ import pytest
 from lastiterate import Training
 from lastiterate.cli.main import run
 
-ARGUMENTS = ["recommend", "--records", "5000", "--dimension", "20", "--epsilon", "1",
-             "--epochs", "2"]  # fmt: skip
+ARGUMENTS = [
+    "recommend",
+    "--records",
+    "5000",
+    "--dimension",
+    "20",
+    "--epsilon",
+    "1",
+    "--epochs",
+    "2",
+]
 
 
 def test_table(capsys):

@@ -96,9 +96,27 @@ def table(path: Path, name: str = "income", classes: tuple[str, str] = ("low", "
 def trained(folder: Path, *flags: str, name: str = "income") -> Path:
     data = table(folder / "data.csv", name)
     with contextlib.redirect_stdout(io.StringIO()), pytest.raises(SystemExit) as left:
-        command(["train", str(data), "--target", name, "--epsilon", "1", "--delta", "1e-4",
-                 "--out", str(folder / "run"), "--numeric", "age=0:100", "--classes", "low,high",
-                 "--test", str(data), *flags])  # fmt: skip
+        command(
+            [
+                "train",
+                str(data),
+                "--target",
+                name,
+                "--epsilon",
+                "1",
+                "--delta",
+                "1e-4",
+                "--out",
+                str(folder / "run"),
+                "--numeric",
+                "age=0:100",
+                "--classes",
+                "low,high",
+                "--test",
+                str(data),
+                *flags,
+            ]
+        )
     assert left.value.code == 0
     return folder / "run"
 
@@ -378,8 +396,9 @@ def test_checkpoints_and_long_schedules(
 
 def audited(call: Call, folder: Path, *flags: Any) -> None:
     data = table(folder.parent / "data.csv")
-    _, out, _ = call("audit", folder, "--data", data, "--models", 200, "--seed", 1, "--json",
-                     *flags)  # fmt: skip
+    _, out, _ = call(
+        "audit", folder, "--data", data, "--models", 200, "--seed", 1, "--json", *flags
+    )
     (folder / "audit.json").write_text(out)
 
 
@@ -399,9 +418,13 @@ def test_an_audit_that_contradicts_is_shown_and_fails(
     audited(call, folder)
     found = json.loads((folder / "audit.json").read_text())
     found["looks"][0] |= {
-        "false_positives": 0, "false_negatives": 0, "epsilon_lower": 3.0, "mu_lower": 3.0,
-        "fpr_interval": [0.0, 0.04], "fnr_interval": [0.0, 0.04],
-    }  # fmt: skip
+        "false_positives": 0,
+        "false_negatives": 0,
+        "epsilon_lower": 3.0,
+        "mu_lower": 3.0,
+        "fpr_interval": [0.0, 0.04],
+        "fnr_interval": [0.0, 0.04],
+    }
     (folder / "audit.json").write_text(json.dumps(found | {"contradicted": True}))
     code, _, err = call("report", folder, "-o", tmp_path / "report.html")
     assert code == 3

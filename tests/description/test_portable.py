@@ -129,9 +129,13 @@ def test_a_sensitivity_read_back_follows_the_adjacency() -> None:
 
 
 GOOD = {
-    "records": 9, "steps": 2, "step_size": 1.0, "noise": 1.0, "gradient_norm": 1.0,
+    "records": 9,
+    "steps": 2,
+    "step_size": 1.0,
+    "noise": 1.0,
+    "gradient_norm": 1.0,
     "batches": {"scheme": "full"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("field", sorted(GOOD))

@@ -122,10 +122,14 @@ def test_batches_are_required_and_typed(value: object) -> None:
     for make in (
         lambda: training(batches=value),
         lambda: Training.dp_sgd(
-            records=10, steps=1, step_size=1.0, noise_multiplier=1.0, clip=1.0,
+            records=10,
+            steps=1,
+            step_size=1.0,
+            noise_multiplier=1.0,
+            clip=1.0,
             batches=value,  # type: ignore[arg-type]
         ),
-    ):  # fmt: skip
+    ):
         with pytest.raises(DescriptionError, match=r"^batches is"):
             make()
 
@@ -349,18 +353,29 @@ def test_dp_sgd_by_hand(eta: float, multiplier: float, clip: float, size: int) -
 
 def test_dp_sgd_divides_by_the_nominal_batch() -> None:
     run = Training.dp_sgd(
-        records=1000, steps=3, step_size=[1.0, 2.0, 4.0], noise_multiplier=2.0, clip=0.5,
-        batches=Poisson(0.01), adjacency="zero-out", clipping="none",
-    )  # fmt: skip
+        records=1000,
+        steps=3,
+        step_size=[1.0, 2.0, 4.0],
+        noise_multiplier=2.0,
+        clip=0.5,
+        batches=Poisson(0.01),
+        adjacency="zero-out",
+        clipping="none",
+    )
     assert run.noises == pytest.approx([0.1, 0.2, 0.4], rel=1e-15)
     assert run.clipping == "none"
 
 
 def test_dp_sgd_with_an_equalised_schedule_keeps_the_base_noise() -> None:
     run = Training.dp_sgd(
-        records=40, steps=4, step_size=2.0, noise_multiplier=3.0, clip=1.0, batches=Cyclic(10),
+        records=40,
+        steps=4,
+        step_size=2.0,
+        noise_multiplier=3.0,
+        clip=1.0,
+        batches=Cyclic(10),
         schedule="equalised",
-    )  # fmt: skip
+    )
     assert run.noises == pytest.approx([0.6] * 4, rel=1e-15)
     assert run.step_sizes[-1] == pytest.approx(1.0)
 
@@ -376,9 +391,13 @@ def test_langevin_by_hand(eta: float, sigma: float, change: float) -> None:
     # C: the impulse of a step is eta * S_g / n.
     assert eta * run.impulse == pytest.approx(eta * change / 20, rel=1e-12, abs=0)
     removed = Training.langevin(
-        records=20, steps=5, step_size=eta, sigma=sigma, gradient_sensitivity=change,
+        records=20,
+        steps=5,
+        step_size=eta,
+        sigma=sigma,
+        gradient_sensitivity=change,
         adjacency="zero-out",
-    )  # fmt: skip
+    )
     assert removed.sensitivity == change
 
 
@@ -393,9 +412,13 @@ def test_langevin_with_a_schedule() -> None:
 @pytest.mark.parametrize("value", [math.nan, -1, math.inf, True, "1", None])
 def test_dp_sgd_fields(field: str, value: object) -> None:
     fields: dict[str, Any] = {
-        "records": 10, "steps": 1, "step_size": 1.0, "noise_multiplier": 1.0, "clip": 1.0,
+        "records": 10,
+        "steps": 1,
+        "step_size": 1.0,
+        "noise_multiplier": 1.0,
+        "clip": 1.0,
         "batches": Shuffled(5),
-    }  # fmt: skip
+    }
     with pytest.raises(DescriptionError) as error:
         Training.dp_sgd(**(fields | {field: value}))
     assert error.value.field == field
@@ -405,8 +428,12 @@ def test_dp_sgd_fields(field: str, value: object) -> None:
 @pytest.mark.parametrize("value", [math.nan, -1, math.inf, True, "1", None])
 def test_langevin_fields(field: str, value: object) -> None:
     fields: dict[str, Any] = {
-        "records": 10, "steps": 1, "step_size": 1.0, "sigma": 1.0, "gradient_sensitivity": 1.0,
-    }  # fmt: skip
+        "records": 10,
+        "steps": 1,
+        "step_size": 1.0,
+        "sigma": 1.0,
+        "gradient_sensitivity": 1.0,
+    }
     with pytest.raises(DescriptionError) as error:
         Training.langevin(**(fields | {field: value}))
     assert error.value.field == field

@@ -96,9 +96,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 LOADED = {
-    "script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src",
-    "object": "data", "embed": "src", "form": "action",
-}  # fmt: skip
+    "script": "src",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "object": "data",
+    "embed": "src",
+    "form": "action",
+}
 
 
 class Page(HTMLParser):
@@ -247,8 +253,13 @@ def test_a_broken_link_breaks_the_build(tmp_path: Path, text: str, what: str) ->
     (tmp_path / "docs" / "index.md").write_text(f"# Page\n\n{text}\n", encoding="utf-8")
     config = tmp_path / "mkdocs.yml"
     # our own settings, without what is generated and without the theme
-    lines = [f"INHERIT: {ROOT / 'mkdocs.yml'}", "docs_dir: docs", "plugins: []", "theme: mkdocs",
-             "nav: [index.md]"]  # fmt: skip
+    lines = [
+        f"INHERIT: {ROOT / 'mkdocs.yml'}",
+        "docs_dir: docs",
+        "plugins: []",
+        "theme: mkdocs",
+        "nav: [index.md]",
+    ]
     config.write_text("\n".join(lines) + "\n", encoding="utf-8")
     built = build(config, tmp_path / "site")
     assert built.returncode != 0

@@ -32,10 +32,13 @@ def callback(app: Dash, first_output: str, **values: Any) -> dict[str, Any]:
 
     def listed(part: str) -> list[dict[str, Any]]:
         return [
-            {"id": e["id"], "property": e["property"],
-             "value": values.get(f"{e['id']}.{e['property']}")}
+            {
+                "id": e["id"],
+                "property": e["property"],
+                "value": values.get(f"{e['id']}.{e['property']}"),
+            }
             for e in known[part]
-        ]  # fmt: skip
+        ]
 
     return {
         "output": name,
@@ -95,9 +98,16 @@ def test_a_preset_button_fills_the_form(app: Dash, client: Any) -> None:
 
 
 STRANGERS = (
-    "evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "[::2]",
-    "localhost.evil", "a b", "[", "",
-)  # fmt: skip
+    "evil.example",
+    "evil.example:80",
+    "127.0.0.1.evil.example",
+    "10.0.0.1",
+    "[::2]",
+    "localhost.evil",
+    "a b",
+    "[",
+    "",
+)
 
 
 @pytest.mark.parametrize("host", STRANGERS)
@@ -150,11 +160,24 @@ def test_nothing_else_can_be_posted_or_read(client: Any) -> None:
 
 
 MALFORMED = [
-    b"", b"{", b"null", b"[]", b"5", b'"text"', b"\xff\xfe", b"NaN", b'{"output": NaN}',
-    b'{"output": 5}', b'{"output": "nobody.children"}', b'{"output": {"a": 1}}',
-    b"[" * 100_000, b'{"a":' * 100_000, b'{"output": "' + b"x" * 100_000 + b'"}',
-    b"1" * 5000, b'{"output": null, "inputs": 1e999}',
-]  # fmt: skip
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b"5",
+    b'"text"',
+    b"\xff\xfe",
+    b"NaN",
+    b'{"output": NaN}',
+    b'{"output": 5}',
+    b'{"output": "nobody.children"}',
+    b'{"output": {"a": 1}}',
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b'{"output": "' + b"x" * 100_000 + b'"}',
+    b"1" * 5000,
+    b'{"output": null, "inputs": 1e999}',
+]
 
 
 @pytest.mark.parametrize("raw", MALFORMED, ids=range(len(MALFORMED)))
@@ -178,10 +201,13 @@ def test_parts_of_a_payload_can_be_missing_or_wrong(client: Any, refresh: dict[s
 
 
 _leaf = (
-    st.none() | st.booleans() | st.integers() | st.text(max_size=20)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=20)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.sampled_from([10**400, "1e999", "9" * 500, "\x00", "�", "__proto__", "{{7*7}}"])
-)  # fmt: skip
+)
 _json = st.recursive(
     _leaf,
     lambda x: st.lists(x, max_size=4) | st.dictionaries(st.text(max_size=8), x, max_size=4),

@@ -181,8 +181,11 @@ def test_bad_fields_are_marked_and_hide_nothing_else(workshop: Workshop) -> None
 
 def test_a_long_search_shows_a_sound_bound_first(workshop: Workshop) -> None:
     state = DEFAULTS | {
-        "batches": "poisson", "adjacency": "zero-out", "unit": "steps", "length": "6000",
-    }  # fmt: skip
+        "batches": "poisson",
+        "adjacency": "zero-out",
+        "unit": "steps",
+        "length": "6000",
+    }
     description = read(state).description
     assert description is not None
     seen = []
@@ -219,8 +222,9 @@ def test_no_form_breaks_the_page(workshop: Workshop, state: dict[str, str], befo
 
 
 def certificate() -> str:
-    run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
-                   batches=FullBatch())  # fmt: skip
+    run = Training(
+        records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+    )
     return certify(run, Loss(smoothness=1.0), delta=1e-5).to_json()
 
 

@@ -18,19 +18,33 @@ def test_the_form_describes_the_run_it_says() -> None:
     found = read(DEFAULTS).description
     assert found is not None
     assert found.training == Training(
-        records=60_000, steps=2_000, step_size=0.05, noise=0.0005, gradient_norm=5.0,
+        records=60_000,
+        steps=2_000,
+        step_size=0.05,
+        noise=0.0005,
+        gradient_norm=5.0,
         batches=Shuffled(1500),
-    )  # fmt: skip
+    )
     assert found.loss == Loss(smoothness=0.25, regularization=0.002)
     assert found.delta == 1e-5
 
 
 def test_every_choice_reaches_the_description() -> None:
     state = DEFAULTS | {
-        "unit": "steps", "length": "1e3", "batches": "poisson", "rate": "0.01",
-        "adjacency": "zero-out", "clipping": "gradient", "diameter": "2.5", "release": "tail",
-        "window": "7", "loss": "holder", "smoothness": "3", "exponent": "0.25", "delta": "1e-7",
-    }  # fmt: skip
+        "unit": "steps",
+        "length": "1e3",
+        "batches": "poisson",
+        "rate": "0.01",
+        "adjacency": "zero-out",
+        "clipping": "gradient",
+        "diameter": "2.5",
+        "release": "tail",
+        "window": "7",
+        "loss": "holder",
+        "smoothness": "3",
+        "exponent": "0.25",
+        "delta": "1e-7",
+    }
     found = read(state).description
     assert found is not None
     training, loss = found.training, found.loss
@@ -171,13 +185,22 @@ def test_presets_can_be_read() -> None:
     assert all(runs.values())
     # L Figure 1 and C Figure 2, as printed in the papers' captions and appendices.
     assert runs["l-figure-1"].training == Training(
-        records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch(),
-        diameter=1.0,
-    )  # fmt: skip
-    c = Training.langevin(
-        records=5000, steps=400, step_size=0.02, sigma=0.02, gradient_sensitivity=4.0,
+        records=5,
+        steps=200,
+        step_size=0.1,
+        noise=1.0,
         gradient_norm=2.0,
-    )  # fmt: skip
+        batches=FullBatch(),
+        diameter=1.0,
+    )
+    c = Training.langevin(
+        records=5000,
+        steps=400,
+        step_size=0.02,
+        sigma=0.02,
+        gradient_sensitivity=4.0,
+        gradient_norm=2.0,
+    )
     assert runs["c-figure-2"].training.replace(noise=c.noise) == c
     assert math.isclose(runs["c-figure-2"].training.noise, c.noise, rel_tol=1e-15)
     assert runs["y-logistic"].training.batches == Cyclic(1500)

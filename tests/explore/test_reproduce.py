@@ -7,10 +7,10 @@ import io
 from pathlib import Path
 
 import pytest
+from explorer_answers import shown_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from explorer_answers import shown_epsilon
 from lastiterate import account
 from lastiterate.cli.described import combine
 from lastiterate.explore import reproduce
@@ -40,12 +40,16 @@ CASES = {
     "without replacement": {"batches": "without-replacement", "unit": "steps", "length": "50"},
     "tail": {"release": "tail", "window": "5", "batches": "full"},
     "holder": {
-        "batches": "full", "loss": "holder", "diameter": "1", "unit": "steps", "length": "60",
+        "batches": "full",
+        "loss": "holder",
+        "diameter": "1",
+        "unit": "steps",
+        "length": "60",
     },
     "nonconvex": {"loss": "nonconvex", "batches": "full", "diameter": "0.001"},
     "unknown": {"loss": "unknown", "delta": "1e-9"},
     "any smoothness": {"smoothness": "inf", "batches": "full"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -47,8 +47,11 @@ def test_it_listens_on_loopback_and_ends_on_ctrl_c(
     port = int(address.rsplit(":", 1)[1].strip("/"))
     table = Path("/proc/net/tcp")
     if table.exists():
-        listening = [line.split()[1] for line in table.read_text().splitlines()[1:]
-                     if line.split()[3] == "0A"]  # fmt: skip
+        listening = [
+            line.split()[1]
+            for line in table.read_text().splitlines()[1:]
+            if line.split()[3] == "0A"
+        ]
         assert [place for place in listening if place.endswith(f":{port:04X}")] == [
             f"0100007F:{port:04X}"
         ]

@@ -13,8 +13,15 @@ from lastiterate.explore.findings import Bounded, Task, tasks
 from lastiterate.explore.reading import Description
 from lastiterate.explore.workshop import Worker, Workshop, lane_of
 
-RUN = Training(records=60_000, steps=10**6, step_size=0.05, noise=0.0005, gradient_norm=10.0,
-               batches=Poisson(0.025), adjacency="zero-out")  # fmt: skip
+RUN = Training(
+    records=60_000,
+    steps=10**6,
+    step_size=0.05,
+    noise=0.0005,
+    gradient_norm=10.0,
+    batches=Poisson(0.025),
+    adjacency="zero-out",
+)
 ENDLESS = Description(RUN, Loss(smoothness=0.25, regularization=0.002), 1e-5)
 
 
@@ -24,8 +31,9 @@ def search(limit: float) -> Task:
 
 
 def quick(noise: float) -> Task:
-    run = Training(records=100, steps=10, step_size=0.1, noise=noise, gradient_norm=1.0,
-                   batches=FullBatch())  # fmt: skip
+    run = Training(
+        records=100, steps=10, step_size=0.1, noise=noise, gradient_norm=1.0, batches=FullBatch()
+    )
     return Task("bound", Description(run, Loss(smoothness=1.0), 1e-5), "Shifted interpolation")
 
 

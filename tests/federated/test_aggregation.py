@@ -66,9 +66,15 @@ def test_unusable_answers(answer) -> None:
 
 def test_the_update_is_the_one_described() -> None:
     run = Federation(
-        clients=50, sampled=10, rounds=1, clip=3.0, noise_multiplier=0.0, server_step=0.5,
-        local_step=0.2, loss=Loss(smoothness=1.0, regularization=0.1),
-    )  # fmt: skip
+        clients=50,
+        sampled=10,
+        rounds=1,
+        clip=3.0,
+        noise_multiplier=0.0,
+        server_step=0.5,
+        local_step=0.2,
+        loss=Loss(smoothness=1.0, regularization=0.1),
+    )
     model = {"a": np.ones((2, 2)), "b": np.full(1, 2.0)}
     updates = [np.arange(5.0), np.ones(5)]  # two answered of ten: the divisor stays ten
     new = next_model(model, updates, run, SeededSource(0))

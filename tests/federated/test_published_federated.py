@@ -96,7 +96,12 @@ def test_the_ledger_lists_it_as_refuted() -> None:
 )
 def test_bad_questions_are_refused(change, field) -> None:
     good = {
-        "clients": 10, "sampled": 2, "sigma": 1.0, "rounds": 3, "step_delta": 1e-5, "slack": 1e-6,
-    }  # fmt: skip
+        "clients": 10,
+        "sampled": 2,
+        "sigma": 1.0,
+        "rounds": 3,
+        "step_delta": 1e-5,
+        "slack": 1e-6,
+    }
     with pytest.raises(DescriptionError, match=field):
         published.theorem_8(**good | change)

@@ -186,16 +186,38 @@ def test_real_clients_on_loopback(tmp_path: Path) -> None:
         )
 
     try:
-        begin("flower-superlink", "--insecure", "--host", "127.0.0.1", "--port", str(link),
-              "--disable-runtime-dependency-installation")  # fmt: skip
+        begin(
+            "flower-superlink",
+            "--insecure",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(link),
+            "--disable-runtime-dependency-installation",
+        )
         wait_for(lambda: listening(link), processes, 60)
         for index, port in enumerate(nodes):
             kind = "broken" if index == 0 else "honest"
-            begin("flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{link}",
-                  "--host", "127.0.0.1", "--port", str(port), "--node-config",
-                  f'kind="{kind}"')  # fmt: skip
-        begin("flwr", "run", str(HERE / "loopback_app"), "loop", "--run-config",
-              f'folder="{tmp_path}"')  # fmt: skip
+            begin(
+                "flower-supernode",
+                "--insecure",
+                "--superlink",
+                f"127.0.0.1:{link}",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+                "--node-config",
+                f'kind="{kind}"',
+            )
+        begin(
+            "flwr",
+            "run",
+            str(HERE / "loopback_app"),
+            "loop",
+            "--run-config",
+            f'folder="{tmp_path}"',
+        )
         wait_for((tmp_path / "certificate.json").exists, processes[:-1], 240)
     finally:
         for process in reversed(processes):

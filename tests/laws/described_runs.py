@@ -97,7 +97,9 @@ RUNS = {
     "Poisson, replace, unknown": (run(Poisson(0.1)), Loss.unknown(), ()),
     "Poisson, replace, close": (run(Poisson(0.1), sensitivity=0.5), Loss.unknown(), ()),
     "without replacement, zero-out": (
-        run(WithoutReplacement(10), adjacency="zero-out"), Loss.unknown(), (),
+        run(WithoutReplacement(10), adjacency="zero-out"),
+        Loss.unknown(),
+        (),
     ),
     "without replacement": (run(WithoutReplacement(10), steps=20), RIDGE, ()),
     "without replacement, unknown": (run(WithoutReplacement(10)), Loss.unknown(), ()),
@@ -109,8 +111,13 @@ SLOW_RUNS = {
     "reshuffled, schedule": (run(Reshuffled(10), step_size=SIZES, noise=NOISES), RIDGE, ()),
     "Poisson, deferred": (
         Training(
-            records=10_000, steps=300, step_size=0.1, noise=1e-3, gradient_norm=1.0,
-            batches=Poisson(0.01), adjacency="zero-out",
+            records=10_000,
+            steps=300,
+            step_size=0.1,
+            noise=1e-3,
+            gradient_norm=1.0,
+            batches=Poisson(0.01),
+            adjacency="zero-out",
         ),
         Loss(smoothness=1.0, regularization=0.4),
         (),
@@ -121,19 +128,28 @@ SLOW_RUNS = {
         (13, 30),
     ),
     "Poisson, replace, absorbed": (
-        run(Poisson(0.1), steps=300), Loss(smoothness=1.0, regularization=1.0), (),
+        run(Poisson(0.1), steps=300),
+        Loss(smoothness=1.0, regularization=1.0),
+        (),
     ),
     "Poisson, replace, close, schedule, released": (
-        run(Poisson(0.1), sensitivity=1.0, step_size=SIZES, noise=NOISES), RIDGE, (13, 30),
+        run(Poisson(0.1), sensitivity=1.0, step_size=SIZES, noise=NOISES),
+        RIDGE,
+        (13, 30),
     ),
     "without replacement, zero-out, absorbed": (
         run(WithoutReplacement(10), adjacency="zero-out", steps=200),
-        Loss(smoothness=1.0, regularization=1.0), (),
+        Loss(smoothness=1.0, regularization=1.0),
+        (),
     ),
     "without replacement, horizon": (
-        run(WithoutReplacement(10), steps=400), Loss(smoothness=1.0, regularization=1.0), (),
+        run(WithoutReplacement(10), steps=400),
+        Loss(smoothness=1.0, regularization=1.0),
+        (),
     ),
     "without replacement, schedule, released": (
-        run(WithoutReplacement(10), step_size=SIZES, noise=NOISES), RIDGE, (13, 30),
+        run(WithoutReplacement(10), step_size=SIZES, noise=NOISES),
+        RIDGE,
+        (13, 30),
     ),
-}  # fmt: skip
+}

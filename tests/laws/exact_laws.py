@@ -28,6 +28,7 @@ class Pair:
         edges = np.linspace(both.min() - 9, both.max() + 9, cells)
         P = np.diff(ndtr(edges[:, None] - self.p) @ self.weights)
         Q = np.diff(ndtr(edges[:, None] - self.q) @ self.weights)
+
         # Differences of numbers up to 1 are known to 1e-16 each; only clear excesses count.
         def stick(a, b):
             return np.maximum(a - np.exp(epsilon) * b - 1e-15 * (1 + np.exp(epsilon)), 0).sum()

@@ -25,9 +25,13 @@ def test_every_choice_is_a_run_that_contracts(
     records: int, epsilon: float, row_norm: float, adjacency: str
 ) -> None:
     chosen = choose(
-        Logistic(), records=records, row_norm=row_norm, epsilon=epsilon, delta=1e-6,
+        Logistic(),
+        records=records,
+        row_norm=row_norm,
+        epsilon=epsilon,
+        delta=1e-6,
         adjacency=adjacency,
-    )  # fmt: skip
+    )
     run, loss = chosen.training, chosen.loss
     assert run.steps % (run.batches_per_epoch or 1) == 0
     assert run.step_size * (loss.smoothness + loss.regularization) <= 2

@@ -54,9 +54,14 @@ def test_one_record_cannot_change_the_shape(kind: Any, tensors: bool) -> None:
     def shape(y: Any, classes: Any) -> Any:
         model = kind(1.0, 1e-4, steps=5, classes=classes, random_state=0).fit(given, y)
         return (
-            model.coef_.shape, model.intercept_.shape, model.classes_.tolist(), model.training_,
-            str(model.choice_), model.loss_, model.decision_function(given).shape,
-        )  # fmt: skip
+            model.coef_.shape,
+            model.intercept_.shape,
+            model.classes_.tolist(),
+            model.training_,
+            str(model.choice_),
+            model.loss_,
+            model.decision_function(given).shape,
+        )
 
     names = ["rare", "a", "b"]
     assert shape(common, names) == shape(rare, names)
@@ -114,9 +119,20 @@ def test_another_label_is_refused_and_not_named(kind: Any, y: list[Any], classes
 
 
 BAD = [
-    [], ["a"], "ab", b"ab", 3, [["a"], ["b"]], ["a", 1], ["a", None], [0.0, float("nan")],
-    ["a", "b", "a"], [None, None], np.eye(2), object(),
-]  # fmt: skip
+    [],
+    ["a"],
+    "ab",
+    b"ab",
+    3,
+    [["a"], ["b"]],
+    ["a", 1],
+    ["a", None],
+    [0.0, float("nan")],
+    ["a", "b", "a"],
+    [None, None],
+    np.eye(2),
+    object(),
+]
 
 
 @pytest.mark.parametrize("classes", BAD, ids=repr)
@@ -133,9 +149,13 @@ def test_labels_of_every_kind() -> None:
     pd = pytest.importorskip("pandas")
     words = ["a", "b"] * (RECORDS // 2)
     for y in (
-        words, pd.Series(words), pd.Series(words, dtype="string"),
-        pd.Series(words, dtype="category"), np.array(words, dtype=object), np.array(words, "<U9"),
-    ):  # fmt: skip
+        words,
+        pd.Series(words),
+        pd.Series(words, dtype="string"),
+        pd.Series(words, dtype="category"),
+        np.array(words, dtype=object),
+        np.array(words, "<U9"),
+    ):
         assert fitted(PrivateLogisticRegression, y, ["c", "a", "b"]).coef_.shape == (3, 2)
     for kind in (bool, np.uint8, np.float32, float, int):
         y = np.array([0, 1] * (RECORDS // 2), dtype=kind)
@@ -209,9 +229,25 @@ def trained(folder: Path, target: list[str], *flags: str) -> tuple[int, Any]:
     lines = [f"{k % 10},{value}" for k, value in enumerate(target)]
     (folder / "t.csv").write_text("a,label\n" + "\n".join(lines) + "\n")
     with pytest.raises(SystemExit) as left:
-        run(["train", str(folder / "t.csv"), "--target", "label", "--epsilon", "2", "--delta",
-             "1e-4", "--numeric", "a=0:9", "--steps", "5", "--out", str(folder / "run"),
-             *flags])  # fmt: skip
+        run(
+            [
+                "train",
+                str(folder / "t.csv"),
+                "--target",
+                "label",
+                "--epsilon",
+                "2",
+                "--delta",
+                "1e-4",
+                "--numeric",
+                "a=0:9",
+                "--steps",
+                "5",
+                "--out",
+                str(folder / "run"),
+                *flags,
+            ]
+        )
     code = int(left.value.code or 0)
     return code, joblib.load(folder / "run" / "model.joblib").model if code == 0 else None
 

@@ -41,8 +41,15 @@ MEASURED = [
 
 
 def chosen(data, epsilon, **changes):
-    return choose(data["objective"], records=data["records"], row_norm=1.0, epsilon=epsilon,
-                  delta=data["delta"], dimension=data["dimension"], **changes)  # fmt: skip
+    return choose(
+        data["objective"],
+        records=data["records"],
+        row_norm=1.0,
+        epsilon=epsilon,
+        delta=data["delta"],
+        dimension=data["dimension"],
+        **changes,
+    )
 
 
 def test_the_rule_follows_the_evidence():
@@ -111,8 +118,9 @@ def test_a_stream_has_a_known_order():
 
 def test_very_long_runs_are_not_compared():
     loss = Loss(smoothness=0.25)
-    run = Training(records=10**6, steps=10**6, step_size=1.0, noise=0.0, gradient_norm=1.0,
-                   batches=FullBatch())  # fmt: skip
+    run = Training(
+        records=10**6, steps=10**6, step_size=1.0, noise=0.0, gradient_norm=1.0, batches=FullBatch()
+    )
     assert ended(run, loss, 10, 1.0, 1e-6)[0].release == TailAverage(500_000)
     odd = run.replace(batches=Shuffled(3), steps=10**6 + 1)
     assert ended(odd, loss, 10, 1.0, 1e-6) == (odd, "every step alike")
@@ -121,8 +129,9 @@ def test_very_long_runs_are_not_compared():
 def test_estimators_pass_it_on():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((400, 3)), np.arange(400) % 2
-    model = PrivateLogisticRegression(1.0, 1e-4, steps=40, batch_size=10, final_noise=9.0,
-                                      random_state=0).fit(X, y)  # fmt: skip
+    model = PrivateLogisticRegression(
+        1.0, 1e-4, steps=40, batch_size=10, final_noise=9.0, random_state=0
+    ).fit(X, y)
     assert model.training_.final_noise == 9.0
     assert "9 times the variance, as asked for" in str(model.choice_)
     plain = PrivateLogisticRegression(1.0, 1e-4, steps=40, batch_size=10, random_state=0)

@@ -84,12 +84,21 @@ def quietly(pipeline: Any) -> Any:
 
 
 LEARNING = [
-    StandardScaler(), MinMaxScaler(), SimpleImputer(), PCA(2), SelectKBest(k=1), OneHotEncoder(),
-    OrdinalEncoder(), MissingIndicator(features="all"), Centred(), Renamed(),
+    StandardScaler(),
+    MinMaxScaler(),
+    SimpleImputer(),
+    PCA(2),
+    SelectKBest(k=1),
+    OneHotEncoder(),
+    OrdinalEncoder(),
+    MissingIndicator(features="all"),
+    Centred(),
+    Renamed(),
     SimpleImputer(strategy="constant"),
     SimpleImputer(strategy="constant", fill_value=0.0),
-    SimpleImputer(strategy="constant", fill_value=0.0, keep_empty_features=True,
-                  add_indicator=True),
+    SimpleImputer(
+        strategy="constant", fill_value=0.0, keep_empty_features=True, add_indicator=True
+    ),
     FunctionTransformer(lambda X: X - X.mean(axis=0)),
     FunctionTransformer(np.frompyfunc(float, 1, 1)),
     FunctionTransformer(np.clip, kw_args={"a_min": 0, "a_max": 1}),
@@ -101,7 +110,7 @@ LEARNING = [
     ColumnTransformer([("one", Normalizer(), [0])], remainder=StandardScaler()),
     ColumnTransformer([("one", Normalizer(), lambda X: [int(np.argmax(np.mean(X, axis=0)))])]),
     Pipeline([("u", FeatureUnion([("c", ColumnTransformer([("deep", PCA(1), [0, 1])]))]))]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("step", LEARNING, ids=repr)
@@ -119,18 +128,25 @@ def test_a_step_that_learns_is_refused_and_warned_of(step: Any) -> None:
 
 
 FREE = [
-    Normalizer(), Binarizer(threshold=0.3), PolynomialFeatures(2), AdditiveChi2Sampler(),
-    FunctionTransformer(), FunctionTransformer(np.log1p), FunctionTransformer(special.expit),
+    Normalizer(),
+    Binarizer(threshold=0.3),
+    PolynomialFeatures(2),
+    AdditiveChi2Sampler(),
+    FunctionTransformer(),
+    FunctionTransformer(np.log1p),
+    FunctionTransformer(special.expit),
     FunctionTransformer(np.abs),
-    GaussianRandomProjection(2, random_state=0), SparseRandomProjection(2, random_state=0),
+    GaussianRandomProjection(2, random_state=0),
+    SparseRandomProjection(2, random_state=0),
     SimpleImputer(strategy="constant", fill_value=0.5, keep_empty_features=True),
     FeatureUnion([("one", Normalizer()), ("two", "passthrough"), ("no", "drop")]),
     ColumnTransformer([("one", Normalizer(), [0, 1]), ("no", "drop", [2])], remainder="drop"),
     ColumnTransformer([("one", Binarizer(), [0])], remainder="passthrough"),
     ColumnTransformer([("one", Binarizer(), slice(0, 2))], remainder=Normalizer()),
-    Pipeline([("a", Normalizer()), ("b", "passthrough"), ("c", None),
-              ("d", PolynomialFeatures(2))]),
-]  # fmt: skip
+    Pipeline(
+        [("a", Normalizer()), ("b", "passthrough"), ("c", None), ("d", PolynomialFeatures(2))]
+    ),
+]
 
 
 @pytest.mark.parametrize("step", FREE, ids=repr)
@@ -221,10 +237,17 @@ def test_a_seeded_or_missing_certificate_anywhere_is_refused() -> None:
         with pytest.raises(CertificateError, match="random_state"):
             certificate_of(pipeline.fit(X, y))
     for nothing in (
-        make_pipeline(scaler(), model()), Pipeline([("m", model())]), model(),
-        make_pipeline(Normalizer()).fit(X), Pipeline([("a", "passthrough")]), None, "passthrough",
-        Normalizer(), X, 3,
-    ):  # fmt: skip
+        make_pipeline(scaler(), model()),
+        Pipeline([("m", model())]),
+        model(),
+        make_pipeline(Normalizer()).fit(X),
+        Pipeline([("a", "passthrough")]),
+        None,
+        "passthrough",
+        Normalizer(),
+        X,
+        3,
+    ):
         with pytest.raises(CertificateError):
             certificate_of(nothing)
 

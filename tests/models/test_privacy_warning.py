@@ -66,9 +66,9 @@ META: dict[str, Any] = {
     "bagging regressors": lambda: BaggingRegressor(ridge, n_estimators=2).fit(X, value),
     "boosting": lambda: AdaBoostRegressor(ridge, n_estimators=2).fit(X, value),
     "stacking": lambda: StackingClassifier([("a", one)], cv=2).fit(X, two),
-    "stacked on": lambda: StackingClassifier(
-        [("a", clone(one).fit(X, two))], one, cv="prefit"
-    ).fit(X, two),
+    "stacked on": lambda: StackingClassifier([("a", clone(one).fit(X, two))], one, cv="prefit").fit(
+        X, two
+    ),
     "elimination": lambda: RFE(one, n_features_to_select=1).fit(X, two),
     "elimination with validation": lambda: RFECV(one, cv=2).fit(X, two),
     "selection from a model": lambda: SelectFromModel(one).fit(X, two),
@@ -88,16 +88,14 @@ META: dict[str, Any] = {
     "validation_curve": lambda: selection.validation_curve(
         one, X, two, param_name="regularization", param_range=[0.1], cv=2
     ),
-    "permutations": lambda: selection.permutation_test_score(
-        one, X, two, cv=2, n_permutations=1
-    ),
+    "permutations": lambda: selection.permutation_test_score(one, X, two, cv=2, n_permutations=1),
     "a grid": lambda: selection.GridSearchCV(one, grid, cv=2).fit(X, two),
     "a random search": lambda: selection.RandomizedSearchCV(one, grid, n_iter=1, cv=2).fit(X, two),
     "a threshold": lambda: selection.TunedThresholdClassifierCV(one, cv=2).fit(X, two),
     "inside a pipeline": lambda: make_pipeline(Normalizer(), OneVsRestClassifier(one)).fit(X, y),
     "around a pipeline": lambda: OneVsRestClassifier(make_pipeline(Normalizer(), one)).fit(X, y),
     "threads": lambda: in_threads(),
-}  # fmt: skip
+}
 
 
 def in_threads() -> None:

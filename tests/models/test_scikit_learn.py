@@ -135,11 +135,23 @@ def test_delta_left_open_is_named(cancer: Any) -> None:
 
 @pytest.mark.parametrize(
     ("parameter", "value"),
-    [("epsilon", 0.0), ("epsilon", -1), ("epsilon", "much"), ("delta", 0.0), ("delta", 2.0),
-     ("feature_bound", 0.0), ("feature_bound", float("nan")), ("steps", 0), ("steps", 1.5),
-     ("batch_size", 0), ("adjacency", "add"), ("cap", 0.0), ("cap", 1.5),
-     ("regularization", -1.0)],
-)  # fmt: skip
+    [
+        ("epsilon", 0.0),
+        ("epsilon", -1),
+        ("epsilon", "much"),
+        ("delta", 0.0),
+        ("delta", 2.0),
+        ("feature_bound", 0.0),
+        ("feature_bound", float("nan")),
+        ("steps", 0),
+        ("steps", 1.5),
+        ("batch_size", 0),
+        ("adjacency", "add"),
+        ("cap", 0.0),
+        ("cap", 1.5),
+        ("regularization", -1.0),
+    ],
+)
 def test_wrong_parameters_are_named(parameter: str, value: Any, cancer: Any) -> None:
     X, y = cancer
     with pytest.raises(DescriptionError, match=parameter):

@@ -48,9 +48,14 @@ def test_a_stream_is_the_same_run_as_a_table(kind: Any, data: Any) -> None:
     X, y = data
     model = fit(kind(1.0, 1e-5, feature_bound=2.0, random_state=1), X, y)
     same = noisy_descent(
-        model._objective(), model._rows.of(X), model.training_, labels=model._targets(y),
-        regularization=model.loss_.regularization, feature_bound=model._rows.norm, random_state=1,
-    )  # fmt: skip
+        model._objective(),
+        model._rows.of(X),
+        model.training_,
+        labels=model._targets(y),
+        regularization=model.loss_.regularization,
+        feature_bound=model._rows.norm,
+        random_state=1,
+    )
     fitted = np.hstack([model.coef_, model.intercept_[:, None]])
     table = same.parameters.reshape(5, -1).T
     assert fitted == pytest.approx(table, rel=1e-9, abs=1e-12)

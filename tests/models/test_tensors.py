@@ -49,8 +49,14 @@ ESTIMATORS = [
 @pytest.mark.parametrize("epsilon", [3.0, math.inf])
 def test_a_tensor_gives_the_model_of_an_array(kind, classes, bound, intercept, epsilon):
     X, y = digits(classes)
-    settings = {"epsilon": epsilon, "delta": 1e-4, "feature_bound": bound, "random_state": 2,
-                "fit_intercept": intercept, "steps": 40}  # fmt: skip
+    settings = {
+        "epsilon": epsilon,
+        "delta": 1e-4,
+        "feature_bound": bound,
+        "random_state": 2,
+        "fit_intercept": intercept,
+        "steps": 40,
+    }
     expected = kind(**settings).fit(X, y)
     model = clone(expected).fit(torch.from_numpy(X), torch.from_numpy(y))
     assert model.training_ == expected.training_

@@ -50,8 +50,22 @@ def train(folder: Path, capsys: Any) -> Callable[..., tuple[int, str, str]]:
     def call(*flags: str, table: str = "data.csv", schema: bool = True) -> tuple[int, str, str]:
         declared = ["--schema", str(folder / "schema.toml")] if schema else []
         with pytest.raises(SystemExit) as left:
-            run(["train", str(folder / table), "--target", "income", "--epsilon", "2", "--delta",
-                 "1e-4", "--out", str(folder / "run"), *declared, *flags])  # fmt: skip
+            run(
+                [
+                    "train",
+                    str(folder / table),
+                    "--target",
+                    "income",
+                    "--epsilon",
+                    "2",
+                    "--delta",
+                    "1e-4",
+                    "--out",
+                    str(folder / "run"),
+                    *declared,
+                    *flags,
+                ]
+            )
         captured = capsys.readouterr()
         return int(left.value.code or 0), captured.out, captured.err
 
@@ -62,8 +76,11 @@ def test_a_run_writes_model_certificate_and_report(train: Any, folder: Path) -> 
     code, out, err = train()
     assert (code, err) == (0, "")
     assert {p.name for p in (folder / "run").iterdir()} == {
-        "model.joblib", "certificate.json", "report.md", "run.json",
-    }  # fmt: skip
+        "model.joblib",
+        "certificate.json",
+        "report.md",
+        "run.json",
+    }
     certificate = Certificate.load(folder / "run" / "certificate.json")
     assert verify(folder / "run" / "certificate.json")
     assert certificate.epsilon <= 2.01
@@ -101,9 +118,18 @@ def test_other_records_give_a_score(train: Any, folder: Path) -> None:
 
 def test_flags_declare_the_same_schema(train: Any, folder: Path) -> None:
     code, _, err = train(
-        "--numeric", "age=0:100", "--category", "job=clerk,nurse,none", "--drop", "id",
-        "--classes", "low,high", "--seed", "1", schema=False,
-    )  # fmt: skip
+        "--numeric",
+        "age=0:100",
+        "--category",
+        "job=clerk,nurse,none",
+        "--drop",
+        "id",
+        "--classes",
+        "low,high",
+        "--seed",
+        "1",
+        schema=False,
+    )
     assert (code, err) == (0, "")
     by_flags = joblib.load(folder / "run" / "model.joblib")
     (folder / "run").rename(folder / "first")
@@ -158,11 +184,16 @@ def test_a_bad_table_is_named_by_row_and_column(text: str, train: Any, folder: P
 
 @pytest.mark.parametrize(
     ("old", "new", "word"),
-    [("low = 0", 'low = "zero"', "zero"), ("low = 0", "low = 100", "below"),
-     ("high = 100", "high = inf", "inf"), ("low = 0", "", "low and high"),
-     ('["clerk", "nurse", "none"]', '["clerk", "clerk"]', "repeats"),
-     ("[columns.age]", "[columns.age", "TOML"), ('name = "income"', 'name = "wage"', "wage")],
-)  # fmt: skip
+    [
+        ("low = 0", 'low = "zero"', "zero"),
+        ("low = 0", "low = 100", "below"),
+        ("high = 100", "high = inf", "inf"),
+        ("low = 0", "", "low and high"),
+        ('["clerk", "nurse", "none"]', '["clerk", "clerk"]', "repeats"),
+        ("[columns.age]", "[columns.age", "TOML"),
+        ('name = "income"', 'name = "wage"', "wage"),
+    ],
+)
 def test_a_bad_schema_is_named(old: str, new: str, word: str, train: Any, folder: Path) -> None:
     (folder / "schema.toml").write_text(SCHEMA.replace(old, new))
     code, _, err = train()
@@ -172,10 +203,19 @@ def test_a_bad_schema_is_named(old: str, new: str, word: str, train: Any, folder
 
 @pytest.mark.parametrize(
     "flags",
-    [("--epsilon", "0"), ("--epsilon", "-1"), ("--delta", "0"), ("--steps", "0"),
-     ("--adjacency", "both"), ("--model", "ridge"), ("--model", "forest"), ("--batch-size", "0"),
-     ("--classes", "low,high"), ("--regularization", "-1")],
-)  # fmt: skip
+    [
+        ("--epsilon", "0"),
+        ("--epsilon", "-1"),
+        ("--delta", "0"),
+        ("--steps", "0"),
+        ("--adjacency", "both"),
+        ("--model", "ridge"),
+        ("--model", "forest"),
+        ("--batch-size", "0"),
+        ("--classes", "low,high"),
+        ("--regularization", "-1"),
+    ],
+)
 def test_bad_flags(flags: tuple[str, ...], train: Any, folder: Path) -> None:
     code, _, err = train(*flags)
     assert code == 2

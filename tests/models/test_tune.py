@@ -107,10 +107,13 @@ def test_a_regression_can_be_tuned() -> None:
 
 @pytest.mark.parametrize(
     ("grid", "error"),
-    [({"epsilon": [1, 2]}, DescriptionError), ([], DescriptionError),
-     ({"random_state": [1]}, DescriptionError),
-     ({"prepare": [PrivateStandardScaler()]}, UnsupportedError)],
-)  # fmt: skip
+    [
+        ({"epsilon": [1, 2]}, DescriptionError),
+        ([], DescriptionError),
+        ({"random_state": [1]}, DescriptionError),
+        ({"prepare": [PrivateStandardScaler()]}, UnsupportedError),
+    ],
+)
 def test_refusals(grid: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         tune(PrivateLogisticRegression(1.0, 1e-4), grid, np.zeros((4, 1)), [0, 1, 0, 1])
@@ -119,9 +122,12 @@ def test_refusals(grid: Any, error: type[Exception]) -> None:
 def test_an_impossible_budget_is_named() -> None:
     with pytest.raises(TargetError, match="fewer trials"):
         tune(
-            PrivateLogisticRegression(1e-9, 1e-12), {"regularization": [1.0]},
-            np.zeros((4, 1)), [0, 1, 0, 1], trials=100.0,
-        )  # fmt: skip
+            PrivateLogisticRegression(1e-9, 1e-12),
+            {"regularization": [1.0]},
+            np.zeros((4, 1)),
+            [0, 1, 0, 1],
+            trials=100.0,
+        )
 
 
 def small(**given: Any) -> tuple[Any, Any, Any, Any]:

@@ -42,8 +42,9 @@ from lastiterate.report import (
 from lastiterate.report.figures.curves import tradeoff_of_pairs
 
 LOSS = Loss(smoothness=1.0, strong_convexity=1.0)
-FULL = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
-                batches=FullBatch())  # fmt: skip
+FULL = Training(
+    records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+)
 SMALL = FULL.replace(records=60, noise=0.05, steps=12)
 REGULARISED = Loss(smoothness=1.0, regularization=0.1)
 GUARANTEES = {
@@ -118,9 +119,9 @@ def test_comparison_bars_are_the_comparison():
 
 
 LOOKS = tuple(
-    Look(e, e, 0.0, 1, 3, 50, 4, 50, (0.0, 0.1 * (k + 1)), (0.0, 0.1)) for k, e in
-    enumerate((0.3, 1.1, 0.7))
-)  # fmt: skip
+    Look(e, e, 0.0, 1, 3, 50, 4, 50, (0.0, 0.1 * (k + 1)), (0.0, 0.1))
+    for k, e in enumerate((0.3, 1.1, 0.7))
+)
 
 
 def test_audit_bracket_holds_both_ends():
@@ -164,8 +165,10 @@ def test_audit_bracket_reads_certificates_at_or_below_the_delta():
 
 
 def test_accuracy_means_and_ranges():
-    rows = [{"model": "a", "epsilon": e, "accuracy": v}
-            for e, v in ((1.0, 0.7), (1.0, 0.9), (0.1, 0.6), (math.inf, 0.95))]  # fmt: skip
+    rows = [
+        {"model": "a", "epsilon": e, "accuracy": v}
+        for e, v in ((1.0, 0.7), (1.0, 0.9), (0.1, 0.6), (math.inf, 0.95))
+    ]
     rows.append({"model": "b", "epsilon": 1.0, "accuracy": 0.5})
     figure = accuracy_against_epsilon(iter(rows))
     line, level, other = figure.data

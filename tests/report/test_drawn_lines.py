@@ -19,12 +19,20 @@ from lastiterate.report.figures.curves import tradeoff
 from lastiterate.report.figures.growth import stopped
 from lastiterate.report.style import FROM_BELOW
 
-FULL = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
-                batches=FullBatch())  # fmt: skip
+FULL = Training(
+    records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+)
 CONVEX = Loss(smoothness=1.0)
 # The bounded run of the coupling bound, computed at two numbers of steps only.
-COUPLED = Training(records=100, steps=300, step_size=0.5, noise=0.05, gradient_norm=3.0,
-                   batches=FullBatch(), diameter=0.1)  # fmt: skip
+COUPLED = Training(
+    records=100,
+    steps=300,
+    step_size=0.5,
+    noise=0.05,
+    gradient_norm=3.0,
+    batches=FullBatch(),
+    diameter=0.1,
+)
 REGULARISED = Loss(smoothness=1.0, regularization=0.1)
 RUNS = {
     "coupled": (COUPLED, CONVEX),

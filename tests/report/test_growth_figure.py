@@ -30,8 +30,9 @@ from lastiterate.report import epsilon_growth
 
 STRONGLY_CONVEX = Loss(smoothness=1.0, strong_convexity=1.0)
 REGULARISED = Loss(smoothness=1.0, regularization=0.1)
-FULL = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
-                batches=FullBatch())  # fmt: skip
+FULL = Training(
+    records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+)
 SMALL = FULL.replace(records=60, noise=0.05, steps=12)
 SHRINKING = FULL.replace(step_size=0.1 / np.sqrt(np.arange(1, 201)))
 
@@ -58,8 +59,11 @@ RUNS = {
 
 def lines(figure):
     """The bounds: everything but the plateau and the shaded reference."""
-    return {trace.name: trace for trace in figure.data if trace.hovertemplate is not None
-            and trace.name != "some loss really suffers this"}  # fmt: skip
+    return {
+        trace.name: trace
+        for trace in figure.data
+        if trace.hovertemplate is not None and trace.name != "some loss really suffers this"
+    }
 
 
 def reference(figure):
@@ -81,8 +85,10 @@ def test_every_line_ends_at_the_run_itself(name):
         assert drawn[bound].y[-1] == epsilon, bound
 
 
-@pytest.mark.parametrize("name", ["full", "schedule", "burst", "average", "cyclic", "shuffled",
-                                  "equalised", "full, bounded"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    ["full", "schedule", "burst", "average", "cyclic", "shuffled", "equalised", "full, bounded"],
+)
 def test_every_point_is_the_guarantee_of_the_run_stopped_there(name):
     training, loss = RUNS[name]
     figure = epsilon_growth(training, loss, 1e-5, points=9, thorough=True)
@@ -93,8 +99,19 @@ def test_every_point_is_the_guarantee_of_the_run_stopped_there(name):
         assert least == pytest.approx(exact, rel=1e-11)
 
 
-@pytest.mark.parametrize("name", ["full", "full, convex", "full, bounded", "schedule", "cyclic",
-                                  "shuffled", "reshuffled", "poisson"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "full",
+        "full, convex",
+        "full, bounded",
+        "schedule",
+        "cyclic",
+        "shuffled",
+        "reshuffled",
+        "poisson",
+    ],
+)
 def test_the_shaded_reference_is_below_every_bound(name):
     training, loss = RUNS[name]
     figure = epsilon_growth(training, loss, 1e-5, points=12, thorough=True)

@@ -106,9 +106,16 @@ def test_no_button_sends_the_figure_away(figure, tmp_path):
     figure.write_html(tmp_path / "plain.html", include_plotlyjs=True)  # with Plotly's own defaults
     save_figure(figure, tmp_path / "saved.html")
     for name in ("plain.html", "saved.html"):
-        command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
-                   "--virtual-time-budget=5000", f"--user-data-dir={tmp_path / 'profile'}",
-                   f"file://{tmp_path / name}"]  # fmt: skip
+        command = [
+            BROWSER,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--dump-dom",
+            "--virtual-time-budget=5000",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            f"file://{tmp_path / name}",
+        ]
         drawn = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
         assert 'data-title="Download plot as a PNG"' in drawn  # the other buttons are there
         assert 'data-title="Share' not in drawn

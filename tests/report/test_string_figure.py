@@ -30,8 +30,9 @@ from lastiterate.bounds.ordered_batches import position_mus
 from lastiterate.report import positions, taut_string
 
 STRONGLY_CONVEX = Loss(smoothness=1.0, strong_convexity=1.0)
-FULL = Training(records=5, steps=60, step_size=0.1, noise=1.0, gradient_norm=2.0,
-                batches=FullBatch())  # fmt: skip
+FULL = Training(
+    records=5, steps=60, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+)
 
 
 def curves(figure):

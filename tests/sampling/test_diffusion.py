@@ -26,9 +26,13 @@ def assert_law(states, mean, cov):
 def test_euler_maruyama_has_its_exact_discrete_law_at_every_time() -> None:
     start, sigma, dt = np.array([3.0, 0.0]), 0.7, 0.1
     path = langevin_diffusion(
-        gradient, np.tile(start, (PARTICLES, 1)), time=1.2, substeps=12, sigma=sigma,
+        gradient,
+        np.tile(start, (PARTICLES, 1)),
+        time=1.2,
+        substeps=12,
+        sigma=sigma,
         random_state=0,
-    )  # fmt: skip
+    )
     mean, cov, step = start - CENTRE, np.zeros((2, 2)), np.eye(2) - dt * H
     for k in range(1, 13):
         mean, cov = step @ mean, step @ cov @ step + 2 * dt * sigma**2 * np.eye(2)
@@ -39,9 +43,13 @@ def test_euler_maruyama_has_its_exact_discrete_law_at_every_time() -> None:
 def test_fine_steps_reach_the_ornstein_uhlenbeck_law() -> None:
     start, sigma, time = np.array([3.0, 0.0]), 0.7, 0.8
     path = langevin_diffusion(
-        gradient, np.tile(start, (PARTICLES, 1)), time=time, substeps=600, sigma=sigma,
+        gradient,
+        np.tile(start, (PARTICLES, 1)),
+        time=time,
+        substeps=600,
+        sigma=sigma,
         random_state=1,
-    )  # fmt: skip
+    )
     decay = expm(-time * H)
     cov = sigma**2 * (np.eye(2) - decay @ decay) @ np.linalg.inv(H)
     assert_law(path.last, decay @ (start - CENTRE) + CENTRE, cov)
@@ -51,9 +59,14 @@ def test_tracing_diffusion_passes_through_noisy_gradient_descent() -> None:
     """Exact at multiples of the step size whatever the substeps, and known in between."""
     start, sigma, eta = np.array([3.0, 0.0]), 0.5, 0.3
     path = langevin_diffusion(
-        gradient, np.tile(start, (PARTICLES, 1)), time=0.9, substeps=9, sigma=sigma,
-        step_size=eta, random_state=2,
-    )  # fmt: skip
+        gradient,
+        np.tile(start, (PARTICLES, 1)),
+        time=0.9,
+        substeps=9,
+        sigma=sigma,
+        step_size=eta,
+        random_state=2,
+    )
     mean, cov, step = start - CENTRE, np.zeros((2, 2)), np.eye(2) - eta * H
     for k in range(1, 4):
         inner = np.eye(2) - eta / 3 * H  # one third into the step: gradient still the old one

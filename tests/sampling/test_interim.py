@@ -1,6 +1,5 @@
 """The interim leak of SGLD: closed forms, published numbers, simulation."""
 
-
 import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp
@@ -198,16 +197,28 @@ def test_no_gap_no_leak_and_delta_above_one_half() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"records": 0}, {"epochs": 0}, {"prior_precision": 0.0}, {"noise_precision": -1.0},
-        {"x_high": float("nan")}, {"slope": 0.0}, {"delta": 1.0}, {"step_scale": 0.0},
-        {"step_scale": 1e9}, {"ratio": 1.0},
+        {"records": 0},
+        {"epochs": 0},
+        {"prior_precision": 0.0},
+        {"noise_precision": -1.0},
+        {"x_high": float("nan")},
+        {"slope": 0.0},
+        {"delta": 1.0},
+        {"step_scale": 0.0},
+        {"step_scale": 1e9},
+        {"ratio": 1.0},
     ],
-)  # fmt: skip
+)
 def test_bad_descriptions_are_refused(change) -> None:
     good = {
-        "records": 10, "prior_precision": 1.0, "noise_precision": 1.0, "x_high": 1.0,
-        "slope": 2.0, "epochs": 3, "delta": 1e-3,
-    }  # fmt: skip
+        "records": 10,
+        "prior_precision": 1.0,
+        "noise_precision": 1.0,
+        "x_high": 1.0,
+        "slope": 2.0,
+        "epochs": 3,
+        "delta": 1e-3,
+    }
     with pytest.raises(DescriptionError, match=next(iter(change))):
         interim_privacy(**{**good, **change})
 

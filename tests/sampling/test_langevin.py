@@ -66,10 +66,19 @@ def test_law_of_full_and_cyclic_batches(size, backend, temperature) -> None:
     etas = decaying_steps(steps, 0.02)
     batches = FullBatch() if size is None else Cyclic(size)
     samples = sgld(
-        gaussian_likelihood(beta), X, y, np.zeros((CHAINS, 3)), steps=steps, step_size=etas,
-        batches=batches, prior_precision=alpha, temperature=temperature, burn_in=steps - 1,
-        backend=backend, random_state=1,
-    )  # fmt: skip
+        gaussian_likelihood(beta),
+        X,
+        y,
+        np.zeros((CHAINS, 3)),
+        steps=steps,
+        step_size=etas,
+        batches=batches,
+        prior_precision=alpha,
+        temperature=temperature,
+        burn_in=steps - 1,
+        backend=backend,
+        random_state=1,
+    )
 
     def order(t):
         return np.arange(24) if size is None else np.arange(6) + 6 * (t % 4)
@@ -81,9 +90,16 @@ def test_long_run_has_the_stationary_law_of_the_discretisation_not_of_the_target
     X, y = regression()
     eta, alpha = 0.05, 1.0
     samples = sgld(
-        gaussian_likelihood(), X, y, np.zeros((CHAINS, 3)), steps=200, step_size=eta,
-        prior_precision=alpha, burn_in=199, random_state=2,
-    )  # fmt: skip
+        gaussian_likelihood(),
+        X,
+        y,
+        np.zeros((CHAINS, 3)),
+        steps=200,
+        step_size=eta,
+        prior_precision=alpha,
+        burn_in=199,
+        random_state=2,
+    )
     hessian = alpha * np.eye(3) + X.T @ X
     step = np.eye(3) - eta / 2 * hessian
     stationary = eta * np.linalg.inv(np.eye(3) - step @ step)
@@ -101,9 +117,15 @@ def test_random_batches_are_unbiased_and_independent_between_chains(batches) -> 
     X, y = regression()
     eta = 0.04
     samples = sgld(
-        gaussian_likelihood(), X, y, np.zeros((CHAINS, 3)), steps=1, step_size=eta,
-        batches=batches, random_state=3,
-    )  # fmt: skip
+        gaussian_likelihood(),
+        X,
+        y,
+        np.zeros((CHAINS, 3)),
+        steps=1,
+        step_size=eta,
+        batches=batches,
+        random_state=3,
+    )
     each = X * y[:, None]
     if isinstance(batches, Poisson):
         spread = 0.25 * 0.75 * each.T @ each / 0.25**2
@@ -115,9 +137,17 @@ def test_random_batches_are_unbiased_and_independent_between_chains(batches) -> 
     # an epoch of a partition uses every record once: two half epochs add to the full gradient
     if isinstance(batches, Shuffled | Reshuffled):
         cold = sgld(
-            lambda t, x, b: x * b[..., None], X, y, np.zeros((50, 3)), steps=4, step_size=eta,
-            batches=batches, prior_precision=0.0, temperature=0.0, random_state=4,
-        )  # fmt: skip
+            lambda t, x, b: x * b[..., None],
+            X,
+            y,
+            np.zeros((50, 3)),
+            steps=4,
+            step_size=eta,
+            batches=batches,
+            prior_precision=0.0,
+            temperature=0.0,
+            random_state=4,
+        )
         np.testing.assert_allclose(
             cold.draws[:, -1], np.tile(4 * eta / 2 * each.sum(0), (50, 1)), rtol=1e-12
         )
@@ -127,9 +157,17 @@ def test_random_batches_are_unbiased_and_independent_between_chains(batches) -> 
 def test_shared_batches_are_the_same_for_every_chain() -> None:
     X, y = regression()
     cold = sgld(
-        gaussian_likelihood(), X, y, np.zeros((5, 3)), steps=7, step_size=0.01,
-        batches=Shuffled(5), temperature=0.0, share_batches=True, random_state=0,
-    )  # fmt: skip
+        gaussian_likelihood(),
+        X,
+        y,
+        np.zeros((5, 3)),
+        steps=7,
+        step_size=0.01,
+        batches=Shuffled(5),
+        temperature=0.0,
+        share_batches=True,
+        random_state=0,
+    )
     assert np.ptp(cold.draws, axis=0).max() == 0
 
 
@@ -145,11 +183,18 @@ def test_generalised_linear_shortcut_equals_per_record_gradients(batches, clip) 
 
     runs = [
         sgld(
-            model, X, labels, np.zeros((4, 3)), steps=30, step_size=0.05, batches=batches,
-            clip=clip, random_state=5,
+            model,
+            X,
+            labels,
+            np.zeros((4, 3)),
+            steps=30,
+            step_size=0.05,
+            batches=batches,
+            clip=clip,
+            random_state=5,
         )
         for model in (logistic_likelihood(), gradients, RecordGradients(gradients))
-    ]  # fmt: skip
+    ]
     np.testing.assert_allclose(runs[0].draws, runs[1].draws, rtol=1e-10, atol=1e-12)
     np.testing.assert_array_equal(runs[1].draws, runs[2].draws)
 
@@ -185,11 +230,18 @@ def test_numpy_and_torch_walk_the_same_path_on_the_same_noise() -> None:
             source = iter(noise)
             runs.append(
                 sgld(
-                    logistic_likelihood(), wrap(X), wrap(labels), np.zeros((6, 3)), steps=40,
-                    step_size=0.05, batches=batches, clip=0.5, random_state=9,
+                    logistic_likelihood(),
+                    wrap(X),
+                    wrap(labels),
+                    np.zeros((6, 3)),
+                    steps=40,
+                    step_size=0.05,
+                    batches=batches,
+                    clip=0.5,
+                    random_state=9,
                     normals=lambda shape, source=source, wrap=wrap: wrap(next(source)),
                 )
-            )  # fmt: skip
+            )
         assert isinstance(runs[1].last, torch.Tensor)
         np.testing.assert_allclose(runs[0].draws, runs[1].draws, rtol=1e-9, atol=1e-12)
 
@@ -198,9 +250,16 @@ def test_description_of_the_clipped_sampler_is_what_ran() -> None:
     X, y = regression()
     etas = decaying_steps(12, 1e-3)
     clipped = sgld(
-        gaussian_likelihood(), X, y, np.zeros(3), steps=12, step_size=etas, batches=Shuffled(6),
-        clip=2.0, temperature=0.5,
-    ).training  # fmt: skip
+        gaussian_likelihood(),
+        X,
+        y,
+        np.zeros(3),
+        steps=12,
+        step_size=etas,
+        batches=Shuffled(6),
+        clip=2.0,
+        temperature=0.5,
+    ).training
     assert clipped is not None
     assert (clipped.records, clipped.steps, clipped.gradient_norm) == (24, 12, 2.0)
     assert (clipped.batches, clipped.clipping, clipped.sensitivity) == (Shuffled(6), "gradient", 4)
@@ -269,9 +328,17 @@ def test_logistic_posterior_of_breast_cancer_against_a_reference_chain() -> None
     per_chain = reference.mean(0)
     reference_error = per_chain.std(0) / math.sqrt(per_chain.shape[0])
     samples = sgld(
-        logistic_likelihood(), X, y, np.tile(mean, (200, 1)), steps=20_000, step_size=2e-3,
-        prior_precision=alpha, burn_in=4_000, thin=20, random_state=1,
-    )  # fmt: skip
+        logistic_likelihood(),
+        X,
+        y,
+        np.tile(mean, (200, 1)),
+        steps=20_000,
+        step_size=2e-3,
+        prior_precision=alpha,
+        burn_in=4_000,
+        thin=20,
+        random_state=1,
+    )
     own = samples.draws.mean(1)
     error = np.sqrt(own.var(0) / len(own) + reference_error**2)
     # the step adds a bias of order eta * curvature / 2 relative to sd: below 2 % here
@@ -291,9 +358,17 @@ def test_logistic_posterior_mean_in_two_dimensions_against_quadrature() -> None:
     mean = weight @ theta
     sd = np.sqrt(weight @ (theta - mean) ** 2)
     samples = sgld(
-        logistic_likelihood(), X, y, np.tile(mean, (400, 1)), steps=1500, step_size=0.01,
-        prior_precision=alpha, burn_in=500, thin=5, random_state=6,
-    )  # fmt: skip
+        logistic_likelihood(),
+        X,
+        y,
+        np.tile(mean, (400, 1)),
+        steps=1500,
+        step_size=0.01,
+        prior_precision=alpha,
+        burn_in=500,
+        thin=5,
+        random_state=6,
+    )
     error = samples.draws.mean(1).std(0) / 20
     assert np.all(np.abs(samples.mean() - mean) < 4.5 * error + 0.02 * sd)
     np.testing.assert_allclose(np.sqrt(np.diag(samples.covariance())), sd, rtol=0.04)

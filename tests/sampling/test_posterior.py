@@ -30,9 +30,12 @@ def pair(n, alpha, beta, z, weighted, one, other):
 
 @pytest.mark.parametrize(
     ("exponent", "replace", "either", "lemma"),
-    [(GAMMA_2, ".0379", ".0493", ".332"), (1.01, ".0104", ".0113", ".254"),
-     (1.22, ".130", ".178", "1.06")],
-)  # fmt: skip
+    [
+        (GAMMA_2, ".0379", ".0493", ".332"),
+        (1.01, ".0104", ".0113", ".254"),
+        (1.22, ".130", ".178", "1.06"),
+    ],
+)
 def test_table_of_exact_posterior_epsilon(exponent, replace, either, lemma) -> None:
     domain = (N, 2, 1, 0.9, 1.8, N**exponent, N**0.1)
 
@@ -164,8 +167,9 @@ def test_lemma_refuses_slopes_of_both_signs() -> None:
 def test_records_of_the_corrected_claim_suffice(beta, g1, g2) -> None:
     for epsilon, delta in ((0.5, 1e-3), (2.0, 1e-5), (6.0, 0.2)):
         n = posterior_records(epsilon, delta, 2, beta, 0.9, 1.8, g2, g1)
-        p = posterior_privacy(n, 2, beta, 0.9, 1.8, float(n) ** g2, float(n) ** g1,
-                              adjacency="either")  # fmt: skip
+        p = posterior_privacy(
+            n, 2, beta, 0.9, 1.8, float(n) ** g2, float(n) ** g1, adjacency="either"
+        )
         assert p.epsilon(delta) <= epsilon
         order = 1 + 2 * math.log(1 / delta) / epsilon
         assert p.lemma(order) + math.log(1 / delta) / (order - 1) <= epsilon * (1 + 1e-9)
@@ -212,10 +216,15 @@ def test_linear_bound_covers_exact_divergences_in_d_dimensions(adjacency) -> Non
         common = np.arange(n - 1)
         least = float(np.linalg.eigvalsh(X[common].T @ X[common])[0]) * rng.integers(2)
         p = linear_posterior_privacy(
-            n, alpha, beta, bound * (1 + 1e-9), residual * (1 + 1e-9),
+            n,
+            alpha,
+            beta,
+            bound * (1 + 1e-9),
+            residual * (1 + 1e-9),
             slope_norm=float(np.linalg.norm(centre)) * (1 + 1e-9),
-            least_eigenvalue=max(0.0, least * (1 - 1e-9)), adjacency=adjacency,
-        )  # fmt: skip
+            least_eigenvalue=max(0.0, least * (1 - 1e-9)),
+            adjacency=adjacency,
+        )
         first = [*common, n - 1]
         second = [*common, n] if adjacency == "replace" else list(common)
         one, other = (posterior(X[i], y[i], alpha, beta) for i in (first, second))
@@ -254,15 +263,26 @@ def test_linear_zero_out_is_nearly_attained() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"records": 0}, {"prior_precision": 0.0}, {"noise_precision": math.nan}, {"x_low": 0.0},
-        {"x_low": 3.0}, {"slope": math.inf}, {"deviation": -1.0}, {"adjacency": "add"},
+        {"records": 0},
+        {"prior_precision": 0.0},
+        {"noise_precision": math.nan},
+        {"x_low": 0.0},
+        {"x_low": 3.0},
+        {"slope": math.inf},
+        {"deviation": -1.0},
+        {"adjacency": "add"},
     ],
-)  # fmt: skip
+)
 def test_bad_domains_are_refused(change) -> None:
     good = {
-        "records": 10, "prior_precision": 1.0, "noise_precision": 1.0, "x_low": 1.0,
-        "x_high": 2.0, "slope": 1.0, "deviation": 0.5,
-    }  # fmt: skip
+        "records": 10,
+        "prior_precision": 1.0,
+        "noise_precision": 1.0,
+        "x_low": 1.0,
+        "x_high": 2.0,
+        "slope": 1.0,
+        "deviation": 0.5,
+    }
     with pytest.raises(DescriptionError, match=next(iter(change))):
         posterior_privacy(**{**good, **change})
 

@@ -184,17 +184,28 @@ def test_least_records_make_the_posterior_private() -> None:
         high = low * (1 + rng.uniform(0.01, 1.5))
         rho_2 = rng.uniform(0.01, 0.2)
         p = Proposal(
-            epsilon=10 ** rng.uniform(-1, 0.7), delta=10 ** rng.uniform(-6, -0.4),
+            epsilon=10 ** rng.uniform(-1, 0.7),
+            delta=10 ** rng.uniform(-6, -0.4),
             prior_precision=10 ** rng.uniform(-1, 2),
-            noise_precision=3.01 / high**2 * 10 ** rng.uniform(0, 1), x_low=low, x_high=high,
-            rho_1=1.2, rho_2=rho_2, gamma=rho_2 + rng.uniform(0.01, 0.1),
-        )  # fmt: skip
+            noise_precision=3.01 / high**2 * 10 ** rng.uniform(0, 1),
+            x_low=low,
+            x_high=high,
+            rho_1=1.2,
+            rho_2=rho_2,
+            gamma=rho_2 + rng.uniform(0.01, 0.1),
+        )
         centre, size = 10 ** rng.uniform(-1, 4), 10 ** rng.uniform(1, 7)
         n = math.ceil(p.least_records(centre, size))
         exact = posterior_privacy(
-            n, p.prior_precision, p.noise_precision, low, high, centre, size**rho_2,
+            n,
+            p.prior_precision,
+            p.noise_precision,
+            low,
+            high,
+            centre,
+            size**rho_2,
             adjacency="either",
-        ).epsilon(p.delta)  # fmt: skip
+        ).epsilon(p.delta)
         assert exact <= p.epsilon
 
 
@@ -290,9 +301,16 @@ def test_swapping_the_last_line_for_sgld_breaks_the_claim() -> None:
 def test_reaching_probability_is_a_lower_bound() -> None:
     """Small enough to run: the real mechanism reaches its last line at least as often."""
     setting = {
-        "epsilon": 2.0, "delta": 0.01, "prior_precision": 1.0, "noise_precision": 3.5,
-        "x_low": 0.5, "x_high": 1.0, "rho_1": 1.02, "rho_2": 0.03, "gamma": 0.06,
-    }  # fmt: skip
+        "epsilon": 2.0,
+        "delta": 0.01,
+        "prior_precision": 1.0,
+        "noise_precision": 3.5,
+        "x_low": 0.5,
+        "x_high": 1.0,
+        "rho_1": 1.02,
+        "rho_2": 0.03,
+        "gamma": 0.06,
+    }
     n = 200_000
     demo = swapped_for_sgld(n, slope_exponent=1.005, **setting)
     x, y = np.full(n, 1.0), np.full(n, n**1.005)

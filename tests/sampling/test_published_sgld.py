@@ -92,9 +92,13 @@ def test_closed_form_slack_is_undefined_beyond_its_range() -> None:
 
 @pytest.mark.parametrize(
     ("change", "match"),
-    [({"mu": 0.0}, "mu"), ({"rate": 0.0}, "rate"), ({"steps": 0}, "steps"),
-     ({"step_delta": 1.0}, "step_delta")],
-)  # fmt: skip
+    [
+        ({"mu": 0.0}, "mu"),
+        ({"rate": 0.0}, "rate"),
+        ({"steps": 0}, "steps"),
+        ({"step_delta": 1.0}, "step_delta"),
+    ],
+)
 def test_bad_questions_are_refused(change, match) -> None:
     good = {"mu": 1.0, "rate": 0.1, "steps": 3, "step_delta": 1e-5, "slack": 1e-6}
     with pytest.raises(DescriptionError, match=match):

@@ -134,9 +134,14 @@ def test_the_defect_that_was_reported() -> None:
 
 @pytest.mark.parametrize(
     ("burn_in", "thin", "releases"),
-    [(0, 1, range(1, 13)), (11, 1, [12]), (3, 4, [4, 8, 12]), (2, 4, [3, 7, 11, 12]),
-     (0, 50, [1, 12])],
-)  # fmt: skip
+    [
+        (0, 1, range(1, 13)),
+        (11, 1, [12]),
+        (3, 4, [4, 8, 12]),
+        (2, 4, [3, 7, 11, 12]),
+        (0, 50, [1, 12]),
+    ],
+)
 def test_the_releases_are_what_is_returned(burn_in: int, thin: int, releases: Any) -> None:
     samples = sample(burn_in=burn_in, thin=thin, start=np.zeros((2, 1)))
     assert samples.returned.releases == tuple(releases)

@@ -29,8 +29,14 @@ B, EPSILON, DELTA = 40, 2.0, 1e-5
 def setting(condition, epochs, step_size, **changes):
     loss = Loss(smoothness=1.0, strong_convexity=1 / condition)
     spectrum = np.geomspace(1 / condition, 1, 20).clip(1 / condition, 1)
-    settings = {"records": B, "steps": B * epochs, "step_size": step_size, "noise": 1.0,
-                "gradient_norm": 0.5, "batches": Shuffled(1)}  # fmt: skip
+    settings = {
+        "records": B,
+        "steps": B * epochs,
+        "step_size": step_size,
+        "noise": 1.0,
+        "gradient_norm": 0.5,
+        "batches": Shuffled(1),
+    }
     return Training(**(settings | changes)), loss, spectrum
 
 

@@ -23,8 +23,15 @@ LOSS = Loss(smoothness=1.0, strong_convexity=0.1)
 
 
 def run(batches, steps=24, **changes):
-    return Training(records=60, steps=steps, step_size=0.5, noise=0.1, gradient_norm=1.0,
-                    batches=batches, **changes)  # fmt: skip
+    return Training(
+        records=60,
+        steps=steps,
+        step_size=0.5,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=batches,
+        **changes,
+    )
 
 
 RUNS = {

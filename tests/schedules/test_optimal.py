@@ -28,9 +28,14 @@ def setting(condition, noise, steps=64):
     """d = 20, log-uniform spectrum, start 1, (S/mu)^2 = noise."""
     loss = Loss(smoothness=1.0, strong_convexity=1 / condition)
     run = Training(
-        records=1, steps=steps, step_size=1.0, noise=1.0, gradient_norm=np.sqrt(noise) * MU,
-        adjacency="zero-out", batches=FullBatch(),
-    )  # fmt: skip
+        records=1,
+        steps=steps,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=np.sqrt(noise) * MU,
+        adjacency="zero-out",
+        batches=FullBatch(),
+    )
     return run, loss, log_uniform(loss, 20)
 
 
@@ -121,8 +126,12 @@ def test_no_noises_do_better_under_the_taut_string():
     best = 2 * np.log(etas @ np.sqrt(weights))
     rng = np.random.default_rng(1)
     for _ in range(2):
-        found = minimize(risk, rng.normal(size=steps), method="Nelder-Mead",
-                         options={"maxiter": 1500, "xatol": 1e-8, "fatol": 1e-12})  # fmt: skip
+        found = minimize(
+            risk,
+            rng.normal(size=steps),
+            method="Nelder-Mead",
+            options={"maxiter": 1500, "xatol": 1e-8, "fatol": 1e-12},
+        )
         assert found.fun >= best - 1e-9
     assert found.fun == pytest.approx(best, abs=1e-2)
 
@@ -185,9 +194,15 @@ def test_rule_for_averaging(condition, noise):
         for window in (steps // 2, 3 * steps // 4, steps):
             for eta in np.geomspace(0.02, 2 / (spectrum.min() + 1), 14):
                 trial = Training(
-                    records=1, steps=steps, step_size=eta, noise=1.0, gradient_norm=1.0,
-                    adjacency="zero-out", batches=FullBatch(), release=TailAverage(window),
-                )  # fmt: skip
+                    records=1,
+                    steps=steps,
+                    step_size=eta,
+                    noise=1.0,
+                    gradient_norm=1.0,
+                    adjacency="zero-out",
+                    batches=FullBatch(),
+                    release=TailAverage(window),
+                )
                 mu = account(trial, loss).mu
                 scaled = trial.scale_noise(np.sqrt(noise) * mu)
                 averaged = min(averaged, predicted_risk(scaled, loss, spectrum).total)

@@ -32,8 +32,14 @@ def problem():
 
 
 def run(batches, noise):
-    return Training(records=N, steps=9, step_size=0.7, noise=noise,
-                    gradient_norm=LOSS.gradient_norm(1.0), batches=batches)  # fmt: skip
+    return Training(
+        records=N,
+        steps=9,
+        step_size=0.7,
+        noise=noise,
+        gradient_norm=LOSS.gradient_norm(1.0),
+        batches=batches,
+    )
 
 
 def agree(folder: Path) -> None:
@@ -83,9 +89,14 @@ def vanish(folder: Path) -> None:
 
         gradients.DeviceGradients.total = leaving
     distributed_descent(
-        LOSS, X[mine], run(FullBatch(), 0.1), labels=y[mine], save=folder / "model.npy",
-        patience=20, device="cpu",
-    )  # fmt: skip
+        LOSS,
+        X[mine],
+        run(FullBatch(), 0.1),
+        labels=y[mine],
+        save=folder / "model.npy",
+        patience=20,
+        device="cpu",
+    )
 
 
 def refuse(folder: Path) -> None:
@@ -134,9 +145,18 @@ def disagree(folder: Path) -> None:
     said = {}
     for name, cases in (("disagree", DISAGREEMENTS), ("refuse", REFUSALS)):
         for case, other in cases.items():
-            settings = {"objective": LOSS, "training": {}, "columns": D, "feature_bound": 0.95,
-                        "radius": 0.5, "regularization": 0.05, "start": np.zeros((D, C)),
-                        "products": "double", "rows": "check", "device": "cpu"}  # fmt: skip
+            settings = {
+                "objective": LOSS,
+                "training": {},
+                "columns": D,
+                "feature_bound": 0.95,
+                "radius": 0.5,
+                "regularization": 0.05,
+                "start": np.zeros((D, C)),
+                "products": "double",
+                "rows": "check",
+                "device": "cpu",
+            }
             if rank == world - 1:
                 settings.update(other)
             objective, columns = settings.pop("objective"), settings.pop("columns")
@@ -165,8 +185,9 @@ def coarse(folder: Path) -> None:
     rows = rows.to(torch.float16) if rank == world - 1 else rows
     marks = []
     for products in ("fast", "double"):
-        done = distributed_descent(LOSS, rows, run(FullBatch(), 0.1), labels=y[mine], device="cpu",
-                                   products=products)  # fmt: skip
+        done = distributed_descent(
+            LOSS, rows, run(FullBatch(), 0.1), labels=y[mine], device="cpu", products=products
+        )
         marks.append(done.experiment)
     (folder / f"coarse{rank}.json").write_text(json.dumps(marks))
 

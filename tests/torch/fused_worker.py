@@ -56,6 +56,8 @@ if __name__ == "__main__":
     source = device_noise.DeviceSource(torch.device("cpu"))
     source._next.fill_(2**32 - 100)  # the counter crosses 32 bits
     drawn = torch.cat([source.normal((602,)), source.normal((7, 2)).reshape(-1)])
-    told = [device_noise.plain_normal(source._key, first, pairs)
-            for first, pairs in ((2**32 - 100, 301), (2**32 - 100 + 602, 7))]  # fmt: skip
+    told = [
+        device_noise.plain_normal(source._key, first, pairs)
+        for first, pairs in ((2**32 - 100, 301), (2**32 - 100 + 602, 7))
+    ]
     print("noise", float((drawn - torch.cat(told)).abs().max()))

@@ -47,18 +47,33 @@ def linear():
     return nn.Linear(64, 10, bias=False)
 
 
-def private(batch=128, poisson=True, rate=0.5, noise=1.5, clip=1.0, optimizer=torch.optim.SGD,
-            mode="hooks", model=linear, wrap=True, **settings):  # fmt: skip
+def private(
+    batch=128,
+    poisson=True,
+    rate=0.5,
+    noise=1.5,
+    clip=1.0,
+    optimizer=torch.optim.SGD,
+    mode="hooks",
+    model=linear,
+    wrap=True,
+    **settings,
+):
     torch.manual_seed(0)
     model = model()
     torch.seed()
     engine = PrivacyEngine(accountant="lastiterate")
     loader = DataLoader(DATA, batch_size=batch, shuffle=True, drop_last=not poisson)
     module, stepper, loader = engine.make_private(
-        module=model, optimizer=optimizer(model.parameters(), lr=rate, **settings),
-        data_loader=loader, noise_multiplier=noise, max_grad_norm=clip, poisson_sampling=poisson,
-        grad_sample_mode=mode, wrap_model=wrap,
-    )  # fmt: skip
+        module=model,
+        optimizer=optimizer(model.parameters(), lr=rate, **settings),
+        data_loader=loader,
+        noise_multiplier=noise,
+        max_grad_norm=clip,
+        poisson_sampling=poisson,
+        grad_sample_mode=mode,
+        wrap_model=wrap,
+    )
     module = module if wrap else model
     return engine, module, stepper, loader
 
@@ -79,15 +94,23 @@ def test_three_epochs_of_poisson_batches():
     q, expected = 1 / 15, 1797 // 15
     loss = Loss(smoothness=0.5, regularization=0.2 * expected / (q * 1797))
     batches = Poisson(q)
-    engine.accountant.describe(loss=loss, batches=batches, step_size=0.5, loader=loader,
-                               optimizer=stepper)  # fmt: skip
+    engine.accountant.describe(
+        loss=loss, batches=batches, step_size=0.5, loader=loader, optimizer=stepper
+    )
     steps = train(module, stepper, loader)
     assert steps == 45
     assert len(engine.accountant) == 45
     # Opacus divides by 119, not by 119.8: the update in the description's words.
-    described = Training(records=1797, steps=45, step_size=0.5 * q * 1797 / expected,
-                         noise=0.5 * 1.5 * 1.0 / expected, gradient_norm=1.0, batches=batches,
-                         adjacency="zero-out", clipping="gradient")  # fmt: skip
+    described = Training(
+        records=1797,
+        steps=45,
+        step_size=0.5 * q * 1797 / expected,
+        noise=0.5 * 1.5 * 1.0 / expected,
+        gradient_norm=1.0,
+        batches=batches,
+        adjacency="zero-out",
+        clipping="gradient",
+    )
     told = account(described, loss).epsilon(1e-5)
     assert engine.get_epsilon(delta=1e-5) == pytest.approx(told, rel=1e-9)
     composed = account(described, Loss.unknown()).epsilon(1e-5)
@@ -107,9 +130,15 @@ def test_three_epochs_of_a_shuffling_loader():
     engine.accountant.describe(**described, loader=loader, optimizer=stepper, clipping="none")
     steps = train(module, stepper, loader)
     expected = int(1797 / 14)
-    run = Training(records=1797, steps=steps, step_size=0.2 * 120 / expected,
-                   noise=0.2 * 1.5 * 1.5 / expected, gradient_norm=1.5, batches=Reshuffled(120),
-                   adjacency="zero-out")  # fmt: skip
+    run = Training(
+        records=1797,
+        steps=steps,
+        step_size=0.2 * 120 / expected,
+        noise=0.2 * 1.5 * 1.5 / expected,
+        gradient_norm=1.5,
+        batches=Reshuffled(120),
+        adjacency="zero-out",
+    )
     assert engine.get_epsilon(1e-5) == pytest.approx(account(run, loss).epsilon(1e-5), rel=1e-9)
     public = account(run.replace(batches=Cyclic(120)), Loss.unknown()).epsilon(1e-5)
     assert engine.get_epsilon(1e-5) < 0.9 * public
@@ -120,10 +149,14 @@ def test_three_epochs_of_ghost_clipping():
     model = nn.Linear(64, 10, bias=False)
     engine = PrivacyEngine(accountant="lastiterate")
     module, stepper, criterion, loader = engine.make_private(
-        module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
-        criterion=nn.CrossEntropyLoss(), data_loader=DataLoader(DATA, batch_size=128),
-        noise_multiplier=1.5, max_grad_norm=1.0, grad_sample_mode="ghost",
-    )  # fmt: skip
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
+        criterion=nn.CrossEntropyLoss(),
+        data_loader=DataLoader(DATA, batch_size=128),
+        noise_multiplier=1.5,
+        max_grad_norm=1.0,
+        grad_sample_mode="ghost",
+    )
     loss, batches = Loss(smoothness=0.5), Poisson(1 / 15)
     engine.accountant.describe(
         loss=loss, batches=batches, step_size=0.5, loader=loader, optimizer=stepper
@@ -134,9 +167,16 @@ def test_three_epochs_of_ghost_clipping():
             criterion(module(X), y).backward()
             stepper.step()
     expected = 1797 // 15
-    described = Training(records=1797, steps=45, step_size=0.5 * 1797 / 15 / expected,
-                         noise=0.5 * 1.5 / expected, gradient_norm=1.0, batches=batches,
-                         adjacency="zero-out", clipping="gradient")  # fmt: skip
+    described = Training(
+        records=1797,
+        steps=45,
+        step_size=0.5 * 1797 / 15 / expected,
+        noise=0.5 * 1.5 / expected,
+        gradient_norm=1.0,
+        batches=batches,
+        adjacency="zero-out",
+        clipping="gradient",
+    )
     assert engine.accountant.training == described
     assert engine.get_epsilon(1e-5) == account(described, loss).epsilon(1e-5)
 
@@ -147,8 +187,13 @@ def test_the_described_update_is_the_one_that_runs(mode):
     engine, module, stepper, loader = private(noise=0.0, mode=mode, weight_decay=0.3, clip=0.4)
     expected, q = 1797 // 15, 1 / 15
     l2 = 0.3 * expected / (q * 1797)
-    engine.accountant.describe(loss=Loss(smoothness=0.5, regularization=l2), batches=Poisson(q),
-                               step_size=0.5, loader=loader, optimizer=stepper)  # fmt: skip
+    engine.accountant.describe(
+        loss=Loss(smoothness=0.5, regularization=l2),
+        batches=Poisson(q),
+        step_size=0.5,
+        loader=loader,
+        optimizer=stepper,
+    )
     before = module._module.weight.detach().double().clone()
     X, y = next(iter(loader))
     stepper.zero_grad()
@@ -180,8 +225,13 @@ def test_an_unknown_loss_is_composition_and_says_so():
 
 def test_memory_manager_does_not_change_the_count():
     engine, module, stepper, loader = private()
-    engine.accountant.describe(loss=Loss(smoothness=0.5), batches=Poisson(1 / 15), step_size=0.5,
-                               loader=loader, optimizer=stepper)  # fmt: skip
+    engine.accountant.describe(
+        loss=Loss(smoothness=0.5),
+        batches=Poisson(1 / 15),
+        step_size=0.5,
+        loader=loader,
+        optimizer=stepper,
+    )
     with BatchMemoryManager(
         data_loader=loader, max_physical_batch_size=32, optimizer=stepper
     ) as small:
@@ -195,8 +245,9 @@ KNOWN = {"loss": Loss(smoothness=0.5), "step_size": 0.5}
 def test_a_shuffling_loader_under_a_poisson_description_raises():
     engine, _module, stepper, loader = private(poisson=False, batch=100)
     with pytest.raises(AssumptionError, match=r"runs Reshuffled\(size=100\)"):
-        engine.accountant.describe(**KNOWN, batches=Poisson(1 / 15), loader=loader,
-                                   optimizer=stepper)  # fmt: skip
+        engine.accountant.describe(
+            **KNOWN, batches=Poisson(1 / 15), loader=loader, optimizer=stepper
+        )
     engine, _module, stepper, loader = private()
     for batches in (Reshuffled(120), Cyclic(120), FullBatch(), Poisson(1 / 16)):
         with pytest.raises(AssumptionError, match="loader runs Poisson"):
@@ -301,8 +352,9 @@ def by_hand(**settings):
     from opacus.optimizers import DPOptimizer
 
     plain = torch.optim.SGD(module.parameters(), lr=0.5)
-    stepper = DPOptimizer(plain, noise_multiplier=1.5, max_grad_norm=1.0, expected_batch_size=1797,
-                          **settings)  # fmt: skip
+    stepper = DPOptimizer(
+        plain, noise_multiplier=1.5, max_grad_norm=1.0, expected_batch_size=1797, **settings
+    )
     stepper.attach_step_hook(engine.accountant.get_optimizer_hook_fn(sample_rate=1.0))
     return engine, module, stepper, loader
 
@@ -345,11 +397,17 @@ def test_secure_mode_with_a_seeded_generator_is_replayed():
 
 def test_clipping_that_bites_is_charged():
     """Rows of norm 1 and a clip of one half: most gradients are clipped."""
-    engine, module, stepper, loader = private(poisson=False, batch=1797, clip=0.5, noise=9.0,
-                                              weight_decay=0.05)  # fmt: skip
+    engine, module, stepper, loader = private(
+        poisson=False, batch=1797, clip=0.5, noise=9.0, weight_decay=0.05
+    )
     loss = Loss(smoothness=0.5, regularization=0.05)
-    told = {"loss": loss, "batches": FullBatch(), "step_size": 0.5, "loader": loader,
-            "optimizer": stepper}  # fmt: skip
+    told = {
+        "loss": loss,
+        "batches": FullBatch(),
+        "step_size": 0.5,
+        "loader": loader,
+        "optimizer": stepper,
+    }
     with pytest.raises(AssumptionError, match="Leave clipping out"):
         engine.accountant.describe(**told, clipping="none")
     engine.accountant.describe(**told)
@@ -434,9 +492,11 @@ def test_another_optimizer_is_not_measured():
     from opacus.optimizers import DPOptimizer
 
     other = DPOptimizer(
-        torch.optim.SGD(module.parameters(), lr=0.5), noise_multiplier=1.5, max_grad_norm=1.5,
+        torch.optim.SGD(module.parameters(), lr=0.5),
+        noise_multiplier=1.5,
+        max_grad_norm=1.5,
         expected_batch_size=stepper.expected_batch_size,
-    )  # fmt: skip
+    )
     other.attach_step_hook(stepper.step_hook)
     with pytest.raises(AssumptionError, match="nobody measured"):
         train(module, other, loader, epochs=1)
@@ -492,9 +552,7 @@ NOT_LINEAR = {
     "two layers without a bend": lambda: nn.Sequential(nn.Linear(64, 8), nn.Linear(8, 10)),
     "one layer used twice": twice,
     "a bend at the end": lambda: nn.Sequential(nn.Linear(64, 10), nn.ReLU()),
-    "a layer after it": lambda: nn.Sequential(
-        nn.Linear(64, 10), *frozen(nn.Linear(10, 10))
-    ),
+    "a layer after it": lambda: nn.Sequential(nn.Linear(64, 10), *frozen(nn.Linear(10, 10))),
     "a layer of unknown law": Squared,
     "a subclass": lambda: SquaredLinear(64, 10),
     "a scale": lambda: nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 10)),

@@ -120,8 +120,15 @@ def test_rows_are_kept_short_and_training_stays_in_the_ball():
     assert torch.linalg.vector_norm(head.bounded(x).double(), dim=1).max() <= 0.5
     small = 0.01 * torch.randn(50, 4)
     assert torch.equal(head.bounded(small), small)
-    run = Training(records=50, steps=30, step_size=0.5, noise=0.02, batches=FullBatch(),
-                   gradient_norm=head.gradient_norm, diameter=2 * head.radius)  # fmt: skip
+    run = Training(
+        records=50,
+        steps=30,
+        step_size=0.5,
+        noise=0.02,
+        batches=FullBatch(),
+        gradient_norm=head.gradient_norm,
+        diameter=2 * head.radius,
+    )
     loss = head.regularity()
     before = nn.utils.parameters_to_vector(head.parameters()).detach().numpy().copy()
     got = noisy_module_descent(head, nn.CrossEntropyLoss(), x, torch.arange(50) % 3, run)

@@ -141,13 +141,26 @@ def test_no_gradient_is_longer_than_described(products):
         x = torch.from_numpy(rng.standard_normal((1, 64))).to(torch.bfloat16)
         norm = float(torch.linalg.vector_norm(x.double()))
         room = {"split": 2.0**-16, "fast": 2.0**-8}[products]
-        run = Training(records=1, steps=1, step_size=1.0, noise=0.0,
-                       gradient_norm=loss.gradient_norm(norm * (1 + room) * (1 + 1e-15)),
-                       batches=FullBatch())  # fmt: skip
+        run = Training(
+            records=1,
+            steps=1,
+            step_size=1.0,
+            noise=0.0,
+            gradient_norm=loss.gradient_norm(norm * (1 + room) * (1 + 1e-15)),
+            batches=FullBatch(),
+        )
         direction = np.outer(x[0].double().numpy(), rng.dirichlet(np.ones(3)) * 60 - [60, 0, 0])
         bound = norm * (1 + room) * (1 + 1e-15)
-        got = noisy_descent(loss, x, run, labels=[0], start=direction, products=products,
-                            feature_bound=bound, device="cpu")  # fmt: skip
+        got = noisy_descent(
+            loss,
+            x,
+            run,
+            labels=[0],
+            start=direction,
+            products=products,
+            feature_bound=bound,
+            device="cpu",
+        )
         gradient = np.linalg.norm(got.parameters - direction)
         assert gradient <= run.gradient_norm
         longest = max(longest, gradient / run.gradient_norm)
@@ -187,8 +200,9 @@ def test_long_rows_are_refused_or_shortened_on_the_fly():
 
 def test_the_law_of_the_noise():
     """Zero features: the last iterate is a sum of shrunk Gaussians, with a known variance."""
-    run = Training(records=4, steps=6, step_size=0.5, noise=0.3, gradient_norm=1.0,
-                   batches=FullBatch())  # fmt: skip
+    run = Training(
+        records=4, steps=6, step_size=0.5, noise=0.3, gradient_norm=1.0, batches=FullBatch()
+    )
     X, y = np.zeros((4, 4000)), np.array([1.0, -1.0, 1.0, -1.0])
     got = noisy_descent(Logistic(), X, run, labels=y, regularization=0.4)
     assert not got.experiment
@@ -202,8 +216,9 @@ def test_the_law_on_data_is_that_of_the_numpy_backend():
     """Secure noise, random batches: two samples of one coordinate come from one law."""
     loss = Logistic()
     X, y = problem(loss, n=8, d=2)
-    run = Training(records=8, steps=5, step_size=1.0, noise=0.2, gradient_norm=1.0,
-                   batches=Shuffled(2))  # fmt: skip
+    run = Training(
+        records=8, steps=5, step_size=1.0, noise=0.2, gradient_norm=1.0, batches=Shuffled(2)
+    )
     same = {"labels": y, "progress": False}
     a = [noisy_descent(loss, X, run, **same, device="cpu").parameters[0] for _ in range(400)]
     b = [numpy_descent(loss, X, run, **same).parameters[0] for _ in range(400)]
@@ -240,8 +255,9 @@ def test_refusals():
     with pytest.raises(AssumptionError, match="1 of 23 rows"):
         noisy_descent(Logistic(), broken, run, labels=y)
     with pytest.raises(AssumptionError, match="diverged"):
-        noisy_descent(Logistic(), X, run.replace(step_size=1e300, steps=4), labels=y,
-                      regularization=1.0)  # fmt: skip
+        noisy_descent(
+            Logistic(), X, run.replace(step_size=1e300, steps=4), labels=y, regularization=1.0
+        )
 
 
 class Odd(LinearLoss):

@@ -52,8 +52,16 @@ def test_two_processes_are_one_run(tmp_path):
 
 @pytest.mark.slow
 def test_three_processes_under_torchrun(tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3",
-               str(WORKER), "agree", str(tmp_path)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=3",
+        str(WORKER),
+        "agree",
+        str(tmp_path),
+    ]
     subprocess.run(command, check=True, timeout=300, capture_output=True)
     agreeing(tmp_path, 3)
 

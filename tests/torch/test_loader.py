@@ -130,8 +130,15 @@ def test_why_a_known_order_that_changes_is_not_cyclic():
     their means in standard deviations.
     """
     noise = np.array([1e-6] * 9 + [0.01] * 2)
-    run = Training(records=100, steps=11, step_size=0.1, noise=noise, gradient_norm=1.0,
-                   batches=Cyclic(10), adjacency="zero-out")  # fmt: skip
+    run = Training(
+        records=100,
+        steps=11,
+        step_size=0.1,
+        noise=noise,
+        gradient_norm=1.0,
+        batches=Cyclic(10),
+        adjacency="zero-out",
+    )
     promised = accounted(run, Loss(smoothness=1.0, strong_convexity=1.0)).mu
     after = 0.9 ** np.arange(10, -1, -1)  # what is left of a step at the end
 
@@ -167,8 +174,12 @@ def test_opacus_memory_manager_is_read_through():
     from opacus.optimizers import DPOptimizer
 
     weight = torch.nn.Parameter(torch.zeros(1))
-    stepper = DPOptimizer(torch.optim.SGD([weight], lr=1.0), noise_multiplier=1.0,
-                          max_grad_norm=1.0, expected_batch_size=20)  # fmt: skip
+    stepper = DPOptimizer(
+        torch.optim.SGD([weight], lr=1.0),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        expected_batch_size=20,
+    )
     for loader, scheme in (
         (DataLoader(DATA, batch_size=20, shuffle=True), Reshuffled(20)),
         (DataLoader(DATA, batch_size=20), Cyclic(20)),
@@ -251,9 +262,12 @@ def test_the_trainer_of_transformers(tmp_path):
 
     def loader(**settings):
         arguments = transformers.TrainingArguments(
-            output_dir=str(tmp_path), per_device_train_batch_size=10, use_cpu=True, report_to=[],
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=10,
+            use_cpu=True,
+            report_to=[],
             **settings,
-        )  # fmt: skip
+        )
         model = torch.nn.Linear(1, 1)
         return transformers.Trainer(model, arguments, train_dataset=DATA).get_train_dataloader()
 

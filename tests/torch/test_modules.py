@@ -37,8 +37,15 @@ def network():
 
 
 def describe(batches, **changes):
-    settings = {"records": N, "steps": 7, "step_size": 0.6, "noise": 0.05, "gradient_norm": 0.5,
-                "clipping": "gradient", "batches": batches}  # fmt: skip
+    settings = {
+        "records": N,
+        "steps": 7,
+        "step_size": 0.6,
+        "noise": 0.05,
+        "gradient_norm": 0.5,
+        "clipping": "gradient",
+        "batches": batches,
+    }
     return Training(**{**settings, **changes})
 
 
@@ -71,8 +78,17 @@ def test_the_written_out_run(batches, per_record):
     X, y = problem()
     run = describe(batches, diameter=1.0)
     net = network()
-    got = noisy_module_descent(net, nn.CrossEntropyLoss(), X, y, run, regularization=0.1,
-                               random_state=4, chunk=5, per_record=per_record)  # fmt: skip
+    got = noisy_module_descent(
+        net,
+        nn.CrossEntropyLoss(),
+        X,
+        y,
+        run,
+        regularization=0.1,
+        random_state=4,
+        chunk=5,
+        per_record=per_record,
+    )
     expected = reference(network(), X, y, run, 0.1, 4)
     np.testing.assert_allclose(got.parameters, expected.detach(), rtol=1e-9, atol=1e-12)
     held = nn.utils.parameters_to_vector(net.parameters()).detach()
@@ -124,9 +140,7 @@ def test_refusals():
     run = describe(FullBatch(), clipping="none", gradient_norm=1e-3)
     with pytest.raises(AssumptionError, match="longer than"):
         noisy_module_descent(network(), loss, X, y, run)
-    rough = describe(
-        FullBatch(), clipping="none", gradient_norm=math.inf, sensitivity=1.0
-    )
+    rough = describe(FullBatch(), clipping="none", gradient_norm=math.inf, sensitivity=1.0)
     with pytest.raises(AssumptionError, match="no gradient_norm"):
         noisy_module_descent(network(), loss, X, y, rough)
     with pytest.raises(UnsupportedError, match="margin"):
@@ -164,8 +178,9 @@ class Centred(nn.Module):
 
 def networks():
     images = torch.randn(N, 2, 6, 6)
-    conv = nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(),
-                         nn.Linear(64, 3))  # fmt: skip
+    conv = nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)
+    )
     mlp = nn.Sequential(nn.Linear(5, 7), nn.LayerNorm(7), nn.Tanh(), nn.Linear(7, 3, bias=False))
     frozen = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
     frozen[0].weight.requires_grad_(False)
@@ -249,8 +264,9 @@ def test_the_network_is_left_without_hooks():
     pytest.importorskip("opacus")
     X, y = problem()
     net = network()
-    noisy_module_descent(net, nn.CrossEntropyLoss(), X, y, describe(FullBatch()),
-                         per_record="ghost")  # fmt: skip
+    noisy_module_descent(
+        net, nn.CrossEntropyLoss(), X, y, describe(FullBatch()), per_record="ghost"
+    )
     assert not any(m._forward_hooks or m._backward_hooks for m in net.modules())
     assert not any(hasattr(p, "grad_sample") for p in net.parameters())
 

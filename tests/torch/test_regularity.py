@@ -26,9 +26,15 @@ def test_a_quadratic_has_the_curvature_it_has():
     A = torch.randn(40, 2)
     top = float(torch.linalg.eigvalsh(A.T @ A / 40).max())
     found = estimate_holder(
-        lambda: nn.Linear(2, 1, bias=False), lambda out, y: 0.5 * (out[:, 0] - y).square().mean(),
-        (A, torch.zeros(40)), [0.5, 1.0], steps=5, initialisations=3, radius=2.0, seed=1,
-    )  # fmt: skip
+        lambda: nn.Linear(2, 1, bias=False),
+        lambda out, y: 0.5 * (out[:, 0] - y).square().mean(),
+        (A, torch.zeros(40)),
+        [0.5, 1.0],
+        steps=5,
+        initialisations=3,
+        radius=2.0,
+        seed=1,
+    )
     assert 0.99 * top < found.losses[1.0].smoothness <= top * (1 + 1e-4)
     # distance^½ instead of distance: the largest ratio is at the rim of the ball.
     rim = top * math.sqrt(2.0)
@@ -54,11 +60,23 @@ def test_estimates_are_accounted_with_but_never_certified():
     data = torch.randn(30, 4), torch.arange(30) % 3
     found = estimate_holder(
         lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)),
-        lambda out, y: 0.1 * nn.functional.cross_entropy(out, y), data, [0.5, 1.0],
-        steps=10, initialisations=2, points=20, seed=3,
-    )  # fmt: skip
-    run = Training(records=5, steps=50, step_size=0.1, noise=1.0, gradient_norm=2.0,
-                   batches=FullBatch(), diameter=1.0)  # fmt: skip
+        lambda out, y: 0.1 * nn.functional.cross_entropy(out, y),
+        data,
+        [0.5, 1.0],
+        steps=10,
+        initialisations=2,
+        points=20,
+        seed=3,
+    )
+    run = Training(
+        records=5,
+        steps=50,
+        step_size=0.1,
+        noise=1.0,
+        gradient_norm=2.0,
+        batches=FullBatch(),
+        diameter=1.0,
+    )
     for loss in found.losses.values():
         assert loss.provenance == "estimated"
         assert account(run, loss).provenance == "estimated"
@@ -66,9 +84,14 @@ def test_estimates_are_accounted_with_but_never_certified():
             certify(run, loss, 1e-5)
     again = estimate_holder(
         lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)),
-        lambda out, y: 0.1 * nn.functional.cross_entropy(out, y), data, [0.5, 1.0],
-        steps=10, initialisations=2, points=20, seed=3,
-    )  # fmt: skip
+        lambda out, y: 0.1 * nn.functional.cross_entropy(out, y),
+        data,
+        [0.5, 1.0],
+        steps=10,
+        initialisations=2,
+        points=20,
+        seed=3,
+    )
     assert again == found
 
 

@@ -41,8 +41,15 @@ torch.set_num_threads(1)
 
 
 def one_update(records, **changes):
-    settings = {"records": records, "steps": 1, "step_size": 1.0, "noise": 0.0,
-                "gradient_norm": 1.0, "batches": FullBatch(), "adjacency": "zero-out"}  # fmt: skip
+    settings = {
+        "records": records,
+        "steps": 1,
+        "step_size": 1.0,
+        "noise": 0.0,
+        "gradient_norm": 1.0,
+        "batches": FullBatch(),
+        "adjacency": "zero-out",
+    }
     return Training(**{**settings, **changes})
 
 
@@ -171,9 +178,16 @@ def test_gradients_of_a_network(per_record):
         net = torch.nn.Linear(1, 1, bias=False)
         torch.nn.init.zeros_(net.weight)
         found.append(
-            noisy_module_descent(net, lambda out, y: out.sum(), data, torch.zeros(records), run,
-                                 per_record=per_record, chunk=4096)
-        )  # fmt: skip
+            noisy_module_descent(
+                net,
+                lambda out, y: out.sum(),
+                data,
+                torch.zeros(records),
+                run,
+                per_record=per_record,
+                chunk=4096,
+            )
+        )
     assert_charged(*found)
     assert not found[0].experiment
 
@@ -182,8 +196,9 @@ def test_ghost_clipping_is_an_experiment_and_says_why():
     pytest.importorskip("opacus")
     net = torch.nn.Linear(2, 1, bias=False)
     run = one_update(8, clipping="gradient", noise=0.1)
-    done = noisy_module_descent(net, lambda out, y: out.sum(), torch.randn(8, 2), torch.zeros(8),
-                                run, per_record="ghost")  # fmt: skip
+    done = noisy_module_descent(
+        net, lambda out, y: out.sum(), torch.randn(8, 2), torch.zeros(8), run, per_record="ghost"
+    )
     assert done.experiment
     assert "no proved bound" in done.objection
     assert "per_record=" in done.objection
@@ -193,9 +208,26 @@ def test_ghost_clipping_is_an_experiment_and_says_why():
 
 
 HOSTILE = (
-    0.0, 5e-324, 1.5e-162, 1.58e-162, 2.3e-162, 1e-160, 2.0**-511, 1e-30, 2.0**-24, 0.1, 1.0,
-    1 + 2.0**-52, 3.0, 2.0**511, 1e154, 1e160, 1e170, 1e300, 1.7e308,
-)  # fmt: skip
+    0.0,
+    5e-324,
+    1.5e-162,
+    1.58e-162,
+    2.3e-162,
+    1e-160,
+    2.0**-511,
+    1e-30,
+    2.0**-24,
+    0.1,
+    1.0,
+    1 + 2.0**-52,
+    3.0,
+    2.0**511,
+    1e154,
+    1e160,
+    1e170,
+    1e300,
+    1.7e308,
+)
 
 
 def hostile_rows(random, records, columns, dtype=np.float64, largest=math.inf):
@@ -402,8 +434,14 @@ def test_a_federated_round():
     random = np.random.default_rng(2)
     model = {"w": np.zeros(6)}
     clients = 200
-    run = Federation(clients=clients, sampled=clients, rounds=1, clip=0.7, noise_multiplier=0.0,
-                     adjacency="zero-out")  # fmt: skip
+    run = Federation(
+        clients=clients,
+        sampled=clients,
+        rounds=1,
+        clip=0.7,
+        noise_multiplier=0.0,
+        adjacency="zero-out",
+    )
     answers = hostile_rows(random, clients, 6, largest=1e300)
     updates = [bounded({"w": answer}, model, run.clip).vector for answer in answers]
     for update in updates:

@@ -19,8 +19,15 @@ Y = np.where(X @ np.arange(5.0) + 0.3 * rng.normal(size=40) > 0, 1.0, -1.0)
 
 
 def run(**changes):
-    settings = {"records": 40, "steps": 30, "step_size": 0.7, "noise": 0.0, "gradient_norm": 1.0,
-                "batches": FullBatch(), "momentum": 0.8}  # fmt: skip
+    settings = {
+        "records": 40,
+        "steps": 30,
+        "step_size": 0.7,
+        "noise": 0.0,
+        "gradient_norm": 1.0,
+        "batches": FullBatch(),
+        "momentum": 0.8,
+    }
     return Training(**(settings | changes))
 
 
@@ -47,8 +54,15 @@ def test_tensors_are_trained_alike(batches, diameter):
     torch = pytest.importorskip("torch")
     training = run(batches=batches, noise=0.05, diameter=diameter, release=TailAverage(4, 0.7))
     data = torch.from_numpy(X)
-    found = noisy_descent(Logistic(), data, training, labels=torch.from_numpy(Y),
-                          regularization=0.05, random_state=1, feature_bound=1.0)  # fmt: skip
+    found = noisy_descent(
+        Logistic(),
+        data,
+        training,
+        labels=torch.from_numpy(Y),
+        regularization=0.05,
+        random_state=1,
+        feature_bound=1.0,
+    )
     assert found.parameters == pytest.approx(trained(training), rel=1e-9)
 
 
@@ -115,9 +129,12 @@ def test_the_law_of_the_noise(release):
     coordinates, curvature = 40_000, 0.6
     training = run(records=1, steps=12, noise=0.3, gradient_norm=1e9, release=release)
     found = noisy_descent(
-        lambda theta, indices: curvature * theta[None], None, training,
-        start=np.zeros(coordinates), random_state=2,
-    ).parameters  # fmt: skip
+        lambda theta, indices: curvature * theta[None],
+        None,
+        training,
+        start=np.zeros(coordinates),
+        random_state=2,
+    ).parameters
     weights = (1.0,) if release == "last" else tuple(release.weights)
     deviation = 0.3 * math.sqrt(float(np.sum(reactions(training, curvature, weights) ** 2)))
     assert np.std(found) == pytest.approx(deviation, rel=4 / math.sqrt(2 * coordinates))

@@ -30,9 +30,16 @@ def problem(loss, seed=0):
 
 def describe(loss, **changes):
     steps = 60
-    settings = {"records": N, "steps": steps, "step_size": list(np.linspace(0.1, 0.9, steps)),
-                "noise": [0.0, 0.1, 0.05] * 20, "gradient_norm": loss.gradient_norm(1.0),
-                "batches": FullBatch(), "release": TailAverage(7), "diameter": 1.5}  # fmt: skip
+    settings = {
+        "records": N,
+        "steps": steps,
+        "step_size": list(np.linspace(0.1, 0.9, steps)),
+        "noise": [0.0, 0.1, 0.05] * 20,
+        "gradient_norm": loss.gradient_norm(1.0),
+        "batches": FullBatch(),
+        "release": TailAverage(7),
+        "diameter": 1.5,
+    }
     return Training(**{**settings, **changes})
 
 

@@ -46,8 +46,14 @@ def problem(loss):
 
 
 def describe(loss, batches, **changes):
-    settings = {"records": N, "steps": 12, "step_size": 0.5, "noise": 0.05, "batches": batches,
-                "gradient_norm": loss.gradient_norm(1.0)}  # fmt: skip
+    settings = {
+        "records": N,
+        "steps": 12,
+        "step_size": 0.5,
+        "noise": 0.05,
+        "batches": batches,
+        "gradient_norm": loss.gradient_norm(1.0),
+    }
     return Training(**{**settings, **changes})
 
 
@@ -64,8 +70,9 @@ def test_a_tensor_runs_what_an_array_runs(loss, batches, noise):
         expected = noisy_descent(loss, X, run, labels=y, **same)
         got = noisy_descent(loss, tensor, run, labels=targets, **same)
         np.testing.assert_allclose(got.parameters, expected.parameters, rtol=1e-12, atol=1e-13)
-        short = noisy_descent(loss, tensor.float(), run, labels=targets, feature_bound=1.0,
-                              rows="shorten", **same)  # fmt: skip
+        short = noisy_descent(
+            loss, tensor.float(), run, labels=targets, feature_bound=1.0, rows="shorten", **same
+        )
         np.testing.assert_allclose(short.parameters, expected.parameters, rtol=0, atol=2e-6)
         assert got.loss == expected.loss
         assert type(got.parameters) is np.ndarray
@@ -115,8 +122,9 @@ def test_which_backend_runs():
         with pytest.raises(DescriptionError, match="tensor"):
             noisy_descent(Logistic(), X, run, **same, **setting)
     with pytest.raises(DescriptionError, match="device"):
-        noisy_descent(lambda theta, rows: np.zeros((len(rows), 2)), None, run, start=np.zeros(2),
-                      device="cpu")  # fmt: skip
+        noisy_descent(
+            lambda theta, rows: np.zeros((len(rows), 2)), None, run, start=np.zeros(2), device="cpu"
+        )
 
 
 def test_a_gradient_function_may_close_over_tensors():

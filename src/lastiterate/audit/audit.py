@@ -90,14 +90,28 @@ def audit(
     if method == "one-run":
         return _one_run(train, inside, outside, score, delta, confidence, searched, entropy)
     found = shadow_scores(
-        train, inside, outside, models=models, score=score, backend=backend, entropy=entropy,
-        workers=workers, cohort=cohort, store=store, progress=progress,
+        train,
+        inside,
+        outside,
+        models=models,
+        score=score,
+        backend=backend,
+        entropy=entropy,
+        workers=workers,
+        cohort=cohort,
+        store=store,
+        progress=progress,
         fixed=random_state is not None,
-    )  # fmt: skip
+    )
     return audit_scores(
-        *found, delta=delta, confidence=confidence, method=method, attack=attack,
-        choosing=choosing, searched=searched,
-    )  # fmt: skip
+        *found,
+        delta=delta,
+        confidence=confidence,
+        method=method,
+        attack=attack,
+        choosing=choosing,
+        searched=searched,
+    )
 
 
 def shadow_scores(

@@ -97,6 +97,14 @@ def _look(order: Any, included: Any, size: int, delta: float, level: float) -> L
     epsilon = one_run.epsilon_below(right, size, len(order), delta, level)
     # Here "outside" counts guesses of "in": the false alarms among them.
     return Look(
-        epsilon, 0.0, float("nan"), 1, wrong_in, max(len(high), 1), wrong_out, max(len(low), 1),
-        (0.0, 1.0), (0.0, 1.0),
-    )  # fmt: skip
+        epsilon,
+        0.0,
+        float("nan"),
+        1,
+        wrong_in,
+        max(len(high), 1),
+        wrong_out,
+        max(len(low), 1),
+        (0.0, 1.0),
+        (0.0, 1.0),
+    )

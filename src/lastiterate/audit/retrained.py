@@ -35,10 +35,15 @@ class Retrained:
     def __call__(self, dataset: Data, seed: int) -> Array:
         """The parameters of one model."""
         return noisy_descent(
-            self.objective, dataset[0], self.training, labels=dataset[1],
-            regularization=self.regularization, feature_bound=self.bound, random_state=seed,
+            self.objective,
+            dataset[0],
+            self.training,
+            labels=dataset[1],
+            regularization=self.regularization,
+            feature_bound=self.bound,
+            random_state=seed,
             progress=False,
-        ).parameters  # fmt: skip
+        ).parameters
 
     @property
     def cohort(self) -> Callable[[Data, Sequence[int]], Any]:
@@ -46,9 +51,11 @@ class Retrained:
         if not isinstance(self.objective, MarginLoss):
             return lambda dataset, seeds: [self(dataset, seed) for seed in seeds]
         return LinearCohort(
-            self.objective, self.training, regularization=self.regularization,
+            self.objective,
+            self.training,
+            regularization=self.regularization,
             feature_bound=self.bound,
-        ).cohort  # fmt: skip
+        ).cohort
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,14 @@ def audit_scores(
 
 
 def _look(
-    inside: Array, outside: Array, cut_a: int, cut_b: int, delta: float, error: float,
+    inside: Array,
+    outside: Array,
+    cut_a: int,
+    cut_b: int,
+    delta: float,
+    error: float,
     method: MethodName,
-) -> Look:  # fmt: skip
+) -> Look:
     """Choose on the first part, count on the second."""
     n, m = len(inside) - cut_a, len(outside) - cut_b
     goal = "mu" if method == "gdp" else "epsilon"
@@ -116,9 +121,17 @@ def _look(
     else:
         epsilon = clopper_pearson.epsilon_below(fpr[1], fnr[1], delta)
     return Look(
-        epsilon, mu, test.threshold, test.direction, alarms, m, misses, n,
-        (fpr[0], fpr[1]), (fnr[0], fnr[1]),
-    )  # fmt: skip
+        epsilon,
+        mu,
+        test.threshold,
+        test.direction,
+        alarms,
+        m,
+        misses,
+        n,
+        (fpr[0], fpr[1]),
+        (fnr[0], fnr[1]),
+    )
 
 
 _BOUNDS = (clopper_pearson.rate_below, clopper_pearson.rate_above)

@@ -195,9 +195,7 @@ def _moment(pair_of: PairOf, order: float, ratio: float, shift: float) -> float:
     return max(pair_of(ratio, shift).log_moments(order - 1.0))
 
 
-def payments(
-    c: Array, nu: Array, left: float, prices: Array, drift: PerStep = 0.0
-) -> Array | None:
+def payments(c: Array, nu: Array, left: float, prices: Array, drift: PerStep = 0.0) -> Array | None:
     """a_t >= 0 that absorb ``left`` over these steps at least total price, on few levels.
 
     Minimise the sum of price(a_t / nu_t) with sum a_t w_t = left * prod c, w_t the product of the

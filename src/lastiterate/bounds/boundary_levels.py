@@ -44,9 +44,7 @@ class LevelSearch:
     With a finite diameter a segment may also start at a later epoch, at level = diameter.
     """
 
-    def __init__(
-        self, costs: EpochCosts, segments: list[tuple[int, int]], diameter: float
-    ) -> None:
+    def __init__(self, costs: EpochCosts, segments: list[tuple[int, int]], diameter: float) -> None:
         nodes, self._weights = _nodes(costs.batches)
         self._costs = costs.at_positions(nodes)
         self._segments, self._diameter = segments, diameter

@@ -94,9 +94,7 @@ def _pooled_steps(c: float, s: float, start: float, steps: int) -> int:
     return low
 
 
-def constant_restart(
-    c: float, s: float, nu: float, steps: int, diameter: float
-) -> float:
+def constant_restart(c: float, s: float, nu: float, steps: int, diameter: float) -> float:
     """The best mu when the distance restarts from the diameter of a bounded domain, rounded up.
 
     The minimum over m <= T - 1 steps left of (c^m D + s sum c^i)^2 / (nu^2 sum c^(2i)), i < m.

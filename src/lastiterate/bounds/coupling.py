@@ -295,9 +295,7 @@ class Coupling(Curve):
         return safe
 
 
-def _next_tries(
-    tried: Floats, bounds: Floats, delta: float, unsafe: float, safe: float
-) -> Floats:
+def _next_tries(tried: Floats, bounds: Floats, delta: float, unsafe: float, safe: float) -> Floats:
     """Where log delta is expected to cross, closely; and a few points to keep the bracket small."""
     guess = (unsafe + safe) / 2
     usable = bounds > 0

@@ -102,9 +102,7 @@ def epoch_costs(c: Floats, s: Floats, nu: Floats, batches: int, end: int) -> Epo
     log_c = np.where(inside, log_c, 0.0)
     log_s = np.where(inside, log_s, -math.inf)
     log_v = np.where(inside, log_v, -math.inf)
-    distinct, row = np.unique(
-        np.hstack([log_c, log_s, log_v, paid]), axis=0, return_inverse=True
-    )
+    distinct, row = np.unique(np.hstack([log_c, log_s, log_v, paid]), axis=0, return_inverse=True)
     log_c, log_s, log_v, paid = np.hsplit(distinct, 4)
     after = suffixes(log_c, log_s, log_v)
     V1, G1 = prefixes(log_c, log_v)

@@ -27,8 +27,12 @@ def _check(c: float, batches: int, epochs: int, position: int, at_least: int = 1
         )
     if batches < at_least:
         raise DescriptionError(
-            "batches", batches, f"at least {at_least}", "the theorem splits an epoch in two"
-            if at_least > 1 else "an epoch has at least one batch",
+            "batches",
+            batches,
+            f"at least {at_least}",
+            "the theorem splits an epoch in two"
+            if at_least > 1
+            else "an epoch has at least one batch",
         )
     if epochs < 1:
         raise DescriptionError("epochs", epochs, "at least 1", "the bounds count whole epochs")
@@ -106,9 +110,7 @@ def strongly_convex_split(
     return _UP * (earlier + one_impulse(unit, c, batches - position))
 
 
-def strongly_convex(
-    unit: float, c: float, batches: int, epochs: int, position: int = 0
-) -> float:
+def strongly_convex(unit: float, c: float, batches: int, epochs: int, position: int = 0) -> float:
     """Y Theorem 3.3 corrected: the lost factor restored, at Y's own split floor(B/2).
 
     >>> round(strongly_convex(1.0, 0.9, 4, 10), 4)
@@ -227,7 +229,9 @@ def balle(
     _check(1.0, batches, epochs, position)
     if not 0 < step_size <= 2 / (smoothness + strong_convexity):
         raise DescriptionError(
-            "step_size", step_size, "in (0, 2/(smoothness + strong_convexity)]",
+            "step_size",
+            step_size,
+            "in (0, 2/(smoothness + strong_convexity)]",
             "beyond it the step map does not contract as the theorem assumes",
         )
     curvature = 2 * smoothness * strong_convexity / (smoothness + strong_convexity)

@@ -215,7 +215,9 @@ def _epsilon(means: Floats, share: Floats, delta: float, adjacency: Adjacency) -
         width = points[1] - points[0]
         found = minimize_scalar(
             lambda t: -max(loss(t, upper), -1e6),
-            bounds=(centre - width, centre + width), method="bounded", options={"xatol": 1e-6},
+            bounds=(centre - width, centre + width),
+            method="bounded",
+            options={"xatol": 1e-6},
         )
         return max(loss(centre, upper), -float(found.fun), 0.0)
 

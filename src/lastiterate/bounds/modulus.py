@@ -63,7 +63,9 @@ class Modulus:
             if value.ndim > 1 or not np.all((value >= 0) & (value <= top)):
                 allowed = "in [0, 1]" if field.name == "p" else "at least 0"
                 raise DescriptionError(
-                    field.name, getattr(self, field.name), allowed,
+                    field.name,
+                    getattr(self, field.name),
+                    allowed,
                     "the modulus must be concave and never decrease for the bound to hold",
                 )
             object.__setattr__(self, field.name, value)
@@ -192,9 +194,11 @@ def _grid(s: Floats, top: float) -> Floats:
     positive = s[s > 0]
     low = min(float(positive.min(initial=top)), top) * 1e-3
     half = _POINTS // 2
-    return np.unique(np.concatenate(
-        [[0.0], np.geomspace(low, top, half), top * (np.arange(1, half + 1) / half) ** 2]
-    ))
+    return np.unique(
+        np.concatenate(
+            [[0.0], np.geomspace(low, top, half), top * (np.arange(1, half + 1) / half) ** 2]
+        )
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,16 +318,17 @@ def _free_run(rows: Floats, s: Floats, steps: int, start: float = 0.0) -> float:
     return z
 
 
-def _cheapest(
-    grid: Floats, value: Floats, reach: Floats, noise: float
-) -> tuple[Floats, Floats]:
+def _cheapest(grid: Floats, value: Floats, reach: Floats, noise: float) -> tuple[Floats, Floats]:
     """min over z <= reach of (reach - z)^2/noise^2 + value(z), and the z that attains it.
 
     ``value`` is linear between grid points, except that 0 stands alone: g may jump there.
     """
     if noise == 0:
-        cost = np.interp(reach, grid, value) if np.all(np.isfinite(value)) else np.full(
-            reach.shape, math.inf)
+        cost = (
+            np.interp(reach, grid, value)
+            if np.all(np.isfinite(value))
+            else np.full(reach.shape, math.inf)
+        )
         return np.where(reach == 0, value[0], cost), reach
     left, right = grid[1:-1], grid[2:]
     usable = np.isfinite(value[1:-1]) & np.isfinite(value[2:])

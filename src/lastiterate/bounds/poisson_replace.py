@@ -91,6 +91,4 @@ def best(
     >>> found.tail < 1000
     True
     """
-    return absorption.best(
-        pair_of(rate), c, gap, h, nu, steps, delta, math.inf, diameter, drift
-    )
+    return absorption.best(pair_of(rate), c, gap, h, nu, steps, delta, math.inf, diameter, drift)

@@ -106,13 +106,17 @@ def released_mus(
     steps = len(ss)
     if not 1 <= window <= max(steps, 1):
         raise DescriptionError(
-            "window", window, f"between 1 and the number of steps ({steps})",
+            "window",
+            window,
+            f"between 1 and the number of steps ({steps})",
             "the tail average is taken over iterates that exist",
         )
     for release in releases:
         if not 1 <= release <= steps:
             raise DescriptionError(
-                "releases", release, f"between 1 and the number of steps ({steps})",
+                "releases",
+                release,
+                f"between 1 and the number of steps ({steps})",
                 "a checkpoint outside the run cannot be accounted",
             )
     end = steps - window + 1
@@ -182,15 +186,15 @@ def checked_steps(
     for name, values in zip(("c", "s", "nu"), arrays, strict=True):
         if values.ndim != 1 or not np.all(np.isfinite(values)) or np.any(values < 0):
             raise DescriptionError(
-                name, "an array with a negative or non-finite entry", "finite and at least 0",
+                name,
+                "an array with a negative or non-finite entry",
+                "finite and at least 0",
                 "the taut string is defined for real Lipschitz constants, impulses and noises",
             )
     return arrays[0], arrays[1], arrays[2]
 
 
-def _segment(
-    c: Floats, s: Floats, nu: Floats, batches: int, phase: int, diameter: float
-) -> Floats:
+def _segment(c: Floats, s: Floats, nu: Floats, batches: int, phase: int, diameter: float) -> Floats:
     """mu_j^2 (rounded up) of a stretch of steps whose first step holds batch ``phase``."""
     if len(s) == 0:
         return np.zeros(batches)
@@ -369,9 +373,7 @@ def _cost(A: Floats, V: Floats) -> Floats:
     return out
 
 
-def _general(
-    c: Floats, s: Floats, nu: Floats, batches: int, phase: int, diameter: float
-) -> Floats:
+def _general(c: Floats, s: Floats, nu: Floats, batches: int, phase: int, diameter: float) -> Floats:
     """mu_j^2 by pooling adjacent violators from the right, all positions at once.
 
     Rounding. Every logarithm below comes from its inputs by at most N = 2(B + E) sums or

@@ -137,16 +137,22 @@ class PoissonReplaceAbsorption(Theorem):
         assert isinstance(training.batches, Poisson)
         contraction, failure = poisson_contraction(run, delta)
         values = [
-            scalar_or_steps(run, x)
-            for x in (contraction, run.impulses, lengths(run), drifts(run))
+            scalar_or_steps(run, x) for x in (contraction, run.impulses, lengths(run), drifts(run))
         ]
         nu, parts = noise_of(run), []
         for first, last in run.segments:
             c, gap, h, drift = (part_of(x, first, last) for x in values)
             found = poisson_replace.best(
-                c, gap, h, part_of(nu, first, last), training.batches.rate, last - first, delta,
-                training.diameter, drift,
-            ).curve  # fmt: skip
+                c,
+                gap,
+                h,
+                part_of(nu, first, last),
+                training.batches.rate,
+                last - first,
+                delta,
+                training.diameter,
+                drift,
+            ).curve
             if closer(run):
                 plain = published(run, first, last, delta)
                 found = min(plain, found, key=lambda curve: curve.epsilon(delta))

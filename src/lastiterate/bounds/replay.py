@@ -32,7 +32,9 @@ def schedule(c: ArrayLike, s: ArrayLike, nu: ArrayLike) -> tuple[Floats, Floats,
         vector = np.asarray(value, dtype=np.float64)
         if vector.ndim > 1 or not np.all(np.isfinite(vector)) or np.any(vector < 0):
             raise DescriptionError(
-                name, value, "a finite number of at least 0, or one per step",
+                name,
+                value,
+                "a finite number of at least 0, or one per step",
                 "a privacy bound from anything else would mean nothing",
             )
         vectors.append(np.atleast_1d(vector))
@@ -40,7 +42,9 @@ def schedule(c: ArrayLike, s: ArrayLike, nu: ArrayLike) -> tuple[Floats, Floats,
         wide = np.broadcast_arrays(*vectors)
     except ValueError:
         raise DescriptionError(
-            "c, s, nu", tuple(len(v) for v in vectors), "of one common length",
+            "c, s, nu",
+            tuple(len(v) for v in vectors),
+            "of one common length",
             "every step needs its own factor, sensitivity and noise",
         ) from None
     return wide[0], wide[1], wide[2]

@@ -78,7 +78,9 @@ def reshuffled(
     cs, ss, ns = checked_steps(c, s, nu, batches)
     if (epsilon is None) == (delta is None):
         raise DescriptionError(
-            "epsilon, delta", (epsilon, delta), "one of them, and not both",
+            "epsilon, delta",
+            (epsilon, delta),
+            "one of them, and not both",
             "the levels are chosen to be good at one point of the curve",
         )
     steps = len(ss)
@@ -112,7 +114,9 @@ def _segments(
     """Where the string ends, and the stretches of epochs between known points."""
     if not 1 <= window <= max(steps, 1):
         raise DescriptionError(
-            "window", window, f"between 1 and the number of steps ({steps})",
+            "window",
+            window,
+            f"between 1 and the number of steps ({steps})",
             "the tail average is taken over iterates that exist",
         )
     end = steps - window + 1 if steps else 0
@@ -120,7 +124,9 @@ def _segments(
     for release in releases:
         if not 1 <= release <= steps:
             raise DescriptionError(
-                "releases", release, f"between 1 and the number of steps ({steps})",
+                "releases",
+                release,
+                f"between 1 and the number of steps ({steps})",
                 "a checkpoint outside the run cannot be accounted",
             )
         if release >= end:

@@ -43,9 +43,7 @@ def fixed_sequence(
     0.166667
     """
     if not c > 0 or not nu > 0:
-        raise DescriptionError(
-            "c, nu", (c, nu), "both positive", "the theorem divides by both"
-        )
+        raise DescriptionError("c, nu", (c, nu), "both positive", "the theorem divides by both")
     impulses = np.zeros(steps)
     impulses[list(arrivals)] = s
     with np.errstate(over="ignore", under="ignore"):

@@ -315,7 +315,8 @@ def _swallow(run: _Run, head: Floats, block: Integers) -> Floats:
         next_, farther = after[both], np.full(n, n + 1)
         A, V, R = total.copy(), weight.copy(), reference.copy()
         A[both], V[both], R[both] = _join(
-            products, (total[both], weight[both], reference[both]),
+            products,
+            (total[both], weight[both], reference[both]),
             (total[next_], weight[next_], reference[next_]),
         )
         farther[both] = after[next_]
@@ -330,7 +331,8 @@ def _swallow(run: _Run, head: Floats, block: Integers) -> Floats:
         inside = inside[group_after[position[inside]] <= n]
         at = position[inside]
         a, v, r = _join(
-            products, (A[inside], V[inside], R[inside]),
+            products,
+            (A[inside], V[inside], R[inside]),
             (group_total[at], group_weight[at], group_reference[at]),
         )
         end = group_last[at]
@@ -356,9 +358,7 @@ def _join(products: _Products, left: _Blocks, right: _Blocks) -> _Blocks:
     (a1, v1, r1), (a2, v2, r2) = left, right
     up, down = _capped(products, r1, r2)
     with np.errstate(under="ignore"):
-        return (
-            up * a1 + down * a2, up * up * v1 + down * down * v2, np.where(up <= down, r2, r1)
-        )
+        return (up * a1 + down * a2, up * up * v1 + down * down * v2, np.where(up <= down, r2, r1))
 
 
 def _suffix_blocks(
@@ -389,9 +389,7 @@ def _suffix_blocks(
             j = after[j]
         total[k], weight[k], reference[k], after[k] = a, v, r, j
         tail[k] = a * a / v + tail[j]
-    return (
-        np.array(total), np.array(weight), np.array(reference), np.array(after), np.array(tail)
-    )
+    return (np.array(total), np.array(weight), np.array(reference), np.array(after), np.array(tail))
 
 
 def best(c: ArrayLike, s: ArrayLike, nu: ArrayLike, diameter: ArrayLike = math.inf) -> TautString:

@@ -45,19 +45,34 @@ _COMPOSITION = "composition"  # several certificates on the same data
 
 # The fields of every certificate, of a run, and of a composition, with their types.
 _COMMON: dict[str, tuple[type, ...]] = {
-    "format": (str,), "version": (int,), "library": (str,), "kind": (str,), "dataset": (str,),
-    "adjacency": (str,), "release": (str,), "theorem": (dict,), "epsilon": (float, int),
-    "delta": (float, int), "mu": (float, int, type(None)), "curve": (list,),
-    "assumptions": (list,), "not_covered": (list,), "sha256": (str,),
-}  # fmt: skip
+    "format": (str,),
+    "version": (int,),
+    "library": (str,),
+    "kind": (str,),
+    "dataset": (str,),
+    "adjacency": (str,),
+    "release": (str,),
+    "theorem": (dict,),
+    "epsilon": (float, int),
+    "delta": (float, int),
+    "mu": (float, int, type(None)),
+    "curve": (list,),
+    "assumptions": (list,),
+    "not_covered": (list,),
+    "sha256": (str,),
+}
 _OWN: dict[str, dict[str, tuple[type, ...]]] = {
     _RUN: {
-        "training": (dict,), "loss": (dict,), "releases": (list,), "witness": (dict,),
+        "training": (dict,),
+        "loss": (dict,),
+        "releases": (list,),
+        "witness": (dict,),
         "vouchers": (dict,),
-        "nonce": (str, type(None)), "parameters": (str, type(None)),
+        "nonce": (str, type(None)),
+        "parameters": (str, type(None)),
     },
     _COMPOSITION: {"parts": (list,)},
-}  # fmt: skip
+}
 _OUTSIDE = {"sha256", "signatures"}  # fields that are about the others
 _THEOREM = {"name", "reference", "status"}
 
@@ -195,9 +210,7 @@ class Certificate:
         """
         from lastiterate.certificate.authenticity import signature
 
-        return Certificate(
-            {**self.content, "signatures": [*self.signatures, signature(self, key)]}
-        )
+        return Certificate({**self.content, "signatures": [*self.signatures, signature(self, key)]})
 
     def unsigned(self) -> Certificate:
         """The certificate without its signatures."""

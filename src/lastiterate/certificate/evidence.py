@@ -118,9 +118,15 @@ def _levels(run: Run, bound: Bound, delta: float) -> Evidence:
     c, s, nu = run.over_steps(run.contraction), run.over_steps(run.impulses), training.noises
     batches = training.batches_per_epoch or 1
     policy = reshuffled(
-        c, s, nu, batches, delta=delta, diameter=training.diameter, releases=run.releases[:-1],
+        c,
+        s,
+        nu,
+        batches,
+        delta=delta,
+        diameter=training.diameter,
+        releases=run.releases[:-1],
         window=run.window,
-    )  # fmt: skip
+    )
     curve = Mixture(policy.mus, policy.weights)
     cap = _cheapest_worst(run, Levels(policy.levels, policy.pays), c, s, nu)
     witness = {

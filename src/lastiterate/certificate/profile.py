@@ -69,8 +69,9 @@ class Profile:
             return Profile(
                 tuple(a + b for a in self.squares for b in other.squares),
                 tuple(a * b for a in self.weights for b in other.weights),
-                steps, failure,
-            )  # fmt: skip
+                steps,
+                failure,
+            )
         few, many = sorted((self, other), key=lambda profile: len(profile.squares))
         return Profile(many.squares, many.weights, (*steps, (few.labelled(), 1)), failure)
 

@@ -76,9 +76,12 @@ def deferral(
     lows, highs = np.empty(steps), np.empty(steps)
     z = arb(left[0])
     rows = zip(
-        repeated(c, steps), repeated(s, steps), repeated(case.noises(first, last), steps),
-        left[1:], strict=True,
-    )  # fmt: skip
+        repeated(c, steps),
+        repeated(s, steps),
+        repeated(case.noises(first, last), steps),
+        left[1:],
+        strict=True,
+    )
     for k, (factor, impulse, noise, after) in enumerate(rows):
         z, before = arb(after), z
         move = factor * before - z
@@ -169,9 +172,7 @@ def farthest(case: Case, first: int, last: int) -> list[Ball]:
     ]
 
 
-def distance(
-    case: Case, steps: int, c: list[Ball], s: list[Ball], reach: list[Ball]
-) -> Ball:
+def distance(case: Case, steps: int, c: list[Ball], s: list[Ball], reach: list[Ball]) -> Ball:
     """How far apart two runs can be after these steps from a common point.
 
     D <- min(c D + s, D + reach, diameter).
@@ -214,9 +215,7 @@ def payments(stretch: Mapping[str, Any]) -> Floats | None:
     return pays
 
 
-def shifted(
-    case: Case, first: int, last: int, lengths: list[Ball], pays: Floats | None
-) -> Pushed:
+def shifted(case: Case, first: int, last: int, lengths: list[Ball], pays: Floats | None) -> Pushed:
     """(record, payment, both) of each step in units of noise, rounded up to doubles.
 
     One row, and how often it counts, where all steps are alike.

@@ -64,10 +64,19 @@ def audit(
     if claim_epsilon is not None:
         claim, widened = (claim_epsilon, delta), found.widened and _zero_out(claim_adjacency)
     result = run(
-        found.train, found.inside, found.outside, models=models, score=found.score, delta=delta,
-        confidence=confidence, method=method, backend=backend, workers=workers, store=store,
+        found.train,
+        found.inside,
+        found.outside,
+        models=models,
+        score=found.score,
+        delta=delta,
+        confidence=confidence,
+        method=method,
+        backend=backend,
+        workers=workers,
+        store=store,
         random_state=seed,
-    )  # fmt: skip
+    )
     contradicted = claim is not None and result.contradicts(
         claim, replaced_against_zero_out=widened
     )

@@ -30,9 +30,14 @@ def calibrate(
         )
     delta = described.delta
     found: Any = lastiterate.calibrate(
-        described.plain, described.loss, epsilon, delta, find=cast(Any, find),
-        final_noise=cast(Any, described.final_noise), schedule=cast(Any, described.schedule),
-    )  # fmt: skip
+        described.plain,
+        described.loss,
+        epsilon,
+        delta,
+        find=cast(Any, find),
+        final_noise=cast(Any, described.final_noise),
+        schedule=cast(Any, described.schedule),
+    )
     training, loss = found if isinstance(found, tuple) else (found, described.loss)
     guarantee = lastiterate.account(training, loss)
     reached = guarantee.epsilon(delta)

@@ -75,9 +75,14 @@ def audit_it(run: Path, table: Path, models: int) -> None:
     target = named(str(run), table, 0, "mislabelled", {})
     claim: Any = target.claim
     result = audit(
-        target.train, target.inside, target.outside, score=target.score, models=models,
-        delta=claim.delta, progress=False,
-    )  # fmt: skip
+        target.train,
+        target.inside,
+        target.outside,
+        score=target.score,
+        models=models,
+        delta=claim.delta,
+        progress=False,
+    )
     contradicted = result.contradicts(claim)
     found = json_text("audit", answer(result, claim, contradicted))
     (run / "audit.json").write_text(found + "\n", encoding="utf-8")
@@ -184,8 +189,13 @@ def shuffled_loader() -> dict[str, Any]:
         "shuffled once, zero-out",
         "Poisson accounting, zero-out (another algorithm)",
     )
-    keys = ("all_iterates", "worst_position", "hidden_position", "hidden_position_zero_out",
-            "poisson_zero_out")  # fmt: skip
+    keys = (
+        "all_iterates",
+        "worst_position",
+        "hidden_position",
+        "hidden_position_zero_out",
+        "poisson_zero_out",
+    )
     return {
         "title": "2. Logistic regression, 40 shuffled batches: epsilon at delta = 1e-5",
         "columns": columns,

@@ -43,10 +43,24 @@ LOSS_FIELDS = {
     "unknown": set[str](),
 }
 _TRAINING_FLAGS = (
-    "records", "steps", "epochs", "step_size", "noise", "gradient_norm", "noise_multiplier", "clip",
-    "sigma", "gradient_sensitivity", "diameter", "adjacency", "clipping", "sensitivity", "schedule",
-    "final_noise", "momentum",
-)  # fmt: skip
+    "records",
+    "steps",
+    "epochs",
+    "step_size",
+    "noise",
+    "gradient_norm",
+    "noise_multiplier",
+    "clip",
+    "sigma",
+    "gradient_sensitivity",
+    "diameter",
+    "adjacency",
+    "clipping",
+    "sensitivity",
+    "schedule",
+    "final_noise",
+    "momentum",
+)
 _BASIS = ("adjacency", "gradient_norm", "clip", "gradient_sensitivity")  # of a sensitivity
 _LOSS_FLAGS = ("smoothness", "strong_convexity", "regularization", "exponent")
 

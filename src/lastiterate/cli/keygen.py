@@ -17,7 +17,7 @@ def keygen(
     ],
     public: Annotated[
         Path | None,
-        typer.Option(help="The new file of the public key (default: the same name, .pub).")
+        typer.Option(help="The new file of the public key (default: the same name, .pub)."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -34,9 +34,16 @@ def recommend(
     import lastiterate
 
     advice = lastiterate.recommend(
-        records, dimension, epsilon, delta, epochs, gradient_norm, smoothness, adjacency,
+        records,
+        dimension,
+        epsilon,
+        delta,
+        epochs,
+        gradient_norm,
+        smoothness,
+        adjacency,
         distance=distance,
-    )  # fmt: skip
+    )
     if plot is not None:
         _save(advice.plot(), plot)
     if as_json:

@@ -60,8 +60,9 @@ def train(
     from lastiterate.models.table import read_table
 
     free(out)
-    meaning = _schema(schema, public_schema_from, target, numeric, category, drop, classes,
-                      target_range)  # fmt: skip
+    meaning = _schema(
+        schema, public_schema_from, target, numeric, category, drop, classes, target_range
+    )
     X, y = meaning.encode(read_table(table))
     others = None if test is None else meaning.encode(read_table(test))
     estimator = _estimator(model, meaning).set_params(

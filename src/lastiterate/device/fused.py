@@ -72,16 +72,35 @@ def gradient_sum(
     programs = _processors(X.device) * tuning.per_processor
     partial = torch.empty((programs, *padded.shape[1:]), dtype=torch.float32, device=X.device)
     _fused_kernel[(programs,)](
-        X, y, X if scale is None else scale, X if norms is None else norms, padded[0], padded[1],
-        partial, len(X), X.stride(0), columns, outputs,
-        head.width, head.cap, head.margin, head.longest,
-        KIND=_SLOPES[head.kind], ONE_VS_REST=head.one_vs_rest,
-        SCALED=scale is not None, CLIPPED=norms is not None and head.longest < math.inf,
-        MARGIN=head.margin < math.inf, SPLIT=len(parts) == 2,
-        ROWS=tuning.rows, COLUMNS=tuning.columns, CHUNKS=chunks, WIDTH=width,
-        RAGGED=columns % tuning.columns != 0, STAGES=tuning.stages,
+        X,
+        y,
+        X if scale is None else scale,
+        X if norms is None else norms,
+        padded[0],
+        padded[1],
+        partial,
+        len(X),
+        X.stride(0),
+        columns,
+        outputs,
+        head.width,
+        head.cap,
+        head.margin,
+        head.longest,
+        KIND=_SLOPES[head.kind],
+        ONE_VS_REST=head.one_vs_rest,
+        SCALED=scale is not None,
+        CLIPPED=norms is not None and head.longest < math.inf,
+        MARGIN=head.margin < math.inf,
+        SPLIT=len(parts) == 2,
+        ROWS=tuning.rows,
+        COLUMNS=tuning.columns,
+        CHUNKS=chunks,
+        WIDTH=width,
+        RAGGED=columns % tuning.columns != 0,
+        STAGES=tuning.stages,
         num_warps=tuning.warps,
-    )  # fmt: skip
+    )
     return partial.sum(0, dtype=torch.float64)[:columns, :outputs]
 
 
@@ -95,14 +114,26 @@ def slopes(
 ) -> None:
     """From scores to (clipped, scaled) slopes, written as one or two numbers each to ``parts``."""
     _slope_kernel[(len(scores),)](
-        scores, y, scores if scale is None else scale, scores if norms is None else norms,
-        parts[0], parts[-1], scores.stride(0), head.outputs,
-        head.width, head.cap, head.margin, head.longest,
-        KIND=_SLOPES[head.kind], ONE_VS_REST=head.one_vs_rest,
-        SCALED=scale is not None, CLIPPED=norms is not None and head.longest < math.inf,
-        MARGIN=head.margin < math.inf, SPLIT=len(parts) == 2,
+        scores,
+        y,
+        scores if scale is None else scale,
+        scores if norms is None else norms,
+        parts[0],
+        parts[-1],
+        scores.stride(0),
+        head.outputs,
+        head.width,
+        head.cap,
+        head.margin,
+        head.longest,
+        KIND=_SLOPES[head.kind],
+        ONE_VS_REST=head.one_vs_rest,
+        SCALED=scale is not None,
+        CLIPPED=norms is not None and head.longest < math.inf,
+        MARGIN=head.margin < math.inf,
+        SPLIT=len(parts) == 2,
         WIDTH=triton.next_power_of_2(max(head.outputs, 16)),
-    )  # fmt: skip
+    )
 
 
 def _jit(function: Any) -> Any:
@@ -115,10 +146,22 @@ def _processors(device: torch.device) -> int:
 
 @_jit
 def _slope_of(
-    scores, y, scale, norms, column, outputs, width, cap, margin, longest,
-    KIND: tl.constexpr, ONE_VS_REST: tl.constexpr, SCALED: tl.constexpr,
-    CLIPPED: tl.constexpr, MARGIN: tl.constexpr,
-):  # fmt: skip
+    scores,
+    y,
+    scale,
+    norms,
+    column,
+    outputs,
+    width,
+    cap,
+    margin,
+    longest,
+    KIND: tl.constexpr,
+    ONE_VS_REST: tl.constexpr,
+    SCALED: tl.constexpr,
+    CLIPPED: tl.constexpr,
+    MARGIN: tl.constexpr,
+):
     """What `Head.slope` and `Head.limited` do, on a tile of scores (rows, padded outputs)."""
     if SCALED:
         scores = scores * scale[:, None]
@@ -155,10 +198,26 @@ def _slope_of(
 
 @_jit
 def _slope_kernel(
-    scores, y, scale, norms, high, low, stride, outputs, width, cap, margin, longest,
-    KIND: tl.constexpr, ONE_VS_REST: tl.constexpr, SCALED: tl.constexpr,
-    CLIPPED: tl.constexpr, MARGIN: tl.constexpr, SPLIT: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    scores,
+    y,
+    scale,
+    norms,
+    high,
+    low,
+    stride,
+    outputs,
+    width,
+    cap,
+    margin,
+    longest,
+    KIND: tl.constexpr,
+    ONE_VS_REST: tl.constexpr,
+    SCALED: tl.constexpr,
+    CLIPPED: tl.constexpr,
+    MARGIN: tl.constexpr,
+    SPLIT: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     """Scores of one record to its slope: one read, one write."""
     rows = (tl.program_id(0) + tl.arange(0, 1)).to(tl.int64)
     column = tl.arange(0, WIDTH)
@@ -168,9 +227,22 @@ def _slope_kernel(
     factor = tl.load(scale + rows) if SCALED else rows
     norm = tl.load(norms + rows) if CLIPPED else rows
     slope = _slope_of(
-        value, tl.load(y + rows), factor, norm, column, outputs, width, cap, margin, longest,
-        KIND, ONE_VS_REST, SCALED, CLIPPED, MARGIN,
-    )  # fmt: skip
+        value,
+        tl.load(y + rows),
+        factor,
+        norm,
+        column,
+        outputs,
+        width,
+        cap,
+        margin,
+        longest,
+        KIND,
+        ONE_VS_REST,
+        SCALED,
+        CLIPPED,
+        MARGIN,
+    )
     first = slope.to(high.dtype.element_ty)
     tl.store(high + place, first, mask=real)
     if SPLIT:
@@ -179,8 +251,16 @@ def _slope_kernel(
 
 
 @_jit
-def _piece(X, rows, stride, columns, records, which: tl.constexpr, COLUMNS: tl.constexpr,
-           RAGGED: tl.constexpr):  # fmt: skip
+def _piece(
+    X,
+    rows,
+    stride,
+    columns,
+    records,
+    which: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    RAGGED: tl.constexpr,
+):
     column = which * COLUMNS + tl.arange(0, COLUMNS)
     real = rows[:, None] < records
     if RAGGED:
@@ -195,8 +275,16 @@ def _theta(parts, which: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexp
 
 
 @_jit
-def _scored(scores, x, high, low, which: tl.constexpr, COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
-            SPLIT: tl.constexpr):  # fmt: skip
+def _scored(
+    scores,
+    x,
+    high,
+    low,
+    which: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPLIT: tl.constexpr,
+):
     scores = tl.dot(x, _theta(high, which, COLUMNS, WIDTH), scores)
     if SPLIT:
         scores = tl.dot(x, _theta(low, which, COLUMNS, WIDTH), scores)
@@ -213,8 +301,14 @@ def _added(total, x, first, rest, SPLIT: tl.constexpr):
 
 
 @_jit
-def _stored(partial, total, which: tl.constexpr, COLUMNS: tl.constexpr, CHUNKS: tl.constexpr,
-            WIDTH: tl.constexpr):  # fmt: skip
+def _stored(
+    partial,
+    total,
+    which: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     column = which * COLUMNS + tl.arange(0, COLUMNS)
     mine = partial + tl.program_id(0) * CHUNKS * COLUMNS * WIDTH
     tl.store(mine + column[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :], total)
@@ -222,13 +316,34 @@ def _stored(partial, total, which: tl.constexpr, COLUMNS: tl.constexpr, CHUNKS: 
 
 @_jit
 def _fused_kernel(
-    X, y, scale, norms, high, low, partial, records, stride, columns, outputs,
-    width, cap, margin, longest,
-    KIND: tl.constexpr, ONE_VS_REST: tl.constexpr, SCALED: tl.constexpr,
-    CLIPPED: tl.constexpr, MARGIN: tl.constexpr, SPLIT: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNKS: tl.constexpr, WIDTH: tl.constexpr,
-    RAGGED: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
+    X,
+    y,
+    scale,
+    norms,
+    high,
+    low,
+    partial,
+    records,
+    stride,
+    columns,
+    outputs,
+    width,
+    cap,
+    margin,
+    longest,
+    KIND: tl.constexpr,
+    ONE_VS_REST: tl.constexpr,
+    SCALED: tl.constexpr,
+    CLIPPED: tl.constexpr,
+    MARGIN: tl.constexpr,
+    SPLIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    RAGGED: tl.constexpr,
+    STAGES: tl.constexpr,
+):
     """Every program walks over tiles of rows and keeps its own sum.
 
     A tile is read once, in up to four pieces of columns that stay on the chip: first they give
@@ -262,9 +377,22 @@ def _fused_kernel(
         if CHUNKS > 3:
             scores = _scored(scores, x3, high, low, 3, COLUMNS, WIDTH, SPLIT)
         slope = _slope_of(
-            scores, label, factor, norm, column, outputs, width, cap, margin, longest,
-            KIND, ONE_VS_REST, SCALED, CLIPPED, MARGIN,
-        )  # fmt: skip
+            scores,
+            label,
+            factor,
+            norm,
+            column,
+            outputs,
+            width,
+            cap,
+            margin,
+            longest,
+            KIND,
+            ONE_VS_REST,
+            SCALED,
+            CLIPPED,
+            MARGIN,
+        )
         slope = tl.where(here[:, None], slope, 0.0)
         first = slope.to(x0.dtype)
         rest = (slope - first.to(tl.float32)).to(x0.dtype)

@@ -25,8 +25,16 @@ if AVAILABLE:
 SAMPLES = 8  # as in lastiterate.noise.secure
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
 _WORD = 0xFFFFFFFF
-_ROUNDS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15),
-           (0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))  # fmt: skip
+_ROUNDS = (
+    (0, 4, 8, 12),
+    (1, 5, 9, 13),
+    (2, 6, 10, 14),
+    (3, 7, 11, 15),
+    (0, 5, 10, 15),
+    (1, 6, 11, 12),
+    (2, 7, 8, 13),
+    (3, 4, 9, 14),
+)
 
 
 class DeviceSource:
@@ -133,8 +141,24 @@ def _block(key, low, high):
         a1, b2, d3, e0 = _quarter(a1, b2, d3, e0)
         a2, b3, d0, e1 = _quarter(a2, b3, d0, e1)
         a3, b0, d1, e2 = _quarter(a3, b0, d1, e2)
-    return (a0 + c0, a1 + c1, a2 + c2, a3 + c3, b0 + k0, b1 + k1, b2 + k2, b3 + k3,
-            d0 + k4, d1 + k5, d2 + k6, d3 + k7, e0 + low, e1 + high, e2, e3)  # fmt: skip
+    return (
+        a0 + c0,
+        a1 + c1,
+        a2 + c2,
+        a3 + c3,
+        b0 + k0,
+        b1 + k1,
+        b2 + k2,
+        b3 + k3,
+        d0 + k4,
+        d1 + k5,
+        d2 + k6,
+        d3 + k7,
+        e0 + low,
+        e1 + high,
+        e2,
+        e3,
+    )
 
 
 @_jit

@@ -100,10 +100,16 @@ def tasks(description: Description) -> tuple[Task, ...]:
 
 # Searches and optimisations that can take seconds, each in some corner of the descriptions.
 _SEARCHING = {
-    "Coupling (stop-DP)", "Boundary policy", "Poisson deferral", "Poisson replace absorption",
-    "Corrected L Theorem 3.12", "L Theorem A.1", "L Corollary A.3", "Y Theorem 4.3",
+    "Coupling (stop-DP)",
+    "Boundary policy",
+    "Poisson deferral",
+    "Poisson replace absorption",
+    "Corrected L Theorem 3.12",
+    "L Theorem A.1",
+    "L Corollary A.3",
+    "Y Theorem 4.3",
     "L Theorem 3.7",
-}  # fmt: skip
+}
 
 
 def _bound_task(theorem: Theorem, about: Description, run: Run, best: bool) -> Task:

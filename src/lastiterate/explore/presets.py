@@ -35,18 +35,35 @@ PRESETS = dict(
             "L Figure 1",
             "Chien and Li 2025, Figure 1: L = m = 1, K = 2, sigma = 1, D = 1, n = 5, eta = 0.1, "
             "full batches. Composition grows for ever, the hidden state does not.",
-            records="5", unit="steps", length="200", step_size="0.1", noise="1",
-            gradient_norm="2", batches="full", diameter="1", loss="convex", smoothness="1",
-            strong_convexity="1", regularization="0",
+            records="5",
+            unit="steps",
+            length="200",
+            step_size="0.1",
+            noise="1",
+            gradient_norm="2",
+            batches="full",
+            diameter="1",
+            loss="convex",
+            smoothness="1",
+            strong_convexity="1",
+            regularization="0",
         ),
         _preset(
             "c-figure-2",
             "C Figure 2",
             "Chourasia, Ye and Shokri 2021, Figure 2: squared norm loss, sigma = 0.02, eta = 0.02, "
             "n = 5000, S_g = 4. Here the bound is exact: the lower reference meets it.",
-            records="5000", unit="steps", length="400", step_size="0.02",
-            noise="0.004", gradient_norm="2", batches="full", loss="convex",
-            smoothness="1", strong_convexity="1", regularization="0",
+            records="5000",
+            unit="steps",
+            length="400",
+            step_size="0.02",
+            noise="0.004",
+            gradient_norm="2",
+            batches="full",
+            loss="convex",
+            smoothness="1",
+            strong_convexity="1",
+            regularization="0",
         ),
         _preset(
             "y-logistic",
@@ -68,4 +85,4 @@ PRESETS = dict(
             "end; on its way there it is not. See the panel on SGLD at the end of the page.",
         ),
     )
-)  # fmt: skip
+)

@@ -27,9 +27,13 @@ MOST_EPOCHS = 500
 
 # Names that descriptions use for what this page calls otherwise.
 _PAGE_NAME = {
-    "steps": "length", "epochs": "length", "batches.size": "size", "batches.rate": "rate",
-    "release.window": "window", "sensitivity": "gradient_norm",
-}  # fmt: skip
+    "steps": "length",
+    "epochs": "length",
+    "batches.size": "size",
+    "batches.rate": "rate",
+    "release.window": "window",
+    "sensitivity": "gradient_norm",
+}
 
 
 @dataclass(frozen=True)

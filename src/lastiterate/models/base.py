@@ -162,8 +162,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return Rows(self.feature_bound, bool(self.fit_intercept))
 
     def _delta(self, records: int) -> float:
-        if math.isinf(number("epsilon", self.epsilon, "it bounds the privacy loss", above=0.0,
-                             infinite=True)):  # fmt: skip
+        if math.isinf(
+            number("epsilon", self.epsilon, "it bounds the privacy loss", above=0.0, infinite=True)
+        ):
             return 0.0
         if self.delta is None:
             warnings.warn(

@@ -39,10 +39,12 @@ class PrivateClassifier(ClassifierMixin, Streamed, PrivateLinearModel):  # type:
         occurring = np.unique(y)
         if len(occurring) < 2:
             raise DescriptionError(
-                "y", f"of one class, {occurring.tolist()}", "of at least two classes",
+                "y",
+                f"of one class, {occurring.tolist()}",
+                "of at least two classes",
                 "a classifier that sees one class learns nothing and still spends privacy, unless "
                 "the others are declared (classes=)",
-            )  # fmt: skip
+            )
         self.classes_ = occurring
         return (OCCURRING,)
 

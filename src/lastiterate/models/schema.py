@@ -83,9 +83,11 @@ class Schema:
     def __post_init__(self) -> None:
         if isinstance(self.target, Categorical) and len(self.target.categories) < 2:
             raise DescriptionError(
-                f"target {self.target_name!r}", f"the classes {list(self.target.categories)}",
-                "at least two classes", "there is nothing to tell apart",
-            )  # fmt: skip
+                f"target {self.target_name!r}",
+                f"the classes {list(self.target.categories)}",
+                "at least two classes",
+                "there is nothing to tell apart",
+            )
 
     @property
     def classifies(self) -> bool:
@@ -108,12 +110,14 @@ class Schema:
         unknown = [name for name in table.names if name not in known]
         if unknown:
             raise DescriptionError(
-                f"column {unknown[0]!r}", "not declared",
+                f"column {unknown[0]!r}",
+                "not declared",
                 "in the schema with low and high or with categories, or dropped",
                 f"{_LEAK}; declare it, or give --public-schema-from a public table",
-            )  # fmt: skip
-        return np.hstack([kind.columns(table.column(name), name)
-                          for name, kind in self.columns.items()])  # fmt: skip
+            )
+        return np.hstack(
+            [kind.columns(table.column(name), name) for name, kind in self.columns.items()]
+        )
 
     @classmethod
     def read(cls, path: Path, target: str) -> Self:

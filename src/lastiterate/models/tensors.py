@@ -96,4 +96,3 @@ def _blocks(X: Features) -> Iterator[tuple[slice, Tensor]]:
         return ((slice(k, k + length), X[k : k + length]) for k in range(0, len(X), length))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return X.blocks(0, len(X), device, length)
-

@@ -71,13 +71,22 @@ def certified_attack(certificate: Certificate, proved: Iterable[tuple[float, flo
     )
     pen = next(pens())
     figure.add_scatter(
-        x=rates, y=missed, name="no test does better than this", mode="lines", meta=FROM_BELOW,
-        line={**pen.line, "shape": STEP_AHEAD}, fill="tozeroy", fillcolor=SHADE,
+        x=rates,
+        y=missed,
+        name="no test does better than this",
+        mode="lines",
+        meta=FROM_BELOW,
+        line={**pen.line, "shape": STEP_AHEAD},
+        fill="tozeroy",
+        fillcolor=SHADE,
         customdata=[printed_down(value) for value in missed],
         hovertemplate="false positives %{x:.4g}: false negatives at least %{customdata}",
-    )  # fmt: skip
+    )
     figure.add_scatter(
-        x=[0, 1], y=[1, 0], name="guessing: nothing can be inferred", mode="lines",
+        x=[0, 1],
+        y=[1, 0],
+        name="guessing: nothing can be inferred",
+        mode="lines",
         line={"color": GREY, "dash": "dot", "width": 1.5},
-    )  # fmt: skip
+    )
     return figure

@@ -44,9 +44,12 @@ class Pen:
     def markers(self, at_most: int = 0) -> dict[str, Any]:
         """The markers, some of them if the line has many points."""
         return {
-            "color": self.colour, "symbol": self.symbol, "size": 8, "maxdisplayed": at_most,
+            "color": self.colour,
+            "symbol": self.symbol,
+            "size": 8,
+            "maxdisplayed": at_most,
             "line": {"color": "white", "width": 1},
-        }  # fmt: skip
+        }
 
 
 def pens() -> Iterator[Pen]:
@@ -66,29 +69,46 @@ def pens() -> Iterator[Pen]:
 
 
 _AXIS = {
-    "showline": True, "linecolor": INK, "mirror": True, "gridcolor": FAINT, "ticks": "outside",
-    "ticklen": 4, "zeroline": False, "exponentformat": "power", "automargin": True,
+    "showline": True,
+    "linecolor": INK,
+    "mirror": True,
+    "gridcolor": FAINT,
+    "ticks": "outside",
+    "ticklen": 4,
+    "zeroline": False,
+    "exponentformat": "power",
+    "automargin": True,
     "title": {"standoff": 12},
-}  # fmt: skip
+}
 
 TEMPLATE = go.layout.Template(
     layout={
         "font": {"family": "Helvetica, Arial, sans-serif", "size": 14, "color": INK},
-        "title": {"x": 0.02, "xanchor": "left", "y": 0.96, "yanchor": "top",
-                  "font": {"size": 17}, "subtitle": {"font": {"size": 13, "color": GREY}}},
+        "title": {
+            "x": 0.02,
+            "xanchor": "left",
+            "y": 0.96,
+            "yanchor": "top",
+            "font": {"size": 17},
+            "subtitle": {"font": {"size": 13, "color": GREY}},
+        },
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
         "margin": {"l": 70, "r": 25, "t": 85, "b": 60},
         "xaxis": _AXIS,
         "yaxis": _AXIS,
-        "legend": {"bgcolor": "rgba(255,255,255,0.85)", "bordercolor": FAINT, "borderwidth": 1,
-                   "font": {"size": 13}},
+        "legend": {
+            "bgcolor": "rgba(255,255,255,0.85)",
+            "bordercolor": FAINT,
+            "borderwidth": 1,
+            "font": {"size": 13},
+        },
         "hovermode": "closest",
         # Nothing of a privacy report leaves the machine at a slip of the mouse.
         "modebar": {"remove": ["sendChartToCloud", "lasso2d", "select2d"]},
         "colorway": _COLOURS,
     }
-)  # fmt: skip
+)
 
 
 BELOW = {"orientation": "h", "y": -0.2, "yanchor": "top"}  # a legend under the plot
@@ -149,6 +169,10 @@ STEP_AHEAD, STEP_BEHIND = "vh", "hv"
 def upright(figure: go.Figure, x: float, low: float, high: float, name: str) -> None:
     """A thin vertical line with a name in the legend (as data: right on any kind of axis)."""
     figure.add_scatter(
-        x=[x, x], y=[low, high], name=name, mode="lines", hoverinfo="name",
+        x=[x, x],
+        y=[low, high],
+        name=name,
+        mode="lines",
+        hoverinfo="name",
         line={"color": INK, "dash": "2px,4px", "width": 1.4},
-    )  # fmt: skip
+    )

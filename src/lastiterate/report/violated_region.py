@@ -26,8 +26,10 @@ def violated_region_figure(region: ViolatedRegion, delta: int = 0, slack: int = 
     plane = f"delta = {region.deltas[delta]:g}, slack = {region.slacks[slack]:g}"
     figure = blank(
         f"HWT Theorem 4 claims less than the optimum in {int(false.sum())} of {false.size} cases",
-        "rounds", "epsilon per round", f"claimed over optimal delta', {plane}",
-    )  # fmt: skip
+        "rounds",
+        "epsilon per round",
+        f"claimed over optimal delta', {plane}",
+    )
     figure.add_trace(
         go.Heatmap(
             x=[f"{rounds:g}" for rounds in region.rounds],

@@ -170,4 +170,3 @@ def _risk(
         slope[k] = noise * total * roots[k] - float(np.sum(flow * spectrum * after[k]))
         flow = direct[k] + flow * factors[k]
     return value, slope * cap
-

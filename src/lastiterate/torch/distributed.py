@@ -93,16 +93,28 @@ def distributed_descent(
         l2 = number("regularization", regularization, "it shrinks every update", at_least=0.0)
         held = features(data, where)
         gradients = DeviceGradients(
-            linear(objective), held, labels, training, l2, feature_bound, where,
-            products=products, rows=rows, records=held.shape[0],
-        )  # fmt: skip
+            linear(objective),
+            held,
+            labels,
+            training,
+            l2,
+            feature_bound,
+            where,
+            products=products,
+            rows=rows,
+            records=held.shape[0],
+        )
         generator = generator_of(noise, random_state)
         batches = BatchStream(training.batches, training.records, generator)
         centre = centre_of(start, gradients.shape)
         ready = _Ready(
-            gradients, Draws(training, gradients.shape, generator, batches, where), centre,
-            radius_of(radius, training), l2, where,
-        )  # fmt: skip
+            gradients,
+            Draws(training, gradients.shape, generator, batches, where),
+            centre,
+            radius_of(radius, training),
+            l2,
+            where,
+        )
         bound = feature_bound_of(objective, training, feature_bound)
         mine = _facts(ready, objective, training, bound, products=products, rows=rows)
     except Exception as error:

@@ -96,6 +96,12 @@ def noisy_module_descent(
                 parameter.copy_(values[name])
     engine = None if gradients.objection else gradients.arithmetic(gradients.size)
     return concluded(
-        released, training, None, batches.nonce, engine,
-        coarse=gradients.objection, secure=generator.secure, marked=keeping.experiment,
-    )  # fmt: skip
+        released,
+        training,
+        None,
+        batches.nonce,
+        engine,
+        coarse=gradients.objection,
+        secure=generator.secure,
+        marked=keeping.experiment,
+    )

@@ -72,9 +72,15 @@ def estimate_holder(
     'estimated'
     """
     wanted = [
-        number("exponents", one, "gradients differ by constant·distance^exponent", at_least=0.0,
-               at_most=1.0) for one in exponents
-    ]  # fmt: skip
+        number(
+            "exponents",
+            one,
+            "gradients differ by constant·distance^exponent",
+            at_least=0.0,
+            at_most=1.0,
+        )
+        for one in exponents
+    ]
     whole("points", points, "a maximum needs points")
     whole("initialisations", initialisations, "a maximum needs runs")
     number("radius", radius, "points are drawn in a ball", above=0.0)

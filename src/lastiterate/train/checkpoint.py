@@ -66,9 +66,12 @@ class State:
             # What does not say that it may be certified (an older file) may not.
             table["experiment"] = table.get("experiment") is not False
             return cls(
-                parameters=archive["parameters"], tail=archive["tail"],
-                order=archive.get("order"), velocity=archive.get("velocity"), **table,
-            )  # fmt: skip
+                parameters=archive["parameters"],
+                tail=archive["tail"],
+                order=archive.get("order"),
+                velocity=archive.get("velocity"),
+                **table,
+            )
 
 
 class Checkpoint(ABC):

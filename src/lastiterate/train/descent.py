@@ -95,10 +95,22 @@ def noisy_descent(
         from lastiterate.train import device_descent
 
         return device_descent.noisy_descent(
-            objective, data, training, labels=labels, regularization=regularization, start=start,
-            feature_bound=feature_bound, noise=noise, random_state=random_state, radius=radius,
-            progress=progress, checkpoint=checkpoint, device=device, products=products, rows=rows,
-        )  # fmt: skip
+            objective,
+            data,
+            training,
+            labels=labels,
+            regularization=regularization,
+            start=start,
+            feature_bound=feature_bound,
+            noise=noise,
+            random_state=random_state,
+            radius=radius,
+            progress=progress,
+            checkpoint=checkpoint,
+            device=device,
+            products=products,
+            rows=rows,
+        )
     _only_with_torch(device, products, rows)
     generator = generator_of(noise, random_state)
     l2 = number("regularization", regularization, "it shrinks every update", at_least=0.0)
@@ -139,9 +151,14 @@ def noisy_descent(
     final = released(tail / window if training.steps else theta, training)
     keeping.end()
     return concluded(
-        final, training, gradients.loss, batches.nonce, gradients.arithmetic(centre.size),
-        secure=generator.secure, marked=keeping.experiment,
-    )  # fmt: skip
+        final,
+        training,
+        gradients.loss,
+        batches.nonce,
+        gradients.arithmetic(centre.size),
+        secure=generator.secure,
+        marked=keeping.experiment,
+    )
 
 
 def _project(theta: Parameters, centre: Parameters, radius: float) -> Parameters:

@@ -92,9 +92,16 @@ def noisy_descent(
     l2 = number("regularization", regularization, "it shrinks every update", at_least=0.0)
     where = device_of(data, device)
     gradients = DeviceGradients(
-        linear(objective), features(data, where), labels, training, l2, feature_bound, where,
-        products=products, rows=rows,
-    )  # fmt: skip
+        linear(objective),
+        features(data, where),
+        labels,
+        training,
+        l2,
+        feature_bound,
+        where,
+        products=products,
+        rows=rows,
+    )
     centre = centre_of(start, gradients.shape)
     ball = radius_of(radius, training)
     batches = BatchStream(training.batches, training.records, generator)
@@ -104,9 +111,15 @@ def noisy_descent(
     final = descend(gradients, draws, training, l2, centre, ball, where, progress, keeping)
     engine = linear_arithmetic(training, objective, int(gradients.shape[0]))
     return concluded(
-        final, training, gradients.loss, batches.nonce, engine,
-        coarse=gradients.objection, secure=generator.secure, marked=keeping.experiment,
-    )  # fmt: skip
+        final,
+        training,
+        gradients.loss,
+        batches.nonce,
+        engine,
+        coarse=gradients.objection,
+        secure=generator.secure,
+        marked=keeping.experiment,
+    )
 
 
 class Total(Protocol):

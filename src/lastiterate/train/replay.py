@@ -111,6 +111,7 @@ def recorded(
     try:
         return Replay(InPlace(gradients, draws, training, l2, place), place)
     except RuntimeError as problem:  # of the driver or of memory: the plain loop needs less
-        warnings.warn(f"The update was not recorded, and runs launch by launch: {problem}",
-                      stacklevel=2)  # fmt: skip
+        warnings.warn(
+            f"The update was not recorded, and runs launch by launch: {problem}", stacklevel=2
+        )
         return None

@@ -158,5 +158,3 @@ def charged(training: Training, engine: Arithmetic | None) -> Training:
     if isinstance(told, Arithmetic) and told.error >= engine.error:
         return training
     return training.replace(arithmetic=engine)
-
-

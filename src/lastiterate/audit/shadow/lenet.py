@@ -25,9 +25,17 @@ from lastiterate.errors import AssumptionError, DescriptionError
 Tensor = Any
 
 SHAPES = {
-    "w1": (6, 25), "b1": (6,), "w2": (16, 150), "b2": (16,), "w3": (120, 400), "b3": (120,),
-    "w4": (84, 120), "b4": (84,), "w5": (10, 84), "b5": (10,),
-}  # fmt: skip
+    "w1": (6, 25),
+    "b1": (6,),
+    "w2": (16, 150),
+    "b2": (16,),
+    "w3": (120, 400),
+    "b3": (120,),
+    "w4": (84, 120),
+    "b4": (84,),
+    "w5": (10, 84),
+    "b5": (10,),
+}
 FAN_IN = {"1": 25, "2": 150, "3": 400, "4": 120, "5": 84}
 PARAMETERS = sum(math.prod(shape) for shape in SHAPES.values())  # 61,706, as published
 _ALIGN = 32  # numbers: every weight of every model starts on a boundary that kernels like
@@ -353,4 +361,3 @@ def probabilities(nets: LeNets, x: Tensor) -> Tensor:
     """Class probabilities of all models at the same images."""
     logits = forward(nets.p, x[None].expand(nets.models, *x.shape))["logits"]
     return torch.softmax(logits, -1)
-

@@ -89,9 +89,13 @@ class StackedCohort:
         return found
 
     def update(
-        self, skeleton: torch.nn.Module, parameters: dict[str, Tensor], buffers: dict[str, Tensor],
-        dataset: tuple[Tensor, Tensor], seed: int,
-    ) -> Callable[[], None]:  # fmt: skip
+        self,
+        skeleton: torch.nn.Module,
+        parameters: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        dataset: tuple[Tensor, Tensor],
+        seed: int,
+    ) -> Callable[[], None]:
         """One simultaneous update of all networks, as a function; a CUDA graph on a GPU."""
         X, y = dataset
         models = len(next(iter(parameters.values())))

@@ -35,7 +35,12 @@ def accuracy_against_epsilon(rows: Iterable[Mapping[str, Any]]) -> Any:
         mean = np.array([np.mean(values[e]) for e in at])
         if at:
             figure.add_scatter(
-                x=at, y=mean, name=name, mode="lines+markers", line=pen.line, marker=pen.markers(),
+                x=at,
+                y=mean,
+                name=name,
+                mode="lines+markers",
+                line=pen.line,
+                marker=pen.markers(),
                 error_y={
                     "array": np.array([max(values[e]) for e in at]) - mean,
                     "arrayminus": mean - np.array([min(values[e]) for e in at]),
@@ -43,14 +48,17 @@ def accuracy_against_epsilon(rows: Iterable[Mapping[str, Any]]) -> Any:
                     "thickness": 1.2,
                 },
                 hovertemplate="epsilon %{x}: accuracy %{y:.4f}",
-            )  # fmt: skip
+            )
         if math.inf in values:
             level = float(np.mean(values[math.inf]))
             figure.add_scatter(
-                x=[ends[0], ends[-1]], y=[level, level], name=f"{name}, without privacy",
-                mode="lines", line={**pen.line, "dash": "dot", "width": 1.2},
+                x=[ends[0], ends[-1]],
+                y=[level, level],
+                name=f"{name}, without privacy",
+                mode="lines",
+                line={**pen.line, "dash": "dot", "width": 1.2},
                 hovertemplate="accuracy %{y:.4f}",
-            )  # fmt: skip
+            )
     figure.update_xaxes(log_axis(ends))
     figure.update_yaxes(tickformat=".3~")
     figure.update_layout(title_text=_finding(table, private))

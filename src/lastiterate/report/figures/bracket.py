@@ -39,28 +39,44 @@ def audit_bracket(
         upper = upper_epsilon(guarantee_or_certificate, delta)
     figure = blank(
         _finding(lower, upper, result.hypothesis),
-        "look of the audit (epoch or checkpoint)", f"epsilon at delta = {printed(delta)}",
+        "look of the audit (epoch or checkpoint)",
+        f"epsilon at delta = {printed(delta)}",
         f"audit: {result.method}, confidence {result.confidence:g}, {result.models:,} models",
         legend=BELOW,
-    )  # fmt: skip
+    )
     looks = np.arange(1, len(lower) + 1)
     ends = [0.5, len(lower) + 0.5]
     below, above = (pen for pen, _ in zip(pens(), range(2), strict=False))
     if upper is not None and math.isfinite(upper):
         best = [max(lower)] * 2
-        figure.add_scatter(x=ends, y=best, mode="lines", showlegend=False, hoverinfo="skip",
-                           line={"color": INK, "width": 0.8})  # fmt: skip
         figure.add_scatter(
-            x=ends, y=[upper, upper], name="guaranteed: at most this", mode="lines",
-            line=above.line, hovertemplate=f"at most {printed(upper)}",
-            fill="tonexty" if upper >= max(lower) else "none", fillcolor=SHADE,
-        )  # fmt: skip
+            x=ends,
+            y=best,
+            mode="lines",
+            showlegend=False,
+            hoverinfo="skip",
+            line={"color": INK, "width": 0.8},
+        )
+        figure.add_scatter(
+            x=ends,
+            y=[upper, upper],
+            name="guaranteed: at most this",
+            mode="lines",
+            line=above.line,
+            hovertemplate=f"at most {printed(upper)}",
+            fill="tonexty" if upper >= max(lower) else "none",
+            fillcolor=SHADE,
+        )
     figure.add_bar(
-        x=looks, y=lower, name="audit: at least this", width=min(0.6, 0.15 * len(lower) + 0.1),
+        x=looks,
+        y=lower,
+        name="audit: at least this",
+        width=min(0.6, 0.15 * len(lower) + 0.1),
         marker={"color": below.colour, "line": {"color": INK, "width": 1}},
-        meta=FROM_BELOW, customdata=[printed_down(value) for value in lower],
+        meta=FROM_BELOW,
+        customdata=[printed_down(value) for value in lower],
         hovertemplate="look %{x}: at least %{customdata}",
-    )  # fmt: skip
+    )
     figure.update_xaxes(range=ends, tickformat="d", dtick=max(1, len(lower) // 10))
     top = max([*lower, upper or 0.0, 1e-12])
     figure.update_yaxes(range=[0, 1.1 * (top if math.isfinite(top) else 1.0)])

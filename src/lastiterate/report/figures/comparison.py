@@ -30,23 +30,27 @@ def comparison_bars(comparison: Comparison) -> Any:
     figure = blank(
         f"epsilon = {printed(best.epsilon)} by {best.theorem.name}"
         + (f", the tightest of {len(comparison)} bounds" if len(comparison) > 1 else ""),
-        f"epsilon at delta = {printed(delta)}", "",
+        f"epsilon at delta = {printed(delta)}",
+        "",
         legend={**BELOW, "y": -55 / plot},
         bargap=0.3,
         height=plot + 185,
         margin={"t": 85, "b": 100},
-    )  # fmt: skip
+    )
     _bars(figure, comparison.rows, "sound bound", "")
     _bars(figure, comparison.other_algorithms, "* another run: Poisson batches of this size", "/")
     lower = lower_reference(comparison.run)(delta)
     shown = [row.epsilon for row in (*comparison.rows, *comparison.other_algorithms)]
     if 0 < lower < math.inf:
         figure.add_scatter(
-            x=[lower, lower], y=[_name(comparison.rows[-1]), _name(best)], mode="lines",
-            name="some loss really suffers this", meta=FROM_BELOW,
+            x=[lower, lower],
+            y=[_name(comparison.rows[-1]), _name(best)],
+            mode="lines",
+            name="some loss really suffers this",
+            meta=FROM_BELOW,
             hovertemplate=f"at least {printed_down(lower)}",
             line={"color": INK, "dash": "2px,4px", "width": 2},
-        )  # fmt: skip
+        )
         shown.append(lower)
     axis = log_axis(shown)
     if "range" in axis:  # bars start at the left edge, numbers stand right of them
@@ -67,8 +71,15 @@ def _bars(figure: Any, rows: tuple[Row, ...], name: str, pattern: str) -> None:
         figure.add_bar(
             x=[row.epsilon for row in finite],
             y=[_name(row) + (" *" if pattern else "") for row in finite],
-            orientation="h", name=name, text=[printed(row.epsilon) for row in finite],
-            textposition="outside", cliponaxis=False, hovertemplate="%{y}: epsilon %{text}",
-            marker={"color": BAR, "line": {"color": INK, "width": 1},
-                    "pattern": {"shape": pattern, "fgcolor": INK}},
-        )  # fmt: skip
+            orientation="h",
+            name=name,
+            text=[printed(row.epsilon) for row in finite],
+            textposition="outside",
+            cliponaxis=False,
+            hovertemplate="%{y}: epsilon %{text}",
+            marker={
+                "color": BAR,
+                "line": {"color": INK, "width": 1},
+                "pattern": {"shape": pattern, "fgcolor": INK},
+            },
+        )

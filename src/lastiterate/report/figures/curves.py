@@ -52,22 +52,30 @@ def privacy_curve(guarantee: Guarantee) -> Any:
     figure = blank(
         f"epsilon = {printed(reference)} at delta = {printed(REFERENCE_DELTA)} "
         f"({guarantee.best.theorem.name})",
-        "epsilon", "delta", "" if quick else "computed at the marks, joined by steps that hold",
+        "epsilon",
+        "delta",
+        "" if quick else "computed at the marks, joined by steps that hold",
         legend={"x": 0.98, "y": 0.97, "xanchor": "right", "yanchor": "top"},
-    )  # fmt: skip
+    )
     pen = next(pens())
     figure.add_scatter(
-        x=epsilons, y=deltas, name="guaranteed", mode="lines" if quick else "lines+markers",
-        line={**pen.line, "shape": STEP_AHEAD}, marker=pen.markers(),
+        x=epsilons,
+        y=deltas,
+        name="guaranteed",
+        mode="lines" if quick else "lines+markers",
+        line={**pen.line, "shape": STEP_AHEAD},
+        marker=pen.markers(),
         customdata=[_pair(*pair) for pair in zip(epsilons, deltas, strict=True)],
         hovertemplate="%{customdata}",
-    )  # fmt: skip
+    )
     figure.add_scatter(
-        x=[reference], y=[REFERENCE_DELTA], mode="markers",
+        x=[reference],
+        y=[REFERENCE_DELTA],
+        mode="markers",
         name=f"delta = {printed(REFERENCE_DELTA)}",
         marker={"symbol": "circle-open", "size": 13, "color": INK, "line": {"width": 2}},
         hovertemplate=_pair(reference, REFERENCE_DELTA),
-    )  # fmt: skip
+    )
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(log_axis(deltas.tolist()))
     return marked(figure, guarantee.provenance)
@@ -94,20 +102,31 @@ def tradeoff(guarantee: Guarantee) -> Any:
     figure = blank(
         f"A test that is wrong 5 % of the time on outsiders misses at least {at_five:.1f} % of "
         "members",
-        "false positive rate", "false negative rate",
+        "false positive rate",
+        "false negative rate",
         legend={"x": 0.98, "y": 0.97, "xanchor": "right", "yanchor": "top"},
-    )  # fmt: skip
+    )
     pen = next(pens())
     figure.add_scatter(
-        x=rates, y=least, name="no test does better than this", mode="lines", meta=FROM_BELOW,
-        line={**pen.line, "shape": STEP_AHEAD}, fill="tozeroy", fillcolor=SHADE,
+        x=rates,
+        y=least,
+        name="no test does better than this",
+        mode="lines",
+        meta=FROM_BELOW,
+        line={**pen.line, "shape": STEP_AHEAD},
+        fill="tozeroy",
+        fillcolor=SHADE,
         customdata=[printed_down(value) for value in least],
         hovertemplate="false positives %{x:.4g}: false negatives at least %{customdata}",
-    )  # fmt: skip
+    )
     figure.add_scatter(
-        x=[0, 1], y=[1, 0], name="guessing: nothing can be inferred", mode="lines",
-        line={"color": GREY, "dash": "dot", "width": 1.5}, hoverinfo="name",
-    )  # fmt: skip
+        x=[0, 1],
+        y=[1, 0],
+        name="guessing: nothing can be inferred",
+        mode="lines",
+        line={"color": GREY, "dash": "dot", "width": 1.5},
+        hoverinfo="name",
+    )
     figure.update_xaxes(range=[-0.01, 1.01])
     figure.update_yaxes(range=[-0.01, 1.03])
     return marked(figure, guarantee.provenance)

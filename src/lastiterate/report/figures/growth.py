@@ -218,11 +218,15 @@ def _draw(figure: Any, training: Training, lines: list[Line]) -> None:
         joined = _joined(training, values)
         few = len(steps) <= _MORE or not joined
         figure.add_scatter(
-            x=steps, y=values, name=theorem.name, mode="lines+markers" if joined else "markers",
-            line={**pen.line, "shape": STEP_AHEAD}, marker=pen.markers(0 if few else 6),
+            x=steps,
+            y=values,
+            name=theorem.name,
+            mode="lines+markers" if joined else "markers",
+            line={**pen.line, "shape": STEP_AHEAD},
+            marker=pen.markers(0 if few else 6),
             customdata=[printed(value) for value in values],
             hovertemplate="%{x:,} steps: epsilon %{customdata}",
-        )  # fmt: skip
+        )
 
 
 def _shade_reference(
@@ -244,13 +248,18 @@ def _shade_reference(
     if any(values):
         joined = _joined(training, values)
         figure.add_scatter(
-            x=steps, y=values, name="some loss really suffers this", meta=FROM_BELOW,
-            mode="lines" if joined else "markers", fill="tozeroy" if joined else "none",
-            line={"color": GREY, "width": 1, "shape": STEP_BEHIND}, fillcolor=SHADE,
+            x=steps,
+            y=values,
+            name="some loss really suffers this",
+            meta=FROM_BELOW,
+            mode="lines" if joined else "markers",
+            fill="tozeroy" if joined else "none",
+            line={"color": GREY, "width": 1, "shape": STEP_BEHIND},
+            fillcolor=SHADE,
             marker={"color": GREY, "symbol": "line-ew-open"},
             customdata=[printed_down(value) for value in values],
             hovertemplate="%{x:,} steps: epsilon at least %{customdata}",
-        )  # fmt: skip
+        )
     return values
 
 

@@ -29,10 +29,12 @@ def interim_hump(interim: InterimPrivacy, posterior: PosteriorPrivacy | None = N
     title = f"SGLD leaks most after epoch {interim.peak}: epsilon is at least {peak}"
     level = None if posterior is None else posterior.epsilon(interim.delta)
     figure = blank(
-        title, "epoch", f"epsilon at delta = {printed(interim.delta)}",
+        title,
+        "epoch",
+        f"epsilon at delta = {printed(interim.delta)}",
         "" if level is None else f"one sample of the converged posterior: at most {printed(level)}",
         legend=BELOW,
-    )  # fmt: skip
+    )
     shown: list[float] = []
     for name, values in (
         ("SGLD, exact mixture (at least)", interim.exact),
@@ -40,19 +42,28 @@ def interim_hump(interim: InterimPrivacy, posterior: PosteriorPrivacy | None = N
     ):
         own = next(pen)
         figure.add_scatter(
-            x=interim.epoch, y=np.where(values > 0, values, np.nan), name=name,
-            mode="lines+markers", line=own.line, marker=own.markers(15),
-            fill="tozeroy" if values is interim.exact else "none", fillcolor=SHADE,
-            meta=FROM_BELOW, customdata=[printed_down(value) for value in values],
+            x=interim.epoch,
+            y=np.where(values > 0, values, np.nan),
+            name=name,
+            mode="lines+markers",
+            line=own.line,
+            marker=own.markers(15),
+            fill="tozeroy" if values is interim.exact else "none",
+            fillcolor=SHADE,
+            meta=FROM_BELOW,
+            customdata=[printed_down(value) for value in values],
             hovertemplate="epoch %{x}: at least %{customdata}",
-        )  # fmt: skip
+        )
         shown += [float(value) for value in values if value > 0]
     if level is not None:
         figure.add_scatter(
-            x=interim.epoch[[0, -1]], y=[level, level], mode="lines",
-            name="one posterior sample (at most)", line=next(pen).line,
+            x=interim.epoch[[0, -1]],
+            y=[level, level],
+            mode="lines",
+            name="one posterior sample (at most)",
+            line=next(pen).line,
             hovertemplate=f"at most {printed(level)}",
-        )  # fmt: skip
+        )
         shown.append(level)
     figure.update_yaxes(log_axis(shown))
     return figure

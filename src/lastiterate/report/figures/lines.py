@@ -41,9 +41,14 @@ def line_figure(
     figure = blank(title, x, y, subtitle, legend_traceorder="reversed")
     for pen, (name, (xs, ys)) in reversed(list(zip(pens(), lines.items(), strict=False))):
         figure.add_scatter(
-            x=list(xs), y=list(ys), name=name, mode="lines+markers", line=pen.line,
-            marker=pen.markers(8), hovertemplate="%{x:.4g}: %{y:.4g}",
-        )  # fmt: skip
+            x=list(xs),
+            y=list(ys),
+            name=name,
+            mode="lines+markers",
+            line=pen.line,
+            marker=pen.markers(8),
+            hovertemplate="%{x:.4g}: %{y:.4g}",
+        )
     if "x" in axes:
         figure.update_xaxes(log_axis([v for xs, _ in lines.values() for v in xs]))
     if "y" in axes:

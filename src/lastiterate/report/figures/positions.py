@@ -55,16 +55,24 @@ def positions(training: Training, loss: Loss) -> Any:
         legend=BELOW,
     )
     figure.add_scatter(
-        x=keep + 1, y=mus[keep], name="a record in this batch", line=own.line,
+        x=keep + 1,
+        y=mus[keep],
+        name="a record in this batch",
+        line=own.line,
         mode="lines+markers" if len(keep) == len(mus) else "markers",  # nothing is known between
-        marker=own.markers(40), customdata=[printed(mu) for mu in mus[keep]],
+        marker=own.markers(40),
+        customdata=[printed(mu) for mu in mus[keep]],
         hovertemplate="batch %{x:,}: mu %{customdata}",
-    )  # fmt: skip
+    )
     level, name = _charged(run, float(mus.max()), hidden)
     figure.add_scatter(
-        x=[1, len(mus)], y=[level, level], name=name, mode="lines", line=line.line,
+        x=[1, len(mus)],
+        y=[level, level],
+        name=name,
+        mode="lines",
+        line=line.line,
         hovertemplate=f"mu {printed(level)}",
-    )  # fmt: skip
+    )
     figure.update_xaxes(range=[1 - 0.02 * len(mus), 1.02 * len(mus) + 1])
     figure.update_yaxes(range=[0, 1.08 * max(float(mus.max()), level)])
     return marked(figure, weakest_voucher(training, loss, (True,)))

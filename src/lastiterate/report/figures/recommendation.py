@@ -38,15 +38,27 @@ def recommendation_bars(advice: Recommendation) -> Any:
     }
     for part, (values, colour, shape) in parts.items():
         figure.add_bar(
-            x=values, y=names, orientation="h", name=part,
-            marker={"color": colour, "line": {"color": INK, "width": 1},
-                    "pattern": {"shape": shape, "fgcolor": INK, "bgcolor": "white"}},
+            x=values,
+            y=names,
+            orientation="h",
+            name=part,
+            marker={
+                "color": colour,
+                "line": {"color": INK, "width": 1},
+                "pattern": {"shape": shape, "fgcolor": INK, "bgcolor": "white"},
+            },
             hovertemplate="%{y}: %{x:.3g}",
-        )  # fmt: skip
+        )
     totals = [a.risk.total for a in worst_first]
     figure.add_scatter(
-        x=totals, y=names, mode="text", text=[f" {total:.3g}" for total in totals],
-        textposition="middle right", showlegend=False, hoverinfo="skip", cliponaxis=False,
-    )  # fmt: skip
+        x=totals,
+        y=names,
+        mode="text",
+        text=[f" {total:.3g}" for total in totals],
+        textposition="middle right",
+        showlegend=False,
+        hoverinfo="skip",
+        cliponaxis=False,
+    )
     figure.update_xaxes(range=[0.0, 1.12 * max(totals)])
     return figure

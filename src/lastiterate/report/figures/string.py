@@ -76,14 +76,23 @@ def taut_string(training: Training, loss: Loss) -> Any:
     )
     own, other = (pen for pen, _ in zip(pens(), range(2), strict=False))
     figure.add_scatter(
-        x=string.variance, y=string.arrived, name="arrived: sensitivity so far", mode="lines",
-        line=other.line, hovertemplate="variance %{x:.4g}, arrived %{y:.4g}",
-    )  # fmt: skip
+        x=string.variance,
+        y=string.arrived,
+        name="arrived: sensitivity so far",
+        mode="lines",
+        line=other.line,
+        hovertemplate="variance %{x:.4g}, arrived %{y:.4g}",
+    )
     figure.add_scatter(
-        x=string.variance, y=string.paid, name="paid: the taut string", mode="lines",
-        line=own.line, fill="tonexty", fillcolor=SHADE,
+        x=string.variance,
+        y=string.paid,
+        name="paid: the taut string",
+        mode="lines",
+        line=own.line,
+        fill="tonexty",
+        fillcolor=SHADE,
         hovertemplate="variance %{x:.4g}, paid %{y:.4g}",
-    )  # fmt: skip
+    )
     return marked(figure, weakest_voucher(training, loss, (True,)))
 
 
@@ -96,8 +105,10 @@ def _refuse(run: Run) -> None:
             "Cyclic or Shuffled batches, or look at epsilon_growth."
         )
     theorems: dict[str, Theorem] = {
-        "full": ShiftedInterpolation(), "cyclic": WorstPosition(), "shuffled": HiddenPosition(),
-    }  # fmt: skip
+        "full": ShiftedInterpolation(),
+        "cyclic": WorstPosition(),
+        "shuffled": HiddenPosition(),
+    }
     reason = theorems[training.batches.name].obstacle(run)
     if reason is None and (run.contraction is None or not np.all(np.isfinite(run.contraction))):
         reason = "distances are not carried to the end by a factor: the update has no Lipschitz "
