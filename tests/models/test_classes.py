@@ -135,7 +135,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("classes", BAD, ids=repr)
+@pytest.mark.parametrize("classes", BAD, ids=lambda value: type(value).__name__)
 def test_what_is_no_declaration(classes: Any) -> None:
     with pytest.raises(DescriptionError, match="classes"):
         declared(classes)
