@@ -28,14 +28,19 @@ from lastiterate.description import (
     TailAverage,
     WithoutReplacement,
 )
-from lastiterate.errors import AssumptionError
+from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.sampling import (
     gaussian_likelihood,
     logistic_likelihood,
     sgld,
     sgld_training,
 )
-from lastiterate.sampling.likelihood import RecordGradients, lengths, rounding_of_sums
+from lastiterate.sampling.likelihood import (
+    GeneralizedLinear,
+    RecordGradients,
+    lengths,
+    rounding_of_sums,
+)
 from lastiterate.sampling.returned import Returned
 
 
@@ -175,7 +180,11 @@ def test_who_gets_no_guarantee() -> None:
 
 def test_less_than_double_precision_is_an_experiment() -> None:
     torch = pytest.importorskip("torch")
-    for kind, experiment in ((torch.float32, True), (torch.float64, False)):
+    for kind, experiment in (
+        (torch.float32, True),
+        (torch.float64, False),
+        (torch.bfloat16, True),
+    ):
         X = torch.linspace(-1, 1, 20, dtype=kind)[:, None]
         samples = sgld(
             gaussian_likelihood(), X, X[:, 0], np.zeros(1), steps=3, step_size=0.01, clip=1.0
@@ -253,7 +262,8 @@ def test_small_rows_are_clipped_too() -> None:
     """The length of a row of 1e-162 comes out as 0 if it is squared: nothing would be clipped."""
     rows = np.array([[1.5e-162, 0.0], [3e200, 4e200], [0.0, 0.0], [3.0, 4.0], [5e-324, 0.0]])
     truth = [1.5e-162, 5e200, 0.0, 5.0, 5e-324]
-    np.testing.assert_allclose(lengths(rows), truth, rtol=1e-14)
+    np.testing.assert_allclose(lengths(rows), truth, rtol=1e-14, atol=1e-323)
+    assert np.all(lengths(rows) >= np.array(truth) * (1 - 1e-14))
     for model in (
         gaussian_likelihood(),
         RecordGradients(lambda theta, X, y: (y[:, None] * X)[None]),
@@ -287,3 +297,90 @@ def test_the_rounding_of_sums_is_charged(seed: int) -> None:
     chain = samples.returned.chain
     assert chain.arithmetic.error >= rounding_of_sums(n, d, clip) / n
     assert chain.impulse > chain.replace(arithmetic="exact").impulse
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("size", [None, 3])
+def test_a_column_of_labels_does_not_mix_records(backend: Any, size: int | None) -> None:
+    """With as many chains as records, slope[c, i] = y[c] - margin[c, i]: everybody's slope is y[c].
+
+    One label then moved the clipped sum of a chain by as many clips as there are records.
+    """
+    if backend == "torch":
+        pytest.importorskip("torch")
+    n = 6
+    X, y = np.ones((n, 1)), np.zeros((n, 1))
+    batches = FullBatch() if size is None else WithoutReplacement(size)
+    for chains in (1, n):
+        with pytest.raises(DescriptionError, match="y"):
+            sgld(
+                gaussian_likelihood(), X, y, np.zeros((chains, 1)), steps=2, step_size=0.01,
+                clip=1.0, batches=batches, backend=backend,
+            )  # fmt: skip
+        with pytest.raises(DescriptionError, match="y"):
+            sgld(
+                gaussian_likelihood(), X, np.zeros((n, n)), np.zeros((chains, 1)), steps=2,
+                step_size=0.01, clip=1.0, batches=batches, backend=backend,
+            )  # fmt: skip
+
+
+def test_gradients_that_are_not_one_per_record_are_refused() -> None:
+    X, y = np.ones((4, 2)), np.zeros(4)
+    wrong = [
+        lambda theta, X, y: np.ones((len(theta), 2)),  # summed already
+        lambda theta, X, y: np.ones((len(theta), 1, 2)),
+        lambda theta, X, y: np.ones((len(X), len(theta), 2)),
+        lambda theta, X, y: np.ones((len(theta), len(X), 1)),
+    ]
+    for gradients in wrong:
+        with pytest.raises(DescriptionError, match="one gradient per record"):
+            sgld(gradients, X, y, np.zeros((2, 2)), steps=2, step_size=0.01, clip=1.0)
+
+
+def test_a_likelihood_that_clips_by_its_own_word_gets_no_guarantee() -> None:
+    class Unclipped:
+        def gradient(self, theta, X, y, weight, clip):
+            return np.full_like(theta, 1e6 * y.sum())
+
+    class Subclassed(GeneralizedLinear):
+        def gradient(self, theta, X, y, weight, clip):
+            return super().gradient(theta, X, y, weight, None)
+
+    for model in (Unclipped(), Subclassed(lambda margin, y: y - margin)):
+        samples = sgld(model, np.ones((4, 1)), np.ones(4), np.zeros(1), steps=2, step_size=0.01,
+                       clip=1.0)  # fmt: skip
+        assert samples.experiment
+        with pytest.raises(AssumptionError, match="likelihood of your own"):
+            samples.guarantee()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("row", "label", "clip"),
+    [
+        ([5e-324, 5e-324], 1e308, 1e-18),  # the length of the row rounds down by a third
+        ([1e-323, 5e-324], 1e300, 1e-25),
+        ([1.7e308, 0.0], 1e-16, 1.7e308 * 5e-324 * 1.5),  # clip/length has one bit
+        ([1e305, 1e305], 1e-120, 1e-18),
+        ([1e305, 0.0], 1e-130, 1e-17),
+        ([1e-310, 1e-310], 1e305, 1e-8),
+    ],
+)
+def test_no_gradient_is_longer_than_its_clip_where_numbers_end(
+    backend: str, row: Any, label: float, clip: float
+) -> None:
+    X, y, theta = np.array([row]), np.array([label]), np.zeros((1, 2))
+    if backend == "torch":
+        torch = pytest.importorskip("torch")
+        X, y, theta = torch.tensor(X), torch.tensor(y), torch.tensor(theta)
+    own = GeneralizedLinear(lambda margin, y: y + 0 * margin)
+    each = RecordGradients(lambda theta, X, y: (y[:, None] * X)[None])
+    for model in (own, each):
+        total = model.gradient(theta, X, y, None, clip)
+        assert math.hypot(*(float(g) / clip for g in total[0])) <= 1 + 1e-13
+
+
+def test_a_clip_below_what_numbers_can_keep_is_refused() -> None:
+    with pytest.raises(DescriptionError, match="clip"):
+        sgld(gaussian_likelihood(), np.ones((2, 1)), np.ones(2), np.zeros(1), steps=1,
+             step_size=0.1, clip=1e-320)  # fmt: skip

@@ -24,6 +24,7 @@ from lastiterate.description import Arithmetic, Batches, FullBatch, Poisson, Tra
 from lastiterate.errors import DescriptionError
 from lastiterate.sampling.batch_order import SecretOrder, batch_rows
 from lastiterate.sampling.likelihood import (
+    SMALLEST,
     Array,
     GeneralizedLinear,
     Likelihood,
@@ -72,7 +73,8 @@ def sgld(
         batches: ``FullBatch()`` (the unadjusted Langevin algorithm) unless given.
         prior_precision: of the prior N(0, I/prior_precision); ``prior_gradient`` replaces it.
         temperature: 1 samples the posterior, 0 is gradient descent.
-        clip: bound on the norm of each record's gradient.
+        clip: bound on the norm of each record's gradient. A ``Likelihood`` of your own clips by
+            its own word, and makes an experiment; a function is clipped here.
         share_batches: all chains see the same random batches: much faster, but the chains are
             then not independent.
         random_state: a seed makes a reproducible experiment, about which nothing is promised.
@@ -142,9 +144,10 @@ def sgld(
             "step_size", step_size, "small enough for the chain to stay finite", "it diverged"
         )
     returned = None
+    clipped_here = type(model) in (GeneralizedLinear, RecordGradients)  # a subclass may do anything
     if clip is not None:
         chain = sgld_training(records, steps, schedule, clip, batches, temperature=temperature)
-        if type(model) in (GeneralizedLinear, RecordGradients):  # others know their own sums
+        if clipped_here:
             most = records if isinstance(batches, Poisson) else round(batches.divisor(records))
             error = rounding_of_sums(most, max(X.shape[1], theta.shape[1]), clip)
             error = error / batches.divisor(records) * (1 + 2**-50)
@@ -152,12 +155,8 @@ def sgld(
         after = tuple(range(burn_in + 1, steps + 1, thin))
         releases = after if after[-1] == steps else (*after, steps)  # `last` is returned as well
         returned = Returned(chain, releases, chains, shared_batches=share_batches)
-    return Samples(kept, theta, returned, experiment=not secure or _coarse(theta))
-
-
-def _coarse(theta: Array) -> bool:
-    """Whether the chain was computed in less than double precision."""
-    return bool(np.asarray(_to_numpy(theta)).dtype.itemsize < 8)
+    coarse = theta.dtype.itemsize < 8  # less than double precision
+    return Samples(kept, theta, returned, experiment=not (secure and clipped_here) or coarse)
 
 
 def _secure_like(theta: Array) -> Callable[[tuple[int, int]], Array]:
@@ -242,7 +241,7 @@ def _arrays(
     if backend not in (None, "numpy", "torch"):
         raise DescriptionError("backend", backend, '"numpy" or "torch"', "no other is built in")
     theta: Array
-    if backend == "torch" or (backend is None and not isinstance(X, np.ndarray | list)):
+    if backend == "torch" or (backend is None and type(X).__module__.startswith("torch")):
         import torch
 
         X = torch.as_tensor(X)
@@ -290,7 +289,9 @@ def _few_threads(work: int) -> AbstractContextManager[object]:
 
 
 def _to_numpy(theta: Array) -> Floats:
-    return theta if isinstance(theta, np.ndarray) else np.asarray(theta.detach().cpu().numpy())
+    if isinstance(theta, np.ndarray):
+        return theta
+    return np.asarray(theta.detach().cpu().double().numpy())
 
 
 def _check(
@@ -310,8 +311,9 @@ def _check(
         raise DescriptionError("steps", steps, "at least 1", "the chain must move")
     if not (temperature >= 0 and math.isfinite(temperature)):
         raise DescriptionError("temperature", temperature, "at least 0", "it scales the variance")
-    if clip is not None and not clip > 0:
-        raise DescriptionError("clip", clip, "positive", "it bounds each record's gradient")
+    if clip is not None and not clip >= SMALLEST:
+        allowed = f"positive, at least {SMALLEST:.3g}"
+        raise DescriptionError("clip", clip, allowed, "it bounds each record's gradient")
     if not 0 <= burn_in < steps:
         raise DescriptionError("burn_in", burn_in, f"in [0, {steps})", "something must be kept")
     if thin < 1:

@@ -13,8 +13,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from lastiterate.errors import DescriptionError
+
 Array = Any
 """A NumPy array or a torch tensor."""
+
+SMALLEST = 2.0**-1000
+"""Factors and clips below would lose their last bits where numbers end."""
 
 
 class Likelihood(Protocol):
@@ -33,7 +38,8 @@ class Likelihood(Protocol):
 def lengths(rows: Array) -> Array:
     """Euclidean norms over the last axis, also where squares would vanish or overflow.
 
-    A row of 1e-162 whose length comes out as 0 would never be clipped, whatever its slope.
+    A row of 1e-162 whose length comes out as 0 would never be clipped, whatever its slope. Lengths
+    among the last numbers above 0, which are few, are raised to the next one.
 
     >>> lengths(np.array([[3e-170, 4e-170], [0.0, 0.0]]))
     array([5.e-170, 0.e+000])
@@ -45,7 +51,14 @@ def lengths(rows: Array) -> Array:
     largest = abs(rows).max(-1) if isinstance(rows, np.ndarray) else abs(rows).amax(-1)
     unit = largest + (largest == 0)  # rows of zeros stay zeros
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return ((rows / unit[..., None]) ** 2).sum(-1) ** 0.5 * largest
+        scaled = ((rows / unit[..., None]) ** 2).sum(-1) ** 0.5
+        return scaled * largest + largest.clip(max=5e-324)
+
+
+def shortening(norms: Array, clip: float) -> Array:
+    """min(1, clip/norm); 0 where the quotient has no bits to spare, as it could round up."""
+    factors = clip / norms.clip(min=clip)
+    return factors * (factors >= SMALLEST)
 
 
 def rounding_of_sums(records: int, features: int, clip: float) -> float:
@@ -74,10 +87,17 @@ class GeneralizedLinear:
     ) -> Array:
         shared = X.ndim == 2
         margin = theta @ X.T if shared else (X @ theta[..., None])[..., 0]
+        # A column of labels would be broadcast: every record's slope would hold another's label.
+        if tuple(y.shape) != tuple(margin.shape[1:] if shared else margin.shape):
+            why = "one record's label must not reach the gradient of another"
+            raise DescriptionError("y", f"of shape (records, {y.shape[-1]})", "(records,)", why)
         slope = self.slope(margin, y)
+        _one_per_record(slope, tuple(margin.shape))
         if clip is not None:
+            rows = lengths(X)
             with np.errstate(over="ignore"):  # an infinite length clips to zero
-                slope = slope / (abs(slope) * lengths(X) / clip).clip(min=1.0)
+                slope = slope * shortening(abs(slope) * rows, clip)
+            slope = slope * (rows * SMALLEST <= clip)  # else clip/length has no bits to spare
         if weight is not None:
             slope = slope * weight
         return slope @ X if shared else (slope[:, None, :] @ X)[:, 0, :]
@@ -93,12 +113,24 @@ class RecordGradients:
         self, theta: Array, X: Array, y: Array, weight: Array | None, clip: float | None
     ) -> Array:
         each = self.gradients(theta, X, y)
+        _one_per_record(each, (theta.shape[0], X.shape[-2], theta.shape[1]))
         if clip is not None:
             with np.errstate(over="ignore"):
-                each = each / (lengths(each) / clip).clip(min=1.0)[..., None]
+                each = each * shortening(lengths(each), clip)[..., None]
         if weight is not None:
             each = each * weight[..., None]
         return each.sum(1)
+
+
+def _one_per_record(found: Array, shape: tuple[int, ...]) -> None:
+    """Raise unless a function of the user gave one gradient (or slope) per chain and record."""
+    if tuple(found.shape) != shape:
+        raise DescriptionError(
+            "likelihood",
+            f"a function that returned shape {tuple(found.shape)}",
+            f"one gradient per record and chain, shape {shape}",
+            "only what belongs to one record can be clipped for it",
+        )
 
 
 def gaussian_likelihood(precision: float = 1.0) -> GeneralizedLinear:

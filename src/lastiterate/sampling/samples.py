@@ -26,8 +26,9 @@ class Samples(dict[str, Floats]):
         last: the final iterates in the sampler's own array type.
         returned: which iterates of how many chains these are, as an accountant sees them; None for
             an unclipped run, about which nothing can be promised.
-        experiment: the run was seeded, drew its noise from a source that nobody vouches for, or
-            computed in less than double precision: nothing is promised.
+        experiment: the run was seeded, drew its noise from a source or took clipped gradients
+            from a likelihood that nobody vouches for, or computed in less than double precision:
+            nothing is promised.
         training: a description that by itself covers all that is returned; None for several
             chains (ask ``guarantee``) and for unclipped runs.
 
@@ -68,9 +69,10 @@ class Samples(dict[str, Floats]):
             )
         if self.experiment:
             raise AssumptionError(
-                "This was an experiment (random_state or normals were given, or the arithmetic has "
-                "less than double precision): whoever knows the noise subtracts it, and nothing is "
-                "promised. Run without them; `samples.returned.guarantee()` says what that costs."
+                "This was an experiment (random_state or normals were given, the arithmetic has "
+                "less than double precision, or a likelihood of your own clips by its own word): "
+                "nothing is promised. Run without them, with a function for per-record gradients; "
+                "`samples.returned.guarantee()` says what that costs."
             )
         return self.returned.guarantee(loss, adjacency)
 
