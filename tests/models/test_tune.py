@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ from lastiterate.models.tune import (
     _expected,
     _gamma,
     _number_of_trials,
+    _score,
     gaussian_run,
+    score_sensitivity,
     selected,
 )
 from lastiterate.noise import source
@@ -178,3 +181,36 @@ def test_the_printed_epsilon_is_rounded_up() -> None:
     found = tune(*small())
     said = float(str(found).split("epsilon = ")[1].split()[0])
     assert found.epsilon <= said <= found.epsilon * 1.001
+
+
+@pytest.mark.parametrize("column", [False, True])
+def test_one_record_moves_a_score_by_what_is_charged(column: bool) -> None:
+    """A column of labels is compared with all predictions: that moved the score by twice as much.
+
+    Scores of a regression are means of doubles, whose rounding is charged, too.
+    """
+    rng = np.random.default_rng(0)
+    n = 2000
+    x, sign = np.ones((n, 1)), np.ones(n, dtype=int)
+    x[0], sign[0] = -1.0, 0
+    settings: dict[str, Any] = {"epsilon": math.inf, "fit_intercept": False, "steps": 20}
+    classifier = PrivateLogisticRegression(**settings).fit(x, sign)
+    other_x, other = np.abs(x), np.ones(n, dtype=int)
+    values = rng.uniform(-1, 1, n)
+    ridge = PrivateRidge(**settings, feature_bound=1.0).fit(x, values)
+
+    def score(trial: Any, X: np.ndarray, y: np.ndarray) -> Fraction:
+        return Fraction(_score(trial, X, y[:, None] if column else y))
+
+    moved = abs(score(classifier, x, sign) - score(classifier, other_x, other))
+    assert moved <= Fraction(score_sensitivity(n))
+    near, far = values.copy(), values.copy()
+    near[0], far[0] = ridge.predict(x[:1])[0], 50.0
+    moves = []
+    for k in range(50):
+        order = np.concatenate([[0], 1 + rng.permutation(n - 1)[k:]])
+        m = len(order)
+        move = abs(score(ridge, x[order], near[order]) - score(ridge, x[order], far[order]))
+        assert move <= Fraction(score_sensitivity(m))
+        moves.append(move > Fraction(1, m))
+    assert any(moves)  # the rounding is real

@@ -28,6 +28,7 @@ from lastiterate.curves import gaussian
 from lastiterate.curves.renyi import Renyi
 from lastiterate.description import Cyclic, Loss, Shuffled, Training
 from lastiterate.description.validation import number
+from lastiterate.device import as_array
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
 from lastiterate.models.base import PrivateLinearModel
 from lastiterate.models.choose import Choice
@@ -117,7 +118,7 @@ def tune(
         trial = clone(model).set_params(epsilon=each, delta=delta, random_state=seed, **candidate)
         trial._fit(X, y, lambda choice: gaussian_run(choice, share))
         experiment = experiment or trial.certificate_ is None
-        noise = 1 / (len(y) * mu * math.sqrt(SCORE_SHARE))
+        noise = score_sensitivity(len(y)) / (mu * math.sqrt(SCORE_SHARE))
         score = _score(trial, X, y) + noise * float(draws.normal(1)[0])
         if best is None or score > best[0]:
             best = score, trial, candidate
@@ -203,11 +204,20 @@ def _number_of_trials(gamma: float, draws: Source) -> int:
     return count
 
 
+def score_sensitivity(records: int) -> float:
+    """One record moves a computed score by at most this: 1/n, and what two means round.
+
+    A sum of numbers in [0, 1] by halves is off by less than 2^-45 of their number.
+    """
+    return 1 / records + 2.0**-44
+
+
 def _score(trial: Any, X: Any, y: Any) -> float:
     """A mean of one number in [0, 1] per record, so one record moves it by at most 1/n."""
+    labels = np.ravel(as_array(y))  # a column would be compared with every prediction
     if is_classifier(trial):
-        return float(np.mean(trial.predict(X) == np.asarray(y)))
-    error = np.abs(trial.predict(X) - np.asarray(y, dtype=np.float64)) / trial.target_bound
+        return float(np.mean(trial.predict(X) == labels))
+    error = np.abs(trial.predict(X) - labels.astype(np.float64)) / trial.target_bound
     return float(1 - np.minimum(error, 1).mean())
 
 
