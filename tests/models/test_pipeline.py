@@ -308,3 +308,44 @@ def test_wrappers_have_no_certificate() -> None:
 
     with pytest.raises(CertificateError):
         certificate_of(Mine(1.0, 1e-4, steps=3).fit(X, y))
+
+
+def test_settings_changed_after_the_fit_do_not_hide_what_was_learnt() -> None:
+    """What the steps were while the model was fitted counts, not what they are called now."""
+    imputed = make_pipeline(SimpleImputer(keep_empty_features=True), model())
+    encoded = make_pipeline(OrdinalEncoder(), model())
+    counted = make_pipeline(OneHotEncoder(categories=[[0, 1]] * 3, min_frequency=2), model())
+    chosen = make_pipeline(
+        ColumnTransformer([("n", Normalizer(), make_column_selector(dtype_include=float))]), model()
+    )
+    scaled = make_pipeline(StandardScaler(), model())
+    nested = make_pipeline(make_pipeline(StandardScaler(), scaler()), model())
+    changes: list[tuple[Any, Any, dict[str, Any]]] = [
+        (imputed, X, {"simpleimputer__strategy": "constant", "simpleimputer__fill_value": 0.0}),
+        (encoded, (X > 0.5).astype(float), {"ordinalencoder__categories": [[0.0, 1.0]] * 3}),
+        (counted, (X > 0.5).astype(int), {"onehotencoder__min_frequency": None}),
+        (chosen, X, {"columntransformer__transformers": [("n", Normalizer(), [0, 1, 2])]}),
+        (scaled, X, {"standardscaler": Normalizer()}),
+        (nested, X, {"pipeline__standardscaler": "passthrough"}),
+    ]
+    for pipeline, features, change in changes:
+        if pipeline is chosen:
+            pandas = pytest.importorskip("pandas")
+            features = pandas.DataFrame(features)
+        with pytest.warns(PrivacyWarning, match="not covered"):
+            pipeline.fit(features, y)
+        pipeline.set_params(**change)
+        with pytest.raises(CertificateError, match="not covered"):
+            certificate_of(pipeline)
+        with pytest.raises(CertificateError, match="not covered"):
+            certificate_of(pipeline[-1])  # alone it is what was trained behind that step
+    scaled.set_params(standardscaler=Normalizer()).fit(X, y)
+    assert certificate_of(scaled).epsilon <= 1.0
+
+
+def test_a_word_given_for_a_step_counts_for_the_model_behind_it() -> None:
+    pipeline = make_pipeline(FunctionTransformer(lambda X: X / 2), model())
+    with pytest.warns(PrivacyWarning, match="not covered"):
+        pipeline.fit(X, y)
+    with pytest.warns(PrivacyWarning, match="your word"):
+        assert certificate_of(pipeline, stateless=["functiontransformer"]).epsilon <= 1.0

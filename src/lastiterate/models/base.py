@@ -87,8 +87,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             unsupported: sample_weight is refused, with the reason.
         """
         _refuse(unsupported)
-        warn_if_selected()
-        return self._fit(X, y, self._calibrated)
+        learning = warn_if_selected()
+        self._fit(X, y, self._calibrated)
+        self.learnt_before_ = learning  # settings of a pipeline's steps may change after the fit
+        return self
 
     def _fit(self, X: Any, y: Any, with_noise: Callable[[Choice], Training]) -> Self:
         """Train the chosen run; ``with_noise`` decides how much noise it needs."""
@@ -222,7 +224,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _forget(self) -> None:
         """An older model must not stand beside the description of a run that failed."""
-        for name in ("coef_", "intercept_", "certificate_", "n_iter_"):
+        for name in ("coef_", "intercept_", "certificate_", "n_iter_", "learnt_before_"):
             self.__dict__.pop(name, None)
 
     # --- using --------------------------------------------------------------------------------

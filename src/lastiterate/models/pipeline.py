@@ -42,7 +42,7 @@ def certificate_of(model: Any, *, stateless: Collection[str] = ()) -> Certificat
     True
     """
     steps = list(steps_of(model))
-    _refuse_learning(steps, stateless)
+    _refuse_learning([*steps, *_learnt_before(steps)], stateless)
     found: list[Certificate | None] = [
         getattr(each.step, "certificate_", None) for each in steps if own(each.step)
     ]
@@ -60,6 +60,20 @@ def certificate_of(model: Any, *, stateless: Collection[str] = ()) -> Certificat
     return paid[0] if len(paid) == 1 else compose(paid)
 
 
+def _learnt_before(steps: list[Step]) -> list[Step]:
+    """What stood before this package's steps when they were fitted, and may have learnt then."""
+    return [
+        before
+        for each in steps
+        if own(each.step)
+        for before in getattr(each.step, "learnt_before_", ())
+    ]
+
+
+def _kind(each: Step) -> str:
+    return each.step if isinstance(each.step, str) else type(each.step).__name__
+
+
 def _refuse_learning(steps: list[Step], stateless: Collection[str]) -> None:
     """Raise for steps that learn from the records, unless the user can and does vouch for them."""
     vouched = {stateless} if isinstance(stateless, str) else set(stateless)
@@ -67,17 +81,17 @@ def _refuse_learning(steps: list[Step], stateless: Collection[str]) -> None:
     if unknown:
         raise CertificateError(
             f"stateless names {sorted(unknown)}, and there is no such step; the steps are "
-            f"{[each.path for each in steps]}."
+            f"{sorted({each.path for each in steps})}."
         )
     for each in steps:
         if each.objection and not (each.undecided and each.path in vouched):
             name = f"The step {each.path!r}" if each.path else "The model"
             hint = f' If it learns nothing, vouch for it: stateless=["{each.path}"].'
             raise CertificateError(
-                f"{name} ({type(each.step).__name__}) is not covered by any certificate: "
+                f"{name} ({_kind(each)}) is not covered by any certificate: "
                 f"{each.objection}. {REMEDY}{hint if each.undecided and each.path else ''}"
             )
-    taken = sorted(each.path for each in steps if each.objection)
+    taken = sorted({each.path for each in steps if each.objection})
     if taken:
         warnings.warn(
             f"{', '.join(taken)}: that these steps learnt nothing from the records is your word, "

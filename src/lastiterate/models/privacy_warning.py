@@ -9,15 +9,18 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from lastiterate.errors import PrivacyWarning as PrivacyWarning
-from lastiterate.models.stateless import CONTAINERS, steps_of
+from lastiterate.models.stateless import CONTAINERS, Step, steps_of
 
 _HARMLESS = ("sklearn.base", "sklearn.pipeline", "sklearn.utils")
 """Modules that hand one fit through. Of everything else in scikit-learn that fits, it is expected
 that it fits several times or chooses by what it sees."""
 
 
-def warn_if_selected() -> None:
+def warn_if_selected() -> tuple[Step, ...]:
     """Warn when something else is fitting: a search, an ensemble, a calibration, a selection.
+
+    Returns the steps of the pipeline that may learn, by the settings they have now, each with the
+    name of its class in place of itself: a model must not carry what they learnt.
 
     Nothing tells an estimator who fits it, so the callers are looked at: scikit-learn's own, and
     whatever else is an estimator itself. A pipeline fits once, but its other steps must not learn.
@@ -30,15 +33,19 @@ def warn_if_selected() -> None:
         else:
             selecting = _selecting(frame.f_globals.get("__name__", ""), caller)
         frame = frame.f_back  # type: ignore[assignment]
-    for each in steps_of(container):
-        if each.objection:
-            warnings.warn(
-                f"The step {each.path!r} ({type(each.step).__name__}) of the pipeline is not "
-                f"covered by the model's certificate_: {each.objection}. certificate_of(pipeline) "
-                "refuses it and says what to use instead.",
-                PrivacyWarning,
-                stacklevel=3,
-            )
+    learning = tuple(
+        each._replace(step=type(each.step).__name__)
+        for each in steps_of(container)
+        if each.objection
+    )
+    for each in learning:
+        warnings.warn(
+            f"The step {each.path!r} ({each.step}) of the pipeline is not "
+            f"covered by the model's certificate_: {each.objection}. certificate_of(pipeline) "
+            "refuses it and says what to use instead.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
     if selecting:
         warnings.warn(
             "This fit is one of several on the same records, or its result is chosen or changed "
@@ -49,6 +56,7 @@ def warn_if_selected() -> None:
             PrivacyWarning,
             stacklevel=3,
         )
+    return learning
 
 
 def _selecting(module: str, caller: Any) -> str:

@@ -69,7 +69,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the means and deviations of the columns."""
-        warn_if_selected()
+        self.learnt_before_ = warn_if_selected()
         X = validate_data(self, X, dtype=np.float64)
         records, columns = X.shape
         loss = Loss.unknown(provenance="proved")
