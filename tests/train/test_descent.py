@@ -520,3 +520,43 @@ def test_tables_and_whole_numbers_are_read():
     found = noisy_descent(Logistic(), X, run, labels=y)
     expected = noisy_descent(Logistic(), X.to_numpy(float), run, labels=y.to_numpy())
     assert (found.parameters == expected.parameters).all()
+
+
+class Zeros(SecureSource):
+    """No noise at all, and it says that it is secure."""
+
+    def normal(self, shape):
+        return np.zeros(shape)
+
+
+class SecureByWord:
+    secure = True
+
+    def __getattr__(self, name):
+        return getattr(SeededSource(0), name)
+
+
+@pytest.mark.parametrize("noise", [Zeros(), SecureByWord()], ids=["subclass", "own class"])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "module"])
+def test_a_source_that_calls_itself_secure_makes_an_experiment(noise, backend):
+    run = Training(
+        records=4, steps=2, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch(),
+        clipping="gradient",
+    )  # fmt: skip
+    X, y = np.eye(4), np.array([1.0, -1.0, 1.0, -1.0])
+    if backend == "numpy":
+        done = noisy_descent(Logistic(), X, run, labels=y, noise=noise)
+    else:
+        torch = pytest.importorskip("torch")
+        from lastiterate.torch import noisy_module_descent
+
+        if backend == "torch":
+            done = noisy_descent(Logistic(), torch.from_numpy(X), run, labels=y, noise=noise)
+        else:
+            net = torch.nn.Linear(4, 2)
+            labels = torch.tensor([0, 1, 0, 1])
+            criterion = torch.nn.CrossEntropyLoss()
+            inputs = torch.eye(4)
+            done = noisy_module_descent(net, criterion, inputs, labels, run, noise=noise)
+    assert done.experiment
+    assert "source of your own" in done.objection

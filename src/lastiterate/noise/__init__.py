@@ -6,6 +6,6 @@ cryptographically secure source unless a reproducible experiment is asked for.
 
 from lastiterate.noise.secure import SecureSource
 from lastiterate.noise.seeded import SeededSource
-from lastiterate.noise.source import Source, source
+from lastiterate.noise.source import Source, source, unpredictable
 
-__all__ = ["SecureSource", "SeededSource", "Source", "source"]
+__all__ = ["SecureSource", "SeededSource", "Source", "source", "unpredictable"]

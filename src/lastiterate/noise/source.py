@@ -16,7 +16,7 @@ class Source(Protocol):
 
     @property
     def secure(self) -> bool:
-        """Whether nobody can predict it; without that there is no certificate."""
+        """Whether nobody can predict it, by its own word; see `unpredictable`."""
 
     def normal(self, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
         """Independent standard Gaussians."""
@@ -38,6 +38,17 @@ class Source(Protocol):
 
     def restore(self, state: dict[str, Any] | None) -> None:
         """Go on from a checkpoint."""
+
+
+def unpredictable(source: Source) -> bool:
+    """Whether a run on this source may be certified: only this library's own secure one.
+
+    Anybody can write ``secure = True`` into a class, and a subclass may draw from anywhere.
+
+    >>> unpredictable(SecureSource()), unpredictable(SeededSource(7))
+    (True, False)
+    """
+    return type(source) is SecureSource
 
 
 def source(random_state: Seed = None) -> Source:

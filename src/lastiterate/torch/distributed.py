@@ -31,7 +31,7 @@ from lastiterate.device.kernels import Products
 from lastiterate.errors import AssumptionError, LastIterateError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of
-from lastiterate.noise import Source
+from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.seeded import Seed
 from lastiterate.train.batches import BatchStream, Rows
 from lastiterate.train.device_descent import descend, linear
@@ -134,7 +134,7 @@ def distributed_descent(
     reduced = _Reduced(gradients, first, group)
     with _lost(rank, "during the updates"):
         released = descend(reduced, shared, training, l2, centre, ready.ball, where, progress)
-        facts: list[Any] = [not generator.secure, batches.nonce]
+        facts: list[Any] = [not unpredictable(generator), batches.nonce]
         dist.broadcast_object_list(facts, group_src=0, group=group, device=where)
         # Reached by every rank, or by none: only then is there a model.
         dist.all_reduce(torch.zeros(1, device=where), group=group)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lastiterate.description import Training
 from lastiterate.description.validation import number, one_of
-from lastiterate.noise import Source
+from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.seeded import Seed
 from lastiterate.torch.module_gradients import LossFunction, ModuleGradients
 from lastiterate.train.batches import BatchStream
@@ -102,6 +102,6 @@ def noisy_module_descent(
         batches.nonce,
         engine,
         coarse=gradients.objection,
-        secure=generator.secure,
+        secure=unpredictable(generator),
         marked=keeping.experiment,
     )

@@ -21,7 +21,7 @@ from lastiterate.description.validation import number
 from lastiterate.device import on_device
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
-from lastiterate.noise import Source
+from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.seeded import Seed
 from lastiterate.train.batches import BatchStream
 from lastiterate.train.checkpoint import Checkpoint
@@ -69,7 +69,8 @@ def noisy_descent(
             depend on the data.
         feature_bound: no row of the data is longer. Rows are checked. By default the largest
             bound for which the loss keeps its gradients within training.gradient_norm.
-        noise: a source of randomness; by default the secure one.
+        noise: a source of randomness; by default the secure one. With a source of your own, a
+            subclass of the secure one too, the run is an experiment.
         random_state: a seed: the run is then an experiment that cannot be certified.
         radius: of the ball that parameters are projected on; by default half of
             training.diameter, and never more.
@@ -156,7 +157,7 @@ def noisy_descent(
         gradients.loss,
         batches.nonce,
         gradients.arithmetic(centre.size),
-        secure=generator.secure,
+        secure=unpredictable(generator),
         marked=keeping.experiment,
     )
 

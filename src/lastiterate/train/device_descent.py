@@ -23,7 +23,7 @@ from lastiterate.device.gradients import DeviceGradients, RowRule, features
 from lastiterate.device.kernels import Products
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
-from lastiterate.noise import Source
+from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.seeded import Seed
 from lastiterate.train.batches import BatchStream, Rows
 from lastiterate.train.checkpoint import Checkpoint
@@ -117,7 +117,7 @@ def noisy_descent(
         batches.nonce,
         engine,
         coarse=gradients.objection,
-        secure=generator.secure,
+        secure=unpredictable(generator),
         marked=keeping.experiment,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 from lastiterate.description import Training
 from lastiterate.errors import AssumptionError
 from lastiterate.losses import LinearLoss
-from lastiterate.noise import Source
+from lastiterate.noise import Source, unpredictable
 from lastiterate.train.batches import BatchStream
 from lastiterate.train.checkpoint import Checkpoint, State, usable
 from lastiterate.train.result import Parameters
@@ -34,7 +34,7 @@ class Keeping:
     ) -> None:
         self._store, self._run = usable(checkpoint), run
         self._batches, self._generator = batches, generator
-        self.experiment = coarse or not generator.secure
+        self.experiment = coarse or not unpredictable(generator)
 
     def resume(self) -> State | None:
         """What the checkpoint holds; batches and randomness go on from there."""

@@ -39,8 +39,8 @@ class Descent:
 
 
 _SEEDED = (
-    "The randomness was seeded, and whoever knows the seed can subtract the noise: leave "
-    "random_state out, or pass a secure source."
+    "The randomness was seeded, and whoever knows the seed can subtract the noise, or came from a "
+    "source of your own, for which nobody vouches: leave random_state and noise out."
 )
 _UNBOUNDED = (
     "Nothing bounds how long a gradient is, so nothing bounds what their sums round: clip "
