@@ -143,6 +143,7 @@ def test_delta_left_open_is_named(cancer: Any) -> None:
         ("delta", 2.0),
         ("feature_bound", 0.0),
         ("feature_bound", float("nan")),
+        ("feature_bound", 1e200),
         ("steps", 0),
         ("steps", 1.5),
         ("batch_size", 0),

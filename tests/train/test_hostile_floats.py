@@ -16,6 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 from lastiterate import Cyclic, FullBatch, Poisson, Training
+from lastiterate.errors import DescriptionError
 from lastiterate.losses import (
     CappedSoftmax,
     Huber,
@@ -28,7 +29,7 @@ from lastiterate.models import PrivateStandardScaler
 from lastiterate.models.rows import Rows
 from lastiterate.noise import source
 from lastiterate.train import bound_rows, noisy_descent
-from lastiterate.train.features import row_norms
+from lastiterate.train.features import matrix, row_norms
 from lastiterate.train.norms import lengths, shortening
 
 torch = pytest.importorskip("torch")
@@ -520,3 +521,19 @@ def test_a_probe_with_short_products_warns_and_gets_no_certificate():
         assert probe.fit(X, y).certificate_ is None
     probe = PrivateLinearProbe(2.0, 1e-3, steps=4, device="cpu").fit(X, y)
     assert probe.certificate_.training.arithmetic.error > 0
+
+
+def test_a_sparse_matrix_that_points_outside_of_itself_is_refused():
+    """Its norms would be read from memory that is no record's."""
+    parts = [
+        ([0, 1, 500], [0, 1, 2, 3]),
+        ([0, 1, -1], [0, 1, 2, 3]),
+        ([0, 1, 0], [0, 3, 1, 3]),  # rows that share entries
+    ]
+    for indices, pointers in parts:
+        X = sp.csr_array((3, 2))
+        X.data, X.indices = np.ones(3), np.array(indices, dtype=np.int32)
+        X.indptr = np.array(pointers, dtype=np.int32)
+        for use in (matrix, lambda X: bound_rows(X, 1.0)):
+            with pytest.raises(DescriptionError, match="contradict"):
+                use(X)

@@ -20,6 +20,7 @@ from lastiterate.losses.rounding import root_up
 from lastiterate.train import bound_rows
 from lastiterate.train.features import matrix, rescaled, row_norms
 
+LONGEST = 1e150  # beyond, squares of norms have no number
 Matrix = Any  # a dense array, a CSR array, a tensor or shards
 
 
@@ -39,7 +40,7 @@ class Rows:
     def __post_init__(self) -> None:
         if self.feature_bound is not None:
             why = "a row that is longer has a gradient that is longer than the noise is made for"
-            number("feature_bound", self.feature_bound, why, above=0.0)
+            number("feature_bound", self.feature_bound, why, above=0.0, at_most=LONGEST)
 
     @property
     def norm(self) -> float:

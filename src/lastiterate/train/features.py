@@ -41,10 +41,25 @@ def matrix(data: Any, records: int | None = None) -> Matrix:
             f"training.records = {records} rows",
             "what is certified must be what runs",
         )
+    if sparse(X):
+        _whole(X)
     if sparse(X) and not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()  # entries of one place that are kept apart would hide its size
     return X if X.dtype in (np.float64, np.float32) else X.astype(np.float64)
+
+
+def _whole(X: Matrix) -> None:
+    """Raise unless indices lie inside of the table: a norm would be read from elsewhere."""
+    try:
+        X.check_format(full_check=True)
+    except (ValueError, TypeError) as wrong:
+        raise DescriptionError(
+            "data",
+            f"a sparse matrix whose parts contradict each other ({wrong})",
+            "one with every index inside of its shape and rows one after another",
+            "norms and gradients would be made of other memory than the records",
+        ) from None
 
 
 def sparse(data: Any) -> bool:
