@@ -314,14 +314,28 @@ def test_a_column_of_labels_does_not_mix_records(backend: Any, size: int | None)
     for chains in (1, n):
         with pytest.raises(DescriptionError, match="y"):
             sgld(
-                gaussian_likelihood(), X, y, np.zeros((chains, 1)), steps=2, step_size=0.01,
-                clip=1.0, batches=batches, backend=backend,
-            )  # fmt: skip
+                gaussian_likelihood(),
+                X,
+                y,
+                np.zeros((chains, 1)),
+                steps=2,
+                step_size=0.01,
+                clip=1.0,
+                batches=batches,
+                backend=backend,
+            )
         with pytest.raises(DescriptionError, match="y"):
             sgld(
-                gaussian_likelihood(), X, np.zeros((n, n)), np.zeros((chains, 1)), steps=2,
-                step_size=0.01, clip=1.0, batches=batches, backend=backend,
-            )  # fmt: skip
+                gaussian_likelihood(),
+                X,
+                np.zeros((n, n)),
+                np.zeros((chains, 1)),
+                steps=2,
+                step_size=0.01,
+                clip=1.0,
+                batches=batches,
+                backend=backend,
+            )
 
 
 def test_gradients_that_are_not_one_per_record_are_refused() -> None:
@@ -347,8 +361,9 @@ def test_a_likelihood_that_clips_by_its_own_word_gets_no_guarantee() -> None:
             return super().gradient(theta, X, y, weight, None)
 
     for model in (Unclipped(), Subclassed(lambda margin, y: y - margin)):
-        samples = sgld(model, np.ones((4, 1)), np.ones(4), np.zeros(1), steps=2, step_size=0.01,
-                       clip=1.0)  # fmt: skip
+        samples = sgld(
+            model, np.ones((4, 1)), np.ones(4), np.zeros(1), steps=2, step_size=0.01, clip=1.0
+        )
         assert samples.experiment
         with pytest.raises(AssumptionError, match="likelihood of your own"):
             samples.guarantee()
@@ -382,5 +397,12 @@ def test_no_gradient_is_longer_than_its_clip_where_numbers_end(
 
 def test_a_clip_below_what_numbers_can_keep_is_refused() -> None:
     with pytest.raises(DescriptionError, match="clip"):
-        sgld(gaussian_likelihood(), np.ones((2, 1)), np.ones(2), np.zeros(1), steps=1,
-             step_size=0.1, clip=1e-320)  # fmt: skip
+        sgld(
+            gaussian_likelihood(),
+            np.ones((2, 1)),
+            np.ones(2),
+            np.zeros(1),
+            steps=1,
+            step_size=0.1,
+            clip=1e-320,
+        )

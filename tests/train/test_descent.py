@@ -540,9 +540,14 @@ class SecureByWord:
 @pytest.mark.parametrize("backend", ["numpy", "torch", "module"])
 def test_a_source_that_calls_itself_secure_makes_an_experiment(noise, backend):
     run = Training(
-        records=4, steps=2, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch(),
+        records=4,
+        steps=2,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
         clipping="gradient",
-    )  # fmt: skip
+    )
     X, y = np.eye(4), np.array([1.0, -1.0, 1.0, -1.0])
     if backend == "numpy":
         done = noisy_descent(Logistic(), X, run, labels=y, noise=noise)
