@@ -24,7 +24,7 @@ from lastiterate import (
     certify,
     verify,
 )
-from lastiterate.certificate.balls import gaussian_delta, precision
+from lastiterate.verifier.balls import gaussian_delta, precision
 
 STRONG = Loss(smoothness=1.0, strong_convexity=1.0)
 CONVEX = Loss(smoothness=1.0)

@@ -15,15 +15,15 @@ import math
 import numpy as np
 import pytest
 from flint import arb, fmpz_poly
+from random_runs import random_run, sometimes_equalised
 
 from lastiterate import UnsupportedError, account
-from lastiterate.certificate.balls import gaussian_delta, precision
-from lastiterate.certificate.checks import CHECKS, priced_levels
 from lastiterate.certificate.evidence import EVIDENCE, checkable
-from lastiterate.certificate.losses import Replaced, Shift
-from lastiterate.certificate.steps import Case
-from lastiterate.certificate.witness import pack, unpack
-from random_runs import random_run, sometimes_equalised
+from lastiterate.verifier.balls import gaussian_delta, precision
+from lastiterate.verifier.checks import CHECKS, priced_levels
+from lastiterate.verifier.losses import Replaced, Shift
+from lastiterate.verifier.steps import Case
+from lastiterate.verifier.witness import pack, unpack
 
 # No delta is a share of positions: where delta(epsilon) rests at 2/20, an epsilon is a matter of
 # the last digit.

@@ -33,7 +33,7 @@ HOMES = {
     "distributed": {"audit"},
     "dp_accounting": {"curves"},
     "flask": {"explore"},
-    "flint": {"certificate"},
+    "flint": {"verifier"},
     "flwr": {"federated"},
     "jinja2": {"report"},
     "joblib": {"models", "audit"},

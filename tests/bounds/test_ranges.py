@@ -22,9 +22,9 @@ from lastiterate import (
     compare,
     plateau,
 )
-from lastiterate.certificate.balls import precision
-from lastiterate.certificate.checks import _double_above
-from lastiterate.certificate.coupled import Coupled
+from lastiterate.verifier.balls import precision
+from lastiterate.verifier.checks import _double_above
+from lastiterate.verifier.coupled import Coupled
 
 SCHEMES = [FullBatch(), Cyclic(5), Shuffled(5), Reshuffled(5)]
 LOSSES = [

@@ -17,11 +17,11 @@ from lastiterate.bounds import shifted_interpolation
 from lastiterate.bounds.ledger import Run
 from lastiterate.bounds.modulus import Modulus, taut_path
 from lastiterate.certificate import Certificate, ClaimError
-from lastiterate.certificate.balls import precision
 from lastiterate.certificate.certificate import fingerprint
-from lastiterate.certificate.checks import CHECKS
-from lastiterate.certificate.steps import Case
 from lastiterate.errors import CertificateError
+from lastiterate.verifier.balls import precision
+from lastiterate.verifier.checks import CHECKS
+from lastiterate.verifier.steps import Case
 
 ROUGH = [Loss.unknown(), Loss.holder(constant=50.0, exponent=0.1), Loss(smoothness=math.inf)]
 

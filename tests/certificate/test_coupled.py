@@ -21,10 +21,10 @@ from lastiterate import (
     verify,
 )
 from lastiterate.bounds.coupling import CouplingProblem, stopped_delta
-from lastiterate.certificate.balls import gaussian_delta, precision
 from lastiterate.certificate.certificate import Certificate, fingerprint
-from lastiterate.certificate.coupled import WIDEST, Coupled, NormalTail
 from lastiterate.certificate.evidence import checkable
+from lastiterate.verifier.balls import gaussian_delta, precision
+from lastiterate.verifier.coupled import WIDEST, Coupled, NormalTail
 
 DELTA = 1e-5
 CONVEX = Loss(smoothness=1.0)

@@ -12,10 +12,10 @@ from described_runs import RIDGE, SIZES, run
 from lastiterate import Cyclic, Loss, Reshuffled, TailAverage, account
 from lastiterate.bounds.ledger import Run
 from lastiterate.bounds.taut_string import best
-from lastiterate.certificate import epochs
-from lastiterate.certificate.balls import arb, precision
-from lastiterate.certificate.steps import Case
 from lastiterate.curves import gaussian
+from lastiterate.verifier import epochs
+from lastiterate.verifier.balls import arb, precision
+from lastiterate.verifier.steps import Case
 
 
 def steps_of(training, loss):

@@ -22,9 +22,9 @@ from lastiterate import (
     verify,
 )
 from lastiterate.certificate import TamperedCertificateError
-from lastiterate.certificate.checks import CHECKS
 from lastiterate.certificate.evidence import checkable
 from lastiterate.errors import DescriptionError
+from lastiterate.verifier.checks import CHECKS
 
 DELTA = 1e-6
 

@@ -21,7 +21,7 @@ from lastiterate.certificate import (
     compose,
 )
 from lastiterate.certificate.certificate import MOST_BYTES, canonical, fingerprint
-from lastiterate.certificate.witness import pack, unpack
+from lastiterate.verifier.witness import pack, unpack
 
 DELTA = 1e-6
 

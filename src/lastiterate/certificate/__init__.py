@@ -8,15 +8,15 @@ certificate in ball arithmetic, `compose` joins several runs on the same data. A
 from lastiterate.certificate.authenticity import make_key
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.joint import compose
-from lastiterate.certificate.refusals import (
+from lastiterate.certificate.signing import certify
+from lastiterate.certificate.verification import Verification, verify
+from lastiterate.verifier.refusals import (
     AuthenticityError,
     ClaimError,
     MalformedCertificateError,
     TamperedCertificateError,
     UnreadableCertificateError,
 )
-from lastiterate.certificate.signing import certify
-from lastiterate.certificate.verification import Verification, verify
 
 __all__ = [
     "AuthenticityError",

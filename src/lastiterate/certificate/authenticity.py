@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lastiterate.certificate.certificate import MOST_SIGNATURES, Certificate
-from lastiterate.certificate.refusals import AuthenticityError
 from lastiterate.errors import DescriptionError, LastIterateError
+from lastiterate.verifier.refusals import AuthenticityError
 from lastiterate.whole_files import write_whole
 
 if TYPE_CHECKING:

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from lastiterate.certificate.refusals import (
+from lastiterate.description import Loss, Training
+from lastiterate.guarantee import SENSITIVITY_STATEMENT
+from lastiterate.printing import printed
+from lastiterate.verifier.refusals import (
     MalformedCertificateError,
     TamperedCertificateError,
     UnreadableCertificateError,
 )
-from lastiterate.certificate.witness import unpack
-from lastiterate.description import Loss, Training
-from lastiterate.guarantee import SENSITIVITY_STATEMENT
-from lastiterate.printing import printed
+from lastiterate.verifier.witness import unpack
 from lastiterate.whole_files import write_whole
 
 if TYPE_CHECKING:

@@ -34,13 +34,13 @@ from lastiterate.bounds.sampled_batches import (
     pushes,
 )
 from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
-from lastiterate.certificate.coupled import MOST_CELLS, WIDEST
 from lastiterate.curves.base import Curve
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.mixture import Mixture
 from lastiterate.curves.pairs import OpposedPair, ReplacedPair, SampledPair
 from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import Poisson
+from lastiterate.verifier.coupled import MOST_CELLS, WIDEST
 
 Evidence = tuple[dict[str, Any], Curve]
 Collector = Callable[[Run, Bound, float], Evidence]

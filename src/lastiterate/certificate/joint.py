@@ -6,24 +6,27 @@ partitions must be independent, or the same; the nonces say which.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 from lastiterate.certificate import statements
-from lastiterate.certificate.balls import need_balls, precision
 from lastiterate.certificate.certificate import FORMAT, VERSION, Certificate, sealed
-from lastiterate.certificate.profile import STANDARD_DELTAS, Profile
-from lastiterate.certificate.refusals import ClaimError
+from lastiterate.curves.bracket import safe_end
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import CertificateError, DescriptionError, UnsupportedError
+from lastiterate.verifier.balls import need_balls, precision
+from lastiterate.verifier.profile import STANDARD_DELTAS, Judge, Profile
+from lastiterate.verifier.refusals import ClaimError
 
 THEOREM = {
     "name": "Composition of certificates",
     "reference": "Dong, Roth, Su 2022: adaptive composition of trade-off functions",
     "status": "sound",
 }
+_LARGEST_EPSILON = 1e7  # nobody needs a certificate beyond
 _ADAPTIVE = (
     "each run may use what the earlier ones released, and nothing else that depends on the data"
 )
@@ -54,12 +57,12 @@ def compose(certificates: Iterable[Certificate], delta: float | None = None) -> 
         profile = _joint(runs, [check(run) for run in runs])
         delta = promised_delta(min(run.delta for run in runs) if delta is None else delta)
         judge = profile.judge(delta)
-        epsilon = judge.epsilon(delta)
+        epsilon = _smallest_epsilon(judge, delta)
         if epsilon is None:
             raise CertificateError(f"No finite epsilon holds together at delta = {delta:g}.")
         curve = []
         for other in STANDARD_DELTAS:
-            found = judge.epsilon(other) if other != delta else None
+            found = _smallest_epsilon(judge, other) if other != delta else None
             if found is not None:
                 curve.append([other, found])
     return sealed(
@@ -76,6 +79,26 @@ def compose(certificates: Iterable[Certificate], delta: float | None = None) -> 
             **_words(runs),
         }
     )
+
+
+def _smallest_epsilon(judge: Judge, delta: float) -> float | None:
+    """A proved epsilon at ``delta``, the smallest up to one part in 10^7; None if none is."""
+    if judge.holds(0.0, delta):
+        return 0.0
+    goal = math.log(delta)
+
+    def excess(epsilon: float) -> float:
+        found = judge.delta(epsilon)
+        if found <= delta:
+            return min(float((found / delta).log()), 0.0) if found > 0 else -50.0
+        return max(float(found.log()) - goal, 1e-300)
+
+    low, high = 0.0, 1.0
+    while not judge.holds(high, delta):
+        if high > _LARGEST_EPSILON:
+            return None
+        low, high = high, 2 * high
+    return safe_end(excess, safe=high, unsafe=low, tolerance=1e-7)
 
 
 def _words(runs: Sequence[Certificate]) -> dict[str, Any]:

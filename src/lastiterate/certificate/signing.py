@@ -16,20 +16,20 @@ import numpy as np
 
 from lastiterate.accounting import account
 from lastiterate.bounds.ledger import Bound
-from lastiterate.certificate.balls import need_balls, precision
 from lastiterate.certificate.certificate import FORMAT, VERSION, Certificate, sealed
-from lastiterate.certificate.checks import CHECKS
 from lastiterate.certificate.evidence import EVIDENCE, checkable
-from lastiterate.certificate.profile import STANDARD_DELTAS, Judge
 from lastiterate.certificate.statements import assumptions, not_covered, release_model, who_vouches
-from lastiterate.certificate.steps import Case
-from lastiterate.certificate.witness import pack, unpack
 from lastiterate.curves.base import Curve
 from lastiterate.description import Loss, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import AssumptionError, CertificateError, DescriptionError
 from lastiterate.guarantee import Guarantee
 from lastiterate.printing import printed
+from lastiterate.verifier.balls import need_balls, precision
+from lastiterate.verifier.checks import CHECKS
+from lastiterate.verifier.profile import STANDARD_DELTAS, Judge
+from lastiterate.verifier.steps import Case
+from lastiterate.verifier.witness import pack, unpack
 
 WIDEST_GAP = 0.05  # how much larger than the accountant's the verified epsilon may be
 

@@ -16,23 +16,23 @@ from typing import Any
 
 from lastiterate.certificate import statements
 from lastiterate.certificate.authenticity import Key, read_envelope, trusted_signers
-from lastiterate.certificate.balls import need_balls, precision
 from lastiterate.certificate.certificate import Certificate, fingerprint
-from lastiterate.certificate.checks import CHECKS
 from lastiterate.certificate.joint import composed_profile
-from lastiterate.certificate.profile import Profile
-from lastiterate.certificate.refusals import (
+from lastiterate.certificate.signing import parameters_hash
+from lastiterate.description import Loss, Training
+from lastiterate.errors import CertificateError, DescriptionError, LastIterateError
+from lastiterate.printing import printed
+from lastiterate.verifier.balls import need_balls, precision
+from lastiterate.verifier.checks import CHECKS
+from lastiterate.verifier.profile import Profile
+from lastiterate.verifier.refusals import (
     AuthenticityError,
     ClaimError,
     MalformedCertificateError,
     TamperedCertificateError,
 )
-from lastiterate.certificate.signing import parameters_hash
-from lastiterate.certificate.steps import Case
-from lastiterate.certificate.witness import unpack
-from lastiterate.description import Loss, Training
-from lastiterate.errors import CertificateError, DescriptionError, LastIterateError
-from lastiterate.printing import printed
+from lastiterate.verifier.steps import Case
+from lastiterate.verifier.witness import unpack
 
 MOST_CLAIMS = 16  # each one takes up to a few seconds
 _MOST_LETTERS = 300  # of somebody else's error message

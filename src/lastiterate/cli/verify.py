@@ -30,8 +30,8 @@ def verify(
     """Recompute a certificate in independent arithmetic; exit code 3 if a claim fails."""
     import lastiterate
     from lastiterate.certificate import MalformedCertificateError, UnreadableCertificateError
-    from lastiterate.certificate.balls import need_balls
     from lastiterate.errors import CertificateError, LastIterateError
+    from lastiterate.verifier.balls import need_balls
 
     need_balls()  # a missing package is no verdict
     if signature is not None and not trusted_key:

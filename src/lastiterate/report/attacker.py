@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from decimal import ROUND_CEILING, Context, Decimal
 
 from lastiterate.certificate import Certificate
-from lastiterate.certificate.balls import precision
 from lastiterate.certificate.verification import check
 from lastiterate.curves import gaussian
+from lastiterate.verifier.balls import precision
 
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1, 0.25)
 _SLACK = 1e-14  # relative: some roundings of exp, product and sum

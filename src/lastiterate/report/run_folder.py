@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from lastiterate.audit.result import AuditResult
 from lastiterate.certificate import Certificate, verify
-from lastiterate.certificate.balls import need_balls
 from lastiterate.description import Loss, Training
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.report.attacker import proved_pairs
+from lastiterate.verifier.balls import need_balls
 
 Status = Literal["verified", "refused", "experiment"]
 

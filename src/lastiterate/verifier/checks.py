@@ -11,12 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lastiterate.certificate import epochs, sampled, strings
-from lastiterate.certificate.balls import Ball, above, arb, proved
-from lastiterate.certificate.coupled import Coupled
-from lastiterate.certificate.profile import Profile
-from lastiterate.certificate.steps import Case, spreads
-from lastiterate.certificate.strings import infinite, ratio, repeated
 from lastiterate.description import (
     Cyclic,
     FullBatch,
@@ -26,6 +20,12 @@ from lastiterate.description import (
     WithoutReplacement,
 )
 from lastiterate.errors import CertificateError
+from lastiterate.verifier import epochs, sampled, strings
+from lastiterate.verifier.balls import Ball, above, arb, proved
+from lastiterate.verifier.coupled import Coupled
+from lastiterate.verifier.profile import Profile
+from lastiterate.verifier.steps import Case, spreads
+from lastiterate.verifier.strings import infinite, ratio, repeated
 
 Witness = Mapping[str, Any]
 Check = Callable[[Case, Witness], Profile]

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lastiterate.certificate.balls import Ball, above, arb, mixture_delta, precision
-from lastiterate.certificate.coupled import Coupled
-from lastiterate.certificate.losses import Labelled, Shift, Step, Total
-from lastiterate.curves.bracket import safe_end
+from lastiterate.verifier.balls import Ball, above, arb, mixture_delta, precision
+from lastiterate.verifier.coupled import Coupled
+from lastiterate.verifier.losses import Labelled, Shift, Step, Total
 
 STANDARD_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)  # of every certificate's curve
 _MOST_PRODUCTS = 4096  # of two averages that are multiplied out exactly
-_LARGEST_EPSILON = 1e7  # nobody needs a certificate beyond
 _LEVELS = 48  # different mus of an average that becomes a loss distribution
 
 
@@ -142,22 +140,3 @@ class Judge:
     def holds(self, epsilon: float, delta: float) -> bool:
         """Whether (epsilon, delta) is proved."""
         return bool(self.delta(epsilon, sufficient=delta) <= delta)
-
-    def epsilon(self, delta: float) -> float | None:
-        """A proved epsilon at ``delta``, the smallest up to one part in 10^7; None if none is."""
-        if self.holds(0.0, delta):
-            return 0.0
-        goal = math.log(delta)
-
-        def excess(epsilon: float) -> float:
-            found = self.delta(epsilon)
-            if found <= delta:
-                return min(float((found / delta).log()), 0.0) if found > 0 else -50.0
-            return max(float(found.log()) - goal, 1e-300)
-
-        low, high = 0.0, 1.0
-        while not self.holds(high, delta):
-            if high > _LARGEST_EPSILON:
-                return None
-            low, high = high, 2 * high
-        return safe_end(excess, safe=high, unsafe=low, tolerance=1e-7)

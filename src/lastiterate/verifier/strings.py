@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from lastiterate.certificate.balls import Ball, above, arb, proved
+from lastiterate.verifier.balls import Ball, above, arb, proved
 
 
 def infinite() -> Ball:

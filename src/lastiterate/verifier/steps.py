@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from lastiterate.certificate.balls import Ball, above, arb, proved
 from lastiterate.description import Arithmetic, Loss, TailAverage, Training
 from lastiterate.errors import CertificateError
+from lastiterate.verifier.balls import Ball, above, arb, proved
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.certificate.balls import Ball, above, arb, gaussian_delta, precision, proved
-from lastiterate.certificate.strings import geometric
 from lastiterate.errors import CertificateError
+from lastiterate.verifier.balls import Ball, above, arb, gaussian_delta, precision, proved
+from lastiterate.verifier.strings import geometric
 
 Floats = NDArray[np.float64]
 

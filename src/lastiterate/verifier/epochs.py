@@ -13,10 +13,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from lastiterate.certificate.balls import Ball, above, arb, fmpz_poly, proved
-from lastiterate.certificate.steps import Case
-from lastiterate.certificate.strings import Block, Stack, geometric, infinite, ratio, repeated
 from lastiterate.errors import CertificateError
+from lastiterate.verifier.balls import Ball, above, arb, fmpz_poly, proved
+from lastiterate.verifier.steps import Case
+from lastiterate.verifier.strings import Block, Stack, geometric, infinite, ratio, repeated
 
 RESTARTED_STEPS = 200_000  # of a constant run, restarts are looked for in so many last steps
 _BITS = 160  # masses are whole multiples of 2^-160

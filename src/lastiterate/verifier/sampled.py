@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.certificate.balls import Ball, above, arb, proved
-from lastiterate.certificate.losses import Opposed, Replaced, Shift, Step
-from lastiterate.certificate.steps import Case, factors
-from lastiterate.certificate.strings import infinite, ratio, repeated
 from lastiterate.errors import CertificateError
+from lastiterate.verifier.balls import Ball, above, arb, proved
+from lastiterate.verifier.losses import Opposed, Replaced, Shift, Step
+from lastiterate.verifier.steps import Case, factors
+from lastiterate.verifier.strings import infinite, ratio, repeated
 
 Floats = NDArray[np.float64]
 Counted = list[tuple[Step, int]]

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.certificate.balls import Ball, above, arb, fmpz_poly, precision, proved
 from lastiterate.errors import CertificateError
+from lastiterate.verifier.balls import Ball, above, arb, fmpz_poly, precision, proved
 
 Floats = NDArray[np.float64]
 GRID_SHARE = 1e-4  # how much of the variance of the total loss the narrowest cells may add

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.certificate.refusals import MalformedCertificateError
+from lastiterate.verifier.refusals import MalformedCertificateError
 
 INLINE = 16  # shorter lists stay readable
 MOST_NUMBERS = 40_000_000  # in one certificate, all lists together: 320 MB

@@ -1,0 +1,5 @@
+"""Checking a certificate without trusting whoever wrote it, nor the accountant.
+
+Every claim is recomputed from the description and the witness in ball arithmetic. This room imports
+descriptions, errors and python-flint, and none of the code that proposed the numbers.
+"""
