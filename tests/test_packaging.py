@@ -16,7 +16,6 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-
 from architecture import ROOT, libraries_imported, modules
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
