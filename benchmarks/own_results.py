@@ -16,11 +16,11 @@ import numpy as np
 from lastiterate import Cyclic, FullBatch, Loss, Shuffled, TailAverage, Training, account
 from lastiterate.bounds.constant_steps import constant_curve
 from lastiterate.bounds.coupling import Coupling, CouplingProblem
-from lastiterate.calibration import calibrate
 from lastiterate.curves import gaussian
-from lastiterate.risk import predicted_risk
-from lastiterate.schedules import best_burst, log_uniform, optimal_schedule
-from lastiterate.schedules.burst import noise_factor
+from lastiterate.plan import best_burst, log_uniform, optimal_schedule
+from lastiterate.plan.burst import noise_factor
+from lastiterate.plan.calibration import calibrate
+from lastiterate.plan.risk import predicted_risk
 
 # D, s, T, c: epsilon at delta = 1e-5, nu = 1
 BOUNDED = [

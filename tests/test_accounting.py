@@ -21,10 +21,10 @@ from lastiterate import (
     UnsupportedError,
     account,
     compare,
+    excess_risk,
     plateau,
 )
 from lastiterate.errors import DescriptionError
-from lastiterate.utility import excess_risk, prescribe
 
 
 def mnist(epochs: int, batches) -> Training:
@@ -298,25 +298,6 @@ def test_plateau_of_batches_drawn_at_random():
     limit = account(run.replace(steps=8 * step), loss).epsilon(1e-5)
     assert account(run.replace(steps=step), loss).epsilon(1e-5) * 1.011 >= limit
     assert plateau(run, Loss(smoothness=1.0), 1e-5) is None
-
-
-def test_utility_of_theorem_four():
-    loss = Loss(smoothness=1.0, strong_convexity=0.1)
-    plan = prescribe(10_000, 10, 1.0, 1e-5, loss, lipschitz=1.0)
-    assert plan.step_size == pytest.approx(0.05)
-    run = Training.langevin(
-        records=10_000,
-        steps=plan.steps,
-        step_size=plan.step_size,
-        sigma=plan.sigma,
-        gradient_sensitivity=2.0,
-        gradient_norm=1.0,
-    )
-    assert account(run, loss).epsilon(1e-5) <= 1.0
-    halved = run.scale_noise(plan.sigma_shifted_interpolation / plan.sigma)
-    assert account(halved, loss).epsilon(1e-5) <= 1.0
-    assert plan.sigma_shifted_interpolation**2 / plan.sigma**2 == pytest.approx(0.5, rel=3e-3)
-    assert excess_risk(halved, loss, 10) < excess_risk(run, loss, 10)
 
 
 def test_excess_risk_holds_on_a_quadratic():

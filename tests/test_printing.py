@@ -18,7 +18,7 @@ TO_NEAREST = re.compile(r"[gfe%]$")
 # Rooms that echo what the user asked for in messages, or study published claims: no guarantees.
 ECHOES = {
     "audit/power.py",
-    "calibration.py",
+    "plan/calibration.py",
     "certificate/joint.py",
     "cli/compose.py",
     "cli/description_flags.py",
@@ -29,12 +29,12 @@ ECHOES = {
     "published/composition.py",
     "published/federated.py",
     "published/sgld.py",
-    "recommendation.py",
+    "plan/recommendation.py",
     "report/figures/recommendation.py",
     "report/violated_region.py",
     "sampling/posterior.py",
     "sampling/propose_test_sample.py",
-    "schedules/optimal.py",
+    "plan/optimal.py",
 }
 
 

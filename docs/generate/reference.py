@@ -21,17 +21,8 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "accounting": (
         "Accounting",
-        "guarantees, comparisons, plateaus, calibration, proposals",
-        (
-            "accounting",
-            "guarantee",
-            "growth",
-            "calibration",
-            "utility",
-            "risk",
-            "recommendation",
-            "theorems",
-        ),
+        "guarantees, comparisons, the ledger of theorems",
+        ("accounting", "guarantee", "bounds"),
     ),
     "curves": (
         "Curves",
@@ -45,7 +36,7 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("generalization",),
     ),
     "certificate": ("Certificates", "seal, verify, sign, compose", ("certificate",)),
-    "schedules": ("Schedules", "bursts, averages, optimal noises", ("schedules",)),
+    "plan": ("Planning", "calibration, plateaus, risks, proposals, schedules", ("plan",)),
     "train": ("Training", "the engine that runs what is described", ("train",)),
     "losses": ("Losses and noise", "proved constants; secure randomness", ("losses", "noise")),
     "models": ("Models", "scikit-learn estimators with a certificate", ("models",)),

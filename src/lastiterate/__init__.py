@@ -27,12 +27,8 @@ _ROOMS = {
     ),
     "lastiterate.accounting": ("account", "compare", "theorems"),
     "lastiterate.guarantee": ("Guarantee",),
-    "lastiterate.growth": ("plateau",),
-    "lastiterate.calibration": ("calibrate",),
+    "lastiterate.plan": ("calibrate", "excess_risk", "plateau", "predicted_risk", "recommend"),
     "lastiterate.certificate": ("Certificate", "certify", "compose", "verify"),
-    "lastiterate.utility": ("excess_risk",),
-    "lastiterate.risk": ("predicted_risk",),
-    "lastiterate.recommendation": ("recommend",),
     "lastiterate.errors": (
         "AssumptionError",
         "CertificateError",
@@ -47,7 +43,6 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 if TYPE_CHECKING:
     from lastiterate.accounting import account, compare, theorems
-    from lastiterate.calibration import calibrate
     from lastiterate.certificate import Certificate, certify, compose, verify
     from lastiterate.description import (
         Arithmetic,
@@ -70,11 +65,8 @@ if TYPE_CHECKING:
         TargetError,
         UnsupportedError,
     )
-    from lastiterate.growth import plateau
     from lastiterate.guarantee import Guarantee
-    from lastiterate.recommendation import recommend
-    from lastiterate.risk import predicted_risk
-    from lastiterate.utility import excess_risk
+    from lastiterate.plan import calibrate, excess_risk, plateau, predicted_risk, recommend
 
 __all__ = [
     "Arithmetic",

@@ -28,7 +28,7 @@ from lastiterate.audit.attacks.worst_case import QuadraticDescent
 from lastiterate.curves import gaussian
 from lastiterate.description.batches import SCHEMES
 from lastiterate.errors import DescriptionError
-from lastiterate.schedules import best_burst, optimal_schedule
+from lastiterate.plan import best_burst, optimal_schedule
 
 COMPOSITIONS = {
     "Composition",

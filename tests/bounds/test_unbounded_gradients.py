@@ -30,7 +30,7 @@ from lastiterate import (
 from lastiterate.bounds import LEDGER
 from lastiterate.bounds.ledger import Run
 from lastiterate.description import Batches
-from lastiterate.utility import excess_risk
+from lastiterate.plan.utility import excess_risk
 
 MISSING = "gradient_norm"
 

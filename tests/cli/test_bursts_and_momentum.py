@@ -9,7 +9,7 @@ import pytest
 from lastiterate import Loss, Shuffled, TailAverage, Training, account, calibrate
 from lastiterate.cli.described import combine
 from lastiterate.cli.main import run
-from lastiterate.schedules import best_burst
+from lastiterate.plan import best_burst
 
 FILE = """
 [training]

@@ -21,11 +21,11 @@ from lastiterate.bounds.taut_string import taut_string
 from lastiterate.composition import chernoff, optimal
 from lastiterate.curves import gaussian
 from lastiterate.curves.pairs import SampledPair
+from lastiterate.plan import best_burst, burst_rule, log_uniform, optimal_schedule
+from lastiterate.plan.burst import noise_factor
+from lastiterate.plan.risk import predicted_risk
 from lastiterate.published.composition import corollary_2, corollary_3
-from lastiterate.risk import predicted_risk
 from lastiterate.sampling.gaussian_pair import renyi
-from lastiterate.schedules import best_burst, burst_rule, log_uniform, optimal_schedule
-from lastiterate.schedules.burst import noise_factor
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS.parent / "benchmarks" / "results"

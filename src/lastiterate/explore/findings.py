@@ -21,7 +21,7 @@ from lastiterate.curves.base import Curve
 from lastiterate.description import FullBatch
 from lastiterate.errors import UnsupportedError
 from lastiterate.explore.reading import Description, Hump
-from lastiterate.growth import plateau
+from lastiterate.plan.growth import plateau
 
 if TYPE_CHECKING:
     from lastiterate.certificate import Verification

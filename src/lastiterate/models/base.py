@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lastiterate.calibration import calibrate
 from lastiterate.certificate import Certificate, certify, compose
 from lastiterate.description import Training
 from lastiterate.description.failure import large_delta, promised_delta
@@ -28,6 +27,7 @@ from lastiterate.models.choose import Choice, choose
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
+from lastiterate.plan.calibration import calibrate
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.summation import linear_arithmetic
 

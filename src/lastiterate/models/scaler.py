@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lastiterate.calibration import calibrate
 from lastiterate.certificate import certify
 from lastiterate.description import FullBatch, Loss, Training
 from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.errors import DescriptionError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
+from lastiterate.plan.calibration import calibrate
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.summation import charged, gradient_arithmetic
 

@@ -26,8 +26,8 @@ from lastiterate.curves.mixture import Mixture
 from lastiterate.curves.renyi import Linear, Renyi
 from lastiterate.description import Cyclic, FullBatch, Loss, Schedule, Shuffled, Training
 from lastiterate.description.validation import number, whole
-from lastiterate.growth import plateau
 from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
+from lastiterate.plan.growth import plateau
 from lastiterate.printing import printed, printed_down
 from lastiterate.report.style import (
     FROM_BELOW,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lastiterate.report.style import BAR, INK, blank
 
 if TYPE_CHECKING:
-    from lastiterate.recommendation import Recommendation
+    from lastiterate.plan.recommendation import Recommendation
 
 
 def recommendation_bars(advice: Recommendation) -> Any:

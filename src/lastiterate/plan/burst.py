@@ -28,8 +28,8 @@ from lastiterate.description import (
 )
 from lastiterate.description.validation import number
 from lastiterate.errors import UnsupportedError
-from lastiterate.risk import Floats, checked_spectrum, responses
-from lastiterate.schedules.spectrum import log_uniform
+from lastiterate.plan.risk import Floats, checked_spectrum, responses
+from lastiterate.plan.spectrum import log_uniform
 
 _MOST_SEARCHED = 200_000  # steps up to which the search is worth its time; beyond: the rule
 _LARGEST = 1e6

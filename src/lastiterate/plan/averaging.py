@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from lastiterate.curves import gaussian
 from lastiterate.description import Loss, TailAverage, Training
-from lastiterate.risk import Floats, checked_spectrum
+from lastiterate.plan.risk import Floats, checked_spectrum
 
 HELPS_BELOW = 0.2
 

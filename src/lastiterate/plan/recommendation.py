@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.calibration import calibrate
 from lastiterate.description import FullBatch, Loss, Shuffled, TailAverage, Training
 from lastiterate.description.validation import number, whole
 from lastiterate.doorway import picture
-from lastiterate.risk import Floats, Risk, predicted_risk
-from lastiterate.schedules.burst import best_burst, burst_rule, noise_factor
-from lastiterate.schedules.optimal import optimal_schedule
+from lastiterate.plan.burst import best_burst, burst_rule, noise_factor
+from lastiterate.plan.calibration import calibrate
+from lastiterate.plan.optimal import optimal_schedule
+from lastiterate.plan.risk import Floats, Risk, predicted_risk
 
 _BATCHES = (10, 40, 100, 400, 1000)
 _SMALLEST_BATCH = 10  # records; below that a batch says too little about the loss

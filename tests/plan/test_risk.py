@@ -19,7 +19,7 @@ from lastiterate import (
     predicted_risk,
 )
 from lastiterate.errors import AssumptionError
-from lastiterate.schedules import exponential_weights
+from lastiterate.plan import exponential_weights
 
 SPECTRUM = np.geomspace(0.05, 1.0, 6).clip(0.05, 1.0)
 START = np.array([1.0, -0.5, 2.0, 0.3, 1.0, -1.5])

@@ -17,7 +17,7 @@ from lastiterate import (
     account,
 )
 from lastiterate.certificate import certify, verify
-from lastiterate.schedules import optimal_schedule
+from lastiterate.plan import optimal_schedule
 
 LOSS = Loss(smoothness=1.0, strong_convexity=0.1)
 

@@ -11,14 +11,14 @@ from lastiterate.bounds.constant_steps import constant
 from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves import gaussian
 from lastiterate.errors import AssumptionError, DescriptionError
-from lastiterate.risk import responses
-from lastiterate.schedules import (
+from lastiterate.plan import (
     averaging_helps,
     log_uniform,
     optimal_noises,
     optimal_schedule,
 )
-from lastiterate.schedules.optimal import _risk, optimal_steps
+from lastiterate.plan.optimal import _risk, optimal_steps
+from lastiterate.plan.risk import responses
 
 EPSILON, DELTA = 1.0, 1e-5
 MU = gaussian.mu(EPSILON, DELTA)

@@ -19,9 +19,9 @@ from lastiterate import (
     plateau,
     predicted_risk,
 )
-from lastiterate.calibration import calibrate
-from lastiterate.schedules import best_burst, burst_rule
-from lastiterate.schedules.burst import noise_factor
+from lastiterate.plan import best_burst, burst_rule
+from lastiterate.plan.burst import noise_factor
+from lastiterate.plan.calibration import calibrate
 
 B, EPSILON, DELTA = 40, 2.0, 1e-5
 

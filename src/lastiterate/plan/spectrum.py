@@ -7,7 +7,7 @@ import numpy as np
 from lastiterate.description import Loss
 from lastiterate.description.validation import whole
 from lastiterate.errors import AssumptionError
-from lastiterate.risk import Floats
+from lastiterate.plan.risk import Floats
 
 _CONDITION = 100.0  # smoothness over curvature where the loss declares no curvature
 

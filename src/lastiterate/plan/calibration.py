@@ -27,9 +27,9 @@ from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import TargetError, UnsupportedError
 from lastiterate.guarantee import warn_if_estimated
+from lastiterate.plan.burst import best_burst
+from lastiterate.plan.optimal import optimal_schedule
 from lastiterate.printing import printed
-from lastiterate.schedules.burst import best_burst
-from lastiterate.schedules.optimal import optimal_schedule
 
 TOLERANCE = 1e-3  # the guarantee found is within this part of the target
 _AIM = 1 - TOLERANCE / 3
@@ -87,9 +87,9 @@ def calibrate(
             least; then the loss is returned as well). For whole numbers the next one would break
             the target.
         final_noise: "best" also chooses the burst of noise at the last step that needs the least
-            noise in all (`lastiterate.schedules.best_burst`); for find="noise" and batches that
+            noise in all (`lastiterate.plan.best_burst`); for find="noise" and batches that
             pass over the data in order.
-        schedule: "optimal" finds the step sizes too (`lastiterate.schedules.optimal_schedule`, with
+        schedule: "optimal" finds the step sizes too (`lastiterate.plan.optimal_schedule`, with
             its public guesses of spectrum and start); for find="noise" and full batches.
 
     Raises:

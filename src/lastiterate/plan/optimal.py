@@ -18,8 +18,8 @@ from lastiterate.curves import gaussian
 from lastiterate.description import FullBatch, Loss, Schedule, Training
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
-from lastiterate.risk import Floats, checked_spectrum, responses
-from lastiterate.schedules.spectrum import log_uniform
+from lastiterate.plan.risk import Floats, checked_spectrum, responses
+from lastiterate.plan.spectrum import log_uniform
 
 _MOST_TUNED = 256  # step sizes beyond this many are not tuned one by one
 
