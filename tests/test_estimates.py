@@ -41,7 +41,7 @@ def test_bare_numbers_warn() -> None:
 def test_composition_rests_on_the_estimate_too() -> None:
     loss = Loss.unknown(provenance="estimated")
     guarantee = account(RUN, loss)
-    assert guarantee.theorem.name == "Composition"
+    assert guarantee.theorem.key == "gaussian-composition"
     assert guarantee.provenance == "estimated"
     assert str(guarantee).startswith(WORDS)
     # Clipping enforces the norm, and composition needs nothing else.

@@ -35,10 +35,10 @@ def exact(training, loss, releases, delta):
     guarantee = account(training, loss, releases=releases)
     able = [bound for bound in guarantee.bounds if checkable(guarantee.run, bound)]
     bound = min(able, key=lambda b: b.curve.epsilon(delta))
-    witness, curve = EVIDENCE[bound.theorem.name](guarantee.run, bound, delta)
+    witness, curve = EVIDENCE[bound.theorem.key](guarantee.run, bound, delta)
     witness = unpack(pack(witness))
     case = Case(training, loss, guarantee.run.releases[:-1])
-    return guarantee, curve, case, CHECKS[bound.theorem.name], witness
+    return guarantee, curve, case, CHECKS[bound.theorem.key], witness
 
 
 def check_balls(random, scheme):

@@ -52,8 +52,8 @@ def account(training: Training, loss: Loss, *, releases: Iterable[int] = ()) -> 
 def candidates(run: Run) -> list[Theorem]:
     """Sound theorems that apply and are not dominated by another one that applies."""
     able = [t for t in LEDGER if t.obstacle(run) is None]
-    names = {t.name for t in able}
-    return [t for t in able if names.isdisjoint(t.dominated_by)]
+    keys = {t.key for t in able}
+    return [t for t in able if keys.isdisjoint(t.dominated_by)]
 
 
 def _undominated(bounds: list[Bound]) -> list[Bound]:

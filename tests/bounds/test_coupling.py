@@ -61,7 +61,7 @@ def test_long_walk_on_a_wide_interval():
     run = bounded_run(20, 0.05, 4000)
     guarantee = account(run, Loss(smoothness=0.0))
     assert guarantee.epsilon(delta=1e-5) <= 5.240
-    assert guarantee.theorem.name == "Coupling (stop-DP)"
+    assert guarantee.theorem.key == "stopped-coupling"
     string = gaussian.epsilon(float(taut_string.constant_curve(1.0, 0.05, 1.0, 4000, 20)), 1e-5)
     assert round(string, 3) == 9.997
 
@@ -169,7 +169,7 @@ def test_expanding_steps():
 def test_the_accountant_uses_it_only_where_it_can_win():
     loss = Loss(smoothness=0.0)
     guarantee = account(bounded_run(5, 0.2, 200), loss)
-    assert guarantee.theorem.name == "Coupling (stop-DP)"
+    assert guarantee.theorem.key == "stopped-coupling"
     assert guarantee.epsilon(1e-5) < 6.9
     assert guarantee.lower(1e-5) <= guarantee.epsilon(1e-5)
     for other in (
@@ -178,8 +178,8 @@ def test_the_accountant_uses_it_only_where_it_can_win():
         bounded_run(500, 0.2, 10**6),  # too wide
         bounded_run(5, 0.2, 200, release=TailAverage(3)),
     ):
-        names = [bound.theorem.name for bound in account(other, loss).bounds]
-        assert "Coupling (stop-DP)" not in names
+        names = [bound.theorem.key for bound in account(other, loss).bounds]
+        assert "stopped-coupling" not in names
 
 
 def test_pushes_that_never_cross_the_domain():
@@ -191,8 +191,8 @@ def test_pushes_that_never_cross_the_domain():
     for value, without, epsilon in zip(bound, string, (0.0, 0.05), strict=True):
         truth = max(exact_delta(pair, D, [1.0] * steps, D / 2, epsilon, 400))
         assert 1e-4 < truth <= value < 0.8 * without
-    assert account(bounded_run(D, s, steps), Loss(smoothness=0.0)).theorem.name == (
-        "Coupling (stop-DP)"
+    assert account(bounded_run(D, s, steps), Loss(smoothness=0.0)).theorem.key == (
+        "stopped-coupling"
     )
 
 
@@ -200,6 +200,6 @@ def test_any_schedule_is_accounted():
     steps = 60
     run = bounded_run(2, 0.4, steps, step_size=np.linspace(1, 0.5, steps))
     guarantee = account(run, Loss(smoothness=0.0))
-    assert guarantee.theorem.name == "Coupling (stop-DP)"
+    assert guarantee.theorem.key == "stopped-coupling"
     string = account(run.replace(diameter=math.inf), Loss(smoothness=0.0)).epsilon(1e-5)
     assert guarantee.lower(1e-5) <= guarantee.epsilon(1e-5) < string

@@ -17,7 +17,7 @@ from lastiterate.curves import gaussian, renyi
 from lastiterate.errors import AssumptionError
 from lastiterate.published.hidden_state import output_perturbation_coefficient
 
-THEOREM = {theorem.name: theorem for theorem in LEDGER}
+THEOREM = {theorem.key: theorem for theorem in LEDGER}
 STRONGLY_CONVEX = Loss(smoothness=1.0, strong_convexity=1.0)
 CONVEX = Loss(smoothness=1.0)
 NONCONVEX = Loss.nonconvex(smoothness=1.0)
@@ -36,16 +36,16 @@ TABLE = """
 """
 ROWS = [[float(x) for x in line.split()] for line in TABLE.strip().splitlines()]
 COLUMNS = [
-    ("Composition", CONVEX),
-    ("L Theorem 3.1", STRONGLY_CONVEX),
-    ("L Theorem 3.1", CONVEX),
-    ("L Theorem 3.1", NONCONVEX),
-    ("Y Theorem D.6", STRONGLY_CONVEX),
-    ("Y Theorem D.6, sharper", STRONGLY_CONVEX),
-    ("C Corollary 1", STRONGLY_CONVEX),
-    ("Shifted interpolation", STRONGLY_CONVEX),
-    ("Shifted interpolation", CONVEX),
-    ("Shifted interpolation", NONCONVEX),
+    ("gaussian-composition", CONVEX),
+    ("chien-li-2025-3.1", STRONGLY_CONVEX),
+    ("chien-li-2025-3.1", CONVEX),
+    ("chien-li-2025-3.1", NONCONVEX),
+    ("ye-shokri-2022-d6", STRONGLY_CONVEX),
+    ("ye-shokri-2022-d6-sharper", STRONGLY_CONVEX),
+    ("chourasia-ye-shokri-2021-corollary-1", STRONGLY_CONVEX),
+    ("taut-string", STRONGLY_CONVEX),
+    ("taut-string", CONVEX),
+    ("taut-string", NONCONVEX),
 ]
 
 
@@ -80,10 +80,10 @@ def test_reference_epsilons():
         (CONVEX, 2.289, 2.875, 2.485),
         (NONCONVEX, 3.095, 3.820, 3.352),
     ]:
-        string = THEOREM["Shifted interpolation"].bound(training, loss).curve
+        string = THEOREM["taut-string"].bound(training, loss).curve
         assert string.epsilon(1e-5) == pytest.approx(exact, abs=5e-4)
         assert account(training, loss).epsilon(1e-5) <= string.epsilon(1e-5)
-        shifted = THEOREM["L Theorem 3.1"].bound(training, loss).curve
+        shifted = THEOREM["chien-li-2025-3.1"].bound(training, loss).curve
         assert shifted.epsilon(1e-5) == pytest.approx(best, abs=5e-4)
         assert renyi.mironov(shifted.rdp, 1e-5) == pytest.approx(mironov, abs=5e-4)
 
@@ -93,8 +93,8 @@ def test_shifted_interpolation_against_l_over_a_sweep():
     for steps in range(1, 201):
         training = figure_one(steps)
         for key, loss in (("sc", STRONGLY_CONVEX), ("convex", CONVEX), ("nonconvex", NONCONVEX)):
-            ours = coefficient("Shifted interpolation", training, loss)
-            ratios[key].append(coefficient("L Theorem 3.1", training, loss) / ours - 1)
+            ours = coefficient("taut-string", training, loss)
+            ratios[key].append(coefficient("chien-li-2025-3.1", training, loss) / ours - 1)
     assert max(ratios["sc"]) == pytest.approx(0.1085, abs=5e-5)
     assert min(ratios["sc"]) > -1e-10
     assert min(ratios["sc"][1:]) > 0
@@ -138,19 +138,19 @@ def test_no_bound_is_below_the_exact_law_of_quadratics():
         run = Run(training, loss)
         for theorem in LEDGER:
             if theorem.objection(run) is None:
-                used.add(theorem.name)
+                used.add(theorem.key)
                 curve = theorem.prove(run).curve
                 assert curve.epsilon(delta) >= true_epsilon * (1 - 1e-9), theorem
                 assert curve.rdp(order) >= order * true_mu**2 / 2 * (1 - 1e-9), theorem
     assert used >= {
-        "Shifted interpolation",
-        "Composition",
-        "C Theorem 1",
-        "C Theorem 2",
-        "C Corollary 1",
-        "Y Theorem D.6",
-        "Y Theorem D.6, sharper",
-        "L Theorem 3.1",
+        "taut-string",
+        "gaussian-composition",
+        "chourasia-ye-shokri-2021-1",
+        "chourasia-ye-shokri-2021-2",
+        "chourasia-ye-shokri-2021-corollary-1",
+        "ye-shokri-2022-d6",
+        "ye-shokri-2022-d6-sharper",
+        "chien-li-2025-3.1",
     }
 
 
@@ -188,7 +188,7 @@ def test_corollary_two_against_squared_losses():
         training = Training(
             records=1, steps=steps, step_size=h, noise=1.0, gradient_norm=0.5, batches=FullBatch()
         )
-        bound = THEOREM["C Corollary 2"].bound(training, STRONGLY_CONVEX)
+        bound = THEOREM["chourasia-ye-shokri-2021-corollary-2"].bound(training, STRONGLY_CONVEX)
         powers = (1 - h) ** np.arange(steps)
         truth = (h * powers.sum()) ** 2 / (powers**2).sum() / 2
         assert bound.curve.rdp(3.0) >= 3 * truth * (1 - 1e-12)
@@ -211,9 +211,9 @@ def test_bare_diameter_is_refuted_and_the_correction_holds():
         batches=FullBatch(),
         diameter=diameter,
     )
-    curve = THEOREM["Output perturbation"].bound(training, CONVEX).curve
+    curve = THEOREM["output-perturbation"].bound(training, CONVEX).curve
     assert curve.mu == pytest.approx((diameter + s) / nu)
-    claim = THEOREM["Output perturbation with the bare diameter"]
+    claim = THEOREM["chien-li-2025-figure-1"]
     assert not claim.applies(training, CONVEX)
     with pytest.raises(AssumptionError, match="refuted"):
         claim.bound(training, CONVEX)
@@ -270,7 +270,9 @@ def test_releases_add_up_and_tail_average_pays_for_its_window():
     joint = account(training, loss, releases=(20,)).mu
     assert joint == pytest.approx(math.hypot(first, rest), rel=1e-10)
     every = account(training, loss, releases=range(1, 61)).mu
-    assert every == pytest.approx(THEOREM["Composition"].bound(training, loss).curve.mu, rel=1e-10)
+    assert every == pytest.approx(
+        THEOREM["gaussian-composition"].bound(training, loss).curve.mu, rel=1e-10
+    )
     # Window of M4 in units s^2/nu^2: c = .9, T = 60, k = 10 and 30.
     unit = (0.1 * 2 / 10 / 0.3) ** 2
     for window, printed in ((10, 27.82), (30, 46.60)):
@@ -280,13 +282,13 @@ def test_releases_add_up_and_tail_average_pays_for_its_window():
 
 def test_compare_ranks_and_explains():
     table = compare(figure_one(100).replace(diameter=math.inf), STRONGLY_CONVEX)
-    assert table[0].theorem.name == "Shifted interpolation"
+    assert table[0].theorem.key == "taut-string"
     assert [row.epsilon for row in table] == sorted(row.epsilon for row in table)
-    reasons = {row.theorem.name: row.objection for row in table.inapplicable}
-    assert "refuted" in reasons["L Theorem 3.12"]
+    reasons = {row.theorem.key: row.objection for row in table.inapplicable}
+    assert "refuted" in reasons["chien-li-2025-3.12-printed"]
     too_large = compare(figure_one(100).replace(step_size=1.5), STRONGLY_CONVEX)
-    reasons = {row.theorem.name: row.objection for row in too_large.inapplicable}
-    assert "step_size" in reasons["C Corollary 1"]
+    reasons = {row.theorem.key: row.objection for row in too_large.inapplicable}
+    assert "step_size" in reasons["chourasia-ye-shokri-2021-corollary-1"]
 
 
 def test_clipping_is_not_free():
@@ -295,7 +297,7 @@ def test_clipping_is_not_free():
     clipped = unclipped.replace(clipping="gradient")
     assert account(clipped, loss).mu > account(unclipped, loss).mu
     assert "Clipping is not free" in str(account(clipped, loss))
-    composition = THEOREM["Composition"].bound(clipped, loss).curve.mu
+    composition = THEOREM["gaussian-composition"].bound(clipped, loss).curve.mu
     assert account(clipped, loss).mu < composition  # lambda = .2 > beta/8 still contracts
 
 
@@ -305,7 +307,8 @@ def test_degenerate_runs():
     assert account(training.replace(gradient_norm=0.0), CONVEX).epsilon(1e-5) == 0
     assert account(training.replace(noise=0.0), CONVEX).epsilon(1e-5) == math.inf
     assert (
-        account(training.replace(diameter=math.inf), Loss.unknown()).theorem.name == "Composition"
+        account(training.replace(diameter=math.inf), Loss.unknown()).theorem.key
+        == "gaussian-composition"
     )
     far = training.replace(steps=10**12, diameter=math.inf)
     assert account(far, STRONGLY_CONVEX).mu ** 2 / 2 == pytest.approx(0.0608, abs=5e-7)
@@ -318,7 +321,7 @@ def test_guarantee_reads_like_a_document():
         "only the last iterate",
         "replacing one record",
         "epsilon = 1.33",
-        "Shifted interpolation",
+        "taut-string",
         "declared by the user",
         "Not covered",
     ):
@@ -341,7 +344,7 @@ def test_random_schedules_are_monotone_in_noise():
             diameter=rng.choice([math.inf, 0.5]),
         )
         loss = Loss(smoothness=1.5, regularization=rng.choice([0.0, 0.3]))
-        string = THEOREM["Shifted interpolation"]
+        string = THEOREM["taut-string"]
         mu = string.bound(training, loss).curve.mu
         louder = string.bound(training.scale_noise(1.1), loss).curve.mu
         assert louder == pytest.approx(mu / 1.1, rel=1e-9)

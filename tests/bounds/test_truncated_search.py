@@ -161,7 +161,7 @@ def test_the_verifier_starts_from_the_diameter_after_skipped_steps():
         diameter=2.0,
         batches=FullBatch(),
     )
-    case, check = Case(run, Loss.unknown()), CHECKS["Shifted interpolation"]
+    case, check = Case(run, Loss.unknown()), CHECKS["taut-string"]
 
     def proved(**changes):
         stretch = {"kind": "modulus", "first": 0, "last": 30, "restart": 0, "start": 0.0}

@@ -113,7 +113,7 @@ def signed():
 
 def test_account_and_certificate_agree(signed):
     guarantee = account(bounded(), CONVEX)
-    assert guarantee.theorem.name == signed.theorem == "Coupling (stop-DP)"
+    assert guarantee.theorem.key == signed.theorem_key == "stopped-coupling"
     epsilon = guarantee.epsilon(DELTA)
     assert type(epsilon) is float
     assert epsilon <= signed.epsilon <= epsilon * 1.001
@@ -140,11 +140,11 @@ def test_what_cannot_be_followed_falls_back_to_the_string():
         (bounded(step_size=0.1, gradient_norm=4.0), Loss.nonconvex(smoothness=0.5)),
     ):
         guarantee = account(run, loss)
-        coupled = [b for b in guarantee.bounds if b.theorem.name == "Coupling (stop-DP)"]
+        coupled = [b for b in guarantee.bounds if b.theorem.key == "stopped-coupling"]
         assert len(coupled) == 1
         assert not checkable(guarantee.run, coupled[0])
         certificate = certify(run, loss, DELTA)
-        assert certificate.theorem == "Shifted interpolation"
+        assert certificate.theorem_key == "taut-string"
         verify(certificate)
 
 

@@ -118,7 +118,7 @@ def test_a_huge_number_is_refused_with_a_reason():
     with pytest.raises(MalformedCertificateError, match="finite"):
         Certificate(changed(content, ("epsilon",), 10**400))
     with pytest.raises(MalformedCertificateError, match="theorem"):
-        Certificate(changed(content, ("theorem", "name"), MISSING))
+        Certificate(changed(content, ("theorem", "key"), MISSING))
 
 
 def test_hostile_parts_of_a_composition():

@@ -151,9 +151,12 @@ DISHONEST = {
         **content,
         "loss": {**content["loss"], "provenance": "proved"},
     },
-    "other theorem": lambda content: put(content, ("theorem", "name"), "Composition"),
-    "refuted theorem": lambda content: put(content, ("theorem", "name"), "L Theorem 3.12"),
-    "unknown theorem": lambda content: put(content, ("theorem", "name"), "Wishful thinking"),
+    "other theorem": lambda content: put(content, ("theorem", "key"), "gaussian-composition"),
+    "refuted theorem": lambda content: put(
+        content, ("theorem", "key"), "chien-li-2025-3.12-printed"
+    ),
+    "other name": lambda content: put(content, ("theorem", "name"), "Wishful thinking"),
+    "unknown theorem": lambda content: put(content, ("theorem", "key"), "wishful-thinking"),
     "better status": lambda content: put(content, ("theorem", "status"), "corrected"),
     "a nonce out of place": lambda content: {**content, "nonce": "a" * 32},
     "thinner witness": thinner,
@@ -292,19 +295,19 @@ def with_momentum(name):
 
 # One run whose certificate rests on each theorem that hides the state.
 HIDDEN = {
-    "full": "Shifted interpolation",
-    "cyclic": "Worst position",
-    "shuffled": "Hidden position",
-    "reshuffled, bounded": "Boundary policy",
-    "Poisson": "Poisson deferral",
-    "without replacement": "Corrected L Theorem 3.12",
+    "full": "taut-string",
+    "cyclic": "worst-position",
+    "shuffled": "hidden-position",
+    "reshuffled, bounded": "boundary-policy",
+    "Poisson": "poisson-deferral",
+    "without replacement": "chien-li-2025-3.12",
 }
 
 
 @pytest.mark.parametrize("name", HIDDEN)
 def test_momentum_is_covered_by_composition_alone(name, tmp_path):
     changed = with_momentum(name)
-    assert changed["theorem"]["name"] == HIDDEN[name]
+    assert changed["theorem"]["key"] == HIDDEN[name]
     with pytest.raises(ClaimError, match="momentum"):
         verify(write(tmp_path, changed))
     # Composition charges the same with and without: the certificate of one covers the other.

@@ -271,7 +271,7 @@ def test_an_implied_sensitivity_is_not_named() -> None:
 def test_composition_rests_on_the_norm_too() -> None:
     """No step of this run forgets anything, and composition alone counts: K needs a voucher."""
     guarantee = account(run(clipping="none"), Loss.unknown())
-    assert guarantee.theorem.name == "Composition"
+    assert guarantee.theorem.key == "gaussian-composition"
     assert guarantee.provenance == "declared"
     assert account(run(clipping="gradient"), Loss.unknown()).provenance == "proved"
     assert json.loads(run().to_json()).get("sensitivity") is None

@@ -80,7 +80,7 @@ def test_the_optimal_schedule_of_a_target(ask):
 def test_momentum(ask):
     answer = ask("account", "--momentum", "0.9")
     assert answer["training"]["momentum"] == 0.9
-    assert answer["theorem"]["name"] == "Composition"
+    assert answer["theorem"]["key"] == "gaussian-composition"
     assert ask("account", extra="momentum = 0.9")["epsilon"] == answer["epsilon"]
     assert "nothing hides it" in ask(
         "account", "--momentum", "0.9", "--final-noise", "best", code=2

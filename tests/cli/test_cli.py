@@ -101,7 +101,7 @@ def test_account_for_machines(cli: Callable[..., Answer]) -> None:
     assert found["lower"] == guarantee.lower(1e-6)
     assert found["mu"] == guarantee.mu
     assert found["delta"] == 1e-6
-    assert found["theorem"]["name"] == "Shifted interpolation"
+    assert found["theorem"]["key"] == "taut-string"
     assert Training.from_dict(found["training"]) == TRAINING
     assert Loss.from_dict(found["loss"]) == LOSS
     assert found["adjacency"] == "replace"

@@ -27,14 +27,14 @@ ENDLESS = Description(RUN, Loss(smoothness=0.25, regularization=0.002), 1e-5)
 
 def search(limit: float) -> Task:
     """A search that takes minutes."""
-    return Task("bound", ENDLESS, "Poisson deferral", heavy=True, limit=limit)
+    return Task("bound", ENDLESS, "poisson-deferral", heavy=True, limit=limit)
 
 
 def quick(noise: float) -> Task:
     run = Training(
         records=100, steps=10, step_size=0.1, noise=noise, gradient_norm=1.0, batches=FullBatch()
     )
-    return Task("bound", Description(run, Loss(smoothness=1.0), 1e-5), "Shifted interpolation")
+    return Task("bound", Description(run, Loss(smoothness=1.0), 1e-5), "taut-string")
 
 
 def test_a_search_without_end_is_ended(workshop: Workshop) -> None:

@@ -201,8 +201,8 @@ def test_noise_on_bounded_domains():
         loss = Loss(smoothness=1.0, regularization=float(rng.choice([0.0, 0.5])))
         found = account(calibrate(bounded, loss, target, delta), loss)
         assert found.epsilon(delta) <= target
-        assert found.epsilon(delta) >= 0.99 * target or found.best_at(delta).theorem.name == (
-            "Coupling (stop-DP)"  # a little less noise loses the bound: a jump
+        assert found.epsilon(delta) >= 0.99 * target or found.best_at(delta).theorem.key == (
+            "stopped-coupling"  # a little less noise loses the bound: a jump
         )
-        coupled += found.best_at(delta).theorem.name == "Coupling (stop-DP)"
+        coupled += found.best_at(delta).theorem.key == "stopped-coupling"
     assert coupled >= 2

@@ -70,7 +70,7 @@ def shown_epsilon(workshop: Workshop, state: dict[str, str]) -> float:
     """The number behind the printed epsilon, in full."""
     description = read(state).description
     assert description is not None
-    best = {theorem.name for theorem in candidates(Run(description.training, description.loss))}
+    best = {theorem.key for theorem in candidates(Run(description.training, description.loss))}
     wanted = [task for task in tasks(description) if task.theorem in best]
     found = workshop.ask(wanted, LONG)
     values = [outcome.value for outcome in found.values() if outcome is not None]

@@ -68,4 +68,6 @@ LEDGER: tuple[Theorem, ...] = (
     *REFUTED,
 )
 
-__all__ = ["LEDGER", "Bound", "Run", "Theorem"]
+BY_KEY: dict[str, Theorem] = {theorem.key: theorem for theorem in LEDGER}
+
+__all__ = ["BY_KEY", "LEDGER", "Bound", "Run", "Theorem"]

@@ -22,6 +22,7 @@ _UP = 1 + 1e-12  # sums of up to 10^9 terms, pairwise
 class Composition(Theorem):
     """Each update is a Gaussian mechanism; the run is their composition."""
 
+    key = "gaussian-composition"
     name = "Composition"
     reference = "Dong, Roth, Su 2022 (Gaussian composition); per position for cyclic batches"
     statement = (
@@ -33,7 +34,7 @@ class Composition(Theorem):
     assumptions = ("per-record gradients are bounded",)
     hidden_state = False
     momentum = True
-    dominated_by = ("Shifted interpolation", "Worst position", "Hidden position", "Boundary policy")
+    dominated_by = ("taut-string", "worst-position", "hidden-position", "boundary-policy")
 
     def objection(self, run: Run) -> str | None:
         if not isinstance(run.training.batches, (FullBatch, Cyclic, Shuffled, Reshuffled)):

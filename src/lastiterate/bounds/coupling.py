@@ -313,6 +313,7 @@ def _next_tries(tried: Floats, bounds: Floats, delta: float, unsafe: float, safe
 class StoppedCoupling(Theorem):
     """Full batches on a bounded convex domain, long enough to cross it."""
 
+    key = "stopped-coupling"
     name = "Coupling (stop-DP)"
     reference = "this library, docs/theory/coupling.md"
     statement = (

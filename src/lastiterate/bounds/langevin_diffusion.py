@@ -56,10 +56,11 @@ def strongly_convex_objection(run: Run) -> str | None:
 class LangevinComposition(Theorem):
     """C Theorem 1."""
 
+    key = "chourasia-ye-shokri-2021-1"
     name = "C Theorem 1"
     reference = "Chourasia, Ye, Shokri 2021, Theorem 1"
     statement = "R_alpha <= alpha S_g^2 eta T/(4 sigma^2 n^2): composition in continuous time."
-    dominated_by = ("Shifted interpolation",)
+    dominated_by = ("taut-string",)
     assumptions = ("full batch, constant step size and noise",)
     hidden_state = False
     momentum = True
@@ -76,6 +77,7 @@ class LangevinComposition(Theorem):
 class LangevinDynamics(Theorem):
     """C Theorem 2 with the free parameter gamma optimised."""
 
+    key = "chourasia-ye-shokri-2021-2"
     name = "C Theorem 2"
     reference = "Chourasia, Ye, Shokri 2021, Theorem 2 and Lemma 5, any gamma in (0, 1]"
     status = "corrected"
@@ -87,7 +89,7 @@ class LangevinDynamics(Theorem):
         "Printed for gamma = 1/2 only. Step (60) contracts at a fixed order, which is false for "
         "true divergences; it holds for bounds that are linear in the order, which these are."
     )
-    dominated_by = ("Shifted interpolation",)
+    dominated_by = ("taut-string",)
     assumptions = ("full batch", "strongly convex, smooth, no gradient clipping", "eta < 1/beta")
 
     def objection(self, run: Run) -> str | None:
@@ -116,6 +118,7 @@ def dissipation(unit: float, rate: float, steps: float, gamma: float) -> float:
 class LangevinStronglyConvex(LangevinDynamics):
     """C Corollary 1: Theorem 2 at gamma = 1/2."""
 
+    key = "chourasia-ye-shokri-2021-corollary-1"
     name = "C Corollary 1"
     reference = "Chourasia, Ye, Shokri 2021, Corollary 1"
     statement = (
@@ -132,6 +135,7 @@ class LangevinStronglyConvex(LangevinDynamics):
 class LangevinSquaredLoss(Theorem):
     """C Corollary 2."""
 
+    key = "chourasia-ye-shokri-2021-corollary-2"
     name = "C Corollary 2"
     reference = "Chourasia, Ye, Shokri 2021, Corollary 2"
     status = "corrected"
@@ -140,7 +144,7 @@ class LangevinSquaredLoss(Theorem):
         "with h = eta lambda: R_alpha <= alpha (s^2/2nu^2) 4 (1 - exp(-(2-h) h T/2))/(h (2-h))."
     )
     correction = "The condition 0 < eta < 2 is not printed."
-    dominated_by = ("Shifted interpolation",)
+    dominated_by = ("taut-string",)
     assumptions = ("full batch", "smoothness = strong convexity", "0 < eta lambda < 2")
 
     def objection(self, run: Run) -> str | None:

@@ -102,7 +102,8 @@ class Bound:
 class Theorem(ABC):
     """A statement that may bound the privacy of a run."""
 
-    name: ClassVar[str]
+    key: ClassVar[str]  # names it in files and in code; never changes
+    name: ClassVar[str]  # for people
     reference: ClassVar[str]
     status: ClassVar[Status] = "sound"
     statement: ClassVar[str]
@@ -110,7 +111,9 @@ class Theorem(ABC):
     correction: ClassVar[str] = ""
     hidden_state: ClassVar[bool] = True  # whether it needs intermediate iterates to stay secret
     momentum: ClassVar[bool] = False  # whether it covers runs with momentum: only composition does
-    dominated_by: ClassVar[tuple[str, ...]] = ()  # theorems that, where they apply, are never worse
+    dominated_by: ClassVar[
+        tuple[str, ...]
+    ] = ()  # keys of theorems that, where they apply, are never worse
 
     @abstractmethod
     def objection(self, run: Run) -> str | None:

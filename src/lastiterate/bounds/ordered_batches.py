@@ -125,6 +125,7 @@ def _lipschitz_mus(run: Run, batches: int) -> Array:
 class WorstPosition(Theorem):
     """Cyclic batches whose order the adversary knows."""
 
+    key = "worst-position"
     name = "Worst position"
     reference = "shifted interpolation with impulses once per epoch; c = 1: Y Theorem D.4"
     statement = (
@@ -149,6 +150,7 @@ class WorstPosition(Theorem):
 class HiddenPosition(Theorem):
     """One hidden partition, then cyclic order."""
 
+    key = "hidden-position"
     name = "Hidden position"
     reference = "joint convexity over the positions; verified against exact Gaussian mixtures"
     statement = (
@@ -176,6 +178,7 @@ class HiddenPosition(Theorem):
 class BoundaryPolicy(Theorem):
     """A new hidden partition every epoch."""
 
+    key = "boundary-policy"
     name = "Boundary policy"
     reference = "this library: independent epoch costs under fixed boundary levels"
     statement = (
@@ -221,6 +224,7 @@ class BoundaryPolicy(Theorem):
 class EqualisedLastEpoch(Theorem):
     """The one-line theorem of the equalising last epoch."""
 
+    key = "equalised-last-epoch"
     name = "Equalised last epoch"
     reference = "this library: sqrt((B-j)/B) on the last epoch's steps"
     statement = (
@@ -228,7 +232,7 @@ class EqualisedLastEpoch(Theorem):
         "mu^2 = (s/nu)^2 E/B at every position, known or hidden."
     )
     assumptions = ("updates are non-expansive", "schedule = 'equalised', constant noise")
-    dominated_by = ("Shifted interpolation", "Worst position", "Hidden position")
+    dominated_by = ("taut-string", "worst-position", "hidden-position")
 
     def objection(self, run: Run) -> str | None:
         training = run.training

@@ -15,6 +15,7 @@ from lastiterate.description import Cyclic, FullBatch, Reshuffled, Shuffled
 class OutputPerturbation(Theorem):
     """One step from anywhere on the domain."""
 
+    key = "output-perturbation"
     name = "Output perturbation"
     reference = "Gaussian mechanism with the diameter; L Figure 1 and appendix A.13"
     status = "corrected"
@@ -27,7 +28,7 @@ class OutputPerturbation(Theorem):
         "at opposite ends are g(D) + s apart before the noise, and the probability of the end "
         "points tells them apart better than D/nu allows."
     )
-    dominated_by = ("Shifted interpolation", "Worst position", "Hidden position")
+    dominated_by = ("taut-string", "worst-position", "hidden-position")
     assumptions = ("parameters are projected on a bounded convex set",)
 
     def objection(self, run: Run) -> str | None:

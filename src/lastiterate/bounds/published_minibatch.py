@@ -88,6 +88,7 @@ def _worst(price: Callable[[int], float], batches: int) -> float:
 
 
 class ConvexCyclic(_WholeEpochs):
+    key = "ye-shokri-2022-d4"
     name = "Y Theorem D.4"
     reference = "Ye, Shokri 2022, Theorem D.4"
     statement = (
@@ -95,7 +96,7 @@ class ConvexCyclic(_WholeEpochs):
         "R_alpha <= alpha (s^2/2nu^2) ((K-1)/B + 1/(B-j)). It is the taut string at c = 1."
     )
     assumptions = ("cyclic batches, whole epochs", "convex, smooth")
-    dominated_by = ("Worst position",)
+    dominated_by = ("worst-position",)
 
     def prove(self, run: Run) -> Bound:
         batches, epochs = _epochs(run)
@@ -103,6 +104,7 @@ class ConvexCyclic(_WholeEpochs):
 
 
 class StronglyConvexCyclic(_StronglyConvex):
+    key = "ye-shokri-2022-3.3"
     name = "Y Theorem 3.3"
     reference = "Ye, Shokri 2022, Theorem 3.3, as printed"
     statement = (
@@ -110,7 +112,7 @@ class StronglyConvexCyclic(_StronglyConvex):
         "(1-r^(K-1))/(1-r) + e(B-j)), r = (1 - eta lambda)^(2(B - floor(B/2)))."
     )
     assumptions = ("cyclic batches, whole epochs", "strongly convex, smooth")
-    dominated_by = ("Worst position",)
+    dominated_by = ("worst-position",)
     coefficient = staticmethod(y.strongly_convex_printed)
 
     def prove(self, run: Run) -> Bound:
@@ -121,6 +123,7 @@ class StronglyConvexCyclic(_StronglyConvex):
 
 
 class StronglyConvexCyclicRestored(StronglyConvexCyclic):
+    key = "ye-shokri-2022-3.3-restored"
     name = "Y Theorem 3.3, factor restored"
     reference = "Ye, Shokri 2022, Theorem 3.3, line (106)"
     status = "corrected"
@@ -129,6 +132,7 @@ class StronglyConvexCyclicRestored(StronglyConvexCyclic):
 
 
 class StronglyConvexCyclicBestSplit(StronglyConvexCyclic):
+    key = "ye-shokri-2022-3.3-best-split"
     name = "Y Theorem 3.3, best split"
     reference = "Ye, Shokri 2022, Theorem 3.3 with every split of the epoch tried"
     status = "corrected"
@@ -142,6 +146,7 @@ class StronglyConvexCyclicBestSplit(StronglyConvexCyclic):
 
 
 class BalleCyclic(_StronglyConvex):
+    key = "ye-shokri-2022-d5"
     name = "Y Theorem D.5"
     reference = "Balle et al. 2019, Theorem 5, composed over epochs as in Y Theorem D.5"
     statement = (
@@ -149,7 +154,7 @@ class BalleCyclic(_StronglyConvex):
         "lambda))^((B-j)/2)/(B-j-1), or s^2/2nu^2 in the last batch, composed over epochs."
     )
     assumptions = ("cyclic batches, whole epochs", "strongly convex, smooth")
-    dominated_by = ("Worst position",)
+    dominated_by = ("worst-position",)
 
     def prove(self, run: Run) -> Bound:
         batches, epochs = _epochs(run)
@@ -160,6 +165,7 @@ class BalleCyclic(_StronglyConvex):
 
 
 class ShuffledOnce(_StronglyConvex):
+    key = "ye-shokri-2022-4.2"
     name = "Y Theorem 4.2"
     reference = "Ye, Shokri 2022, Theorem 4.2"
     status = "corrected"
@@ -169,7 +175,7 @@ class ShuffledOnce(_StronglyConvex):
     )
     correction = "The factor lost in Theorem 3.3 is restored; eta < 2/(lambda+beta) is meant."
     assumptions = ("one hidden partition, whole epochs", "strongly convex, smooth")
-    dominated_by = ("Hidden position",)
+    dominated_by = ("hidden-position",)
     scheme = Shuffled
 
     def prove(self, run: Run) -> Bound:
@@ -179,6 +185,7 @@ class ShuffledOnce(_StronglyConvex):
 
 
 class SampledBatches(_Published):
+    key = "ye-shokri-2022-4.3"
     name = "Y Theorem 4.3"
     reference = "Ye, Shokri 2022, Theorem 4.3"
     status = "corrected"
@@ -213,6 +220,7 @@ class SampledBatches(_Published):
 
 
 class FixedSequence(_Published):
+    key = "chien-li-2025-a1"
     name = "L Theorem A.1"
     reference = "Chien, Li 2025, Theorem A.1"
     status = "corrected"
@@ -222,7 +230,7 @@ class FixedSequence(_Published):
     )
     correction = "The proof is repaired as for Theorem 3.1; sums run over epochs 0..E-1."
     assumptions = ("cyclic batches", "updates are c-Lipschitz")
-    dominated_by = ("Worst position",)
+    dominated_by = ("worst-position",)
 
     def regularity_objection(self, run: Run) -> str | None:
         if run.contraction is None or not math.isfinite(run.contraction[0]):
@@ -247,6 +255,7 @@ class FixedSequence(_Published):
 
 
 class AveragedSequences(FixedSequence):
+    key = "chien-li-2025-corollary-a3"
     name = "L Corollary A.3"
     reference = "Chien, Li 2025, Corollary A.3"
     statement = (
@@ -254,7 +263,7 @@ class AveragedSequences(FixedSequence):
     )
     correction = "Joint convexity is Lemma A.5, not that of Kullback and Leibler as cited."
     assumptions = ("one hidden partition", "updates are c-Lipschitz")
-    dominated_by = ("Hidden position",)
+    dominated_by = ("hidden-position",)
     scheme = Shuffled
 
     def prove(self, run: Run) -> Bound:

@@ -26,6 +26,7 @@ class RefutedClaim(Theorem):
 
 
 class OutputPerturbationPrinted(RefutedClaim):
+    key = "chien-li-2025-figure-1"
     name = "Output perturbation with the bare diameter"
     reference = "L Figure 1 and appendix A.13"
     statement = "On a domain of diameter D the last iterate has R_alpha <= alpha D^2/(2 nu^2)."
@@ -38,6 +39,7 @@ class OutputPerturbationPrinted(RefutedClaim):
 
 
 class WithoutReplacementPrinted(RefutedClaim):
+    key = "chien-li-2025-3.12-printed"
     name = "L Theorem 3.12"
     reference = "Chien, Li 2025, Definition 3.11 and Theorem 3.12"
     statement = "Batches without replacement cost S_alpha, the divergence of N from the mixture."
@@ -49,6 +51,7 @@ class WithoutReplacementPrinted(RefutedClaim):
 
 
 class ClippedSoftmaxPrinted(RefutedClaim):
+    key = "ye-shokri-2022-f2"
     name = "Y Proposition F.2 and Corollary 5.3"
     reference = "Ye, Shokri 2022, Propositions 5.2 = F.2, Corollary 5.3"
     statement = "Clipped softmax regression with an L2 term lambda contracts by 1 - eta lambda."
@@ -60,6 +63,7 @@ class ClippedSoftmaxPrinted(RefutedClaim):
 
 
 class IterativeCompositionPrinted(RefutedClaim):
+    key = "he-wang-tao-2020-4"
     name = "HWT Theorems 4 and 6, Corollary 2"
     reference = "He, Wang, Tao, Theorems 4 and 6, Corollary 2"
     statement = "A closed form for delta' of T-fold composition of (epsilon, delta) mechanisms."
@@ -71,6 +75,7 @@ class IterativeCompositionPrinted(RefutedClaim):
 
 
 class MomentCompositionPrinted(RefutedClaim):
+    key = "he-wang-tao-2020-corollary-3"
     name = "HWT Corollary 3"
     reference = "He, Wang, Tao, Corollary 3"
     statement = "A Chernoff form of delta'' for pure mechanisms."
@@ -81,6 +86,7 @@ class MomentCompositionPrinted(RefutedClaim):
 
 
 class SgldPrinted(RefutedClaim):
+    key = "he-wang-tao-2020-7"
     name = "HWT Theorems 7 and 8"
     reference = "He, Wang, Tao, Theorems 7 (SGLD) and 8 (federated averaging)"
     statement = "Closed forms for the privacy of SGLD and of agnostic federated learning."
@@ -92,6 +98,7 @@ class SgldPrinted(RefutedClaim):
 
 
 class PosteriorSamplingPrinted(RefutedClaim):
+    key = "heller-fetaya-2022-a1"
     name = "HF Lemma A.1"
     reference = "Heller, Fetaya 2022, Lemmas A.1, IV.3, IV.4"
     statement = "RDP of one posterior sample if n > 1 + 10 (x_h/x_l)^2 nu/beta."

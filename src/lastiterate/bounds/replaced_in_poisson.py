@@ -78,6 +78,7 @@ def published(run: Run, first: int, last: int, delta: float) -> LossDistribution
 class PoissonReplaceComposition(Theorem):
     """All iterates published, Poisson batches, a record replaced."""
 
+    key = "poisson-replace-composition"
     name = "Poisson replace composition"
     reference = "this library, docs/theory/poisson.md; double mixtures as in dp-accounting"
     statement = (
@@ -88,7 +89,7 @@ class PoissonReplaceComposition(Theorem):
     assumptions = ("Poisson batches that stay secret", "replace adjacency")
     hidden_state = False
     momentum = True
-    dominated_by = ("Poisson replace absorption",)
+    dominated_by = ("poisson-replace-absorption",)
 
     def objection(self, run: Run) -> str | None:
         return _objection(run)
@@ -103,6 +104,7 @@ class PoissonReplaceComposition(Theorem):
 class PoissonReplaceAbsorption(Theorem):
     """Poisson batches with a hidden state, a record replaced."""
 
+    key = "poisson-replace-absorption"
     name = "Poisson replace absorption"
     reference = "this library, docs/theory/poisson.md"
     statement = (

@@ -43,6 +43,7 @@ def part_of(values: float | Array, first: int, last: int) -> float | Array:
 class PoissonComposition(Theorem):
     """All iterates published, Poisson batches."""
 
+    key = "poisson-composition"
     name = "Poisson composition"
     reference = "sampled Gaussian mechanism; Zhu, Dong, Wang 2022; privacy-loss distributions"
     statement = (
@@ -52,7 +53,7 @@ class PoissonComposition(Theorem):
     assumptions = ("Poisson batches that stay secret", "zero-out adjacency")
     hidden_state = False
     momentum = True
-    dominated_by = ("Poisson deferral",)
+    dominated_by = ("poisson-deferral",)
 
     def objection(self, run: Run) -> str | None:
         return _poisson_objection(run)
@@ -81,6 +82,7 @@ def _poisson_objection(run: Run) -> str | None:
 class PoissonDeferral(Theorem):
     """Theorem M2: Poisson batches with a hidden state, without splitting the noise."""
 
+    key = "poisson-deferral"
     name = "Poisson deferral"
     reference = "this library, docs/theory/poisson.md"
     statement = (
@@ -208,6 +210,7 @@ def drifts(run: Run) -> Array:
 class WithoutReplacementComposition(Theorem):
     """All iterates published, batches without replacement."""
 
+    key = "without-replacement-composition"
     name = "Without-replacement composition"
     reference = "advanced joint convexity, Balle, Barthe, Gaboardi 2018; attained at one step"
     statement = (
@@ -218,7 +221,7 @@ class WithoutReplacementComposition(Theorem):
     assumptions = ("a fresh secret subset at every step",)
     hidden_state = False
     momentum = True
-    dominated_by = ("Corrected L Theorem 3.12",)
+    dominated_by = ("chien-li-2025-3.12",)
 
     def objection(self, run: Run) -> str | None:
         return _replacement_objection(run)
@@ -243,6 +246,7 @@ def farthest(run: Run) -> Array:
 class CorrectedWithoutReplacement(Theorem):
     """The corrected hidden-state theorem for batches without replacement."""
 
+    key = "chien-li-2025-3.12"
     name = "Corrected L Theorem 3.12"
     reference = "corrects Chien, Li 2025, Theorem 3.12; docs/theory/without-replacement.md"
     status = "corrected"

@@ -38,6 +38,7 @@ def _objection(run: Run) -> str | None:
 class ShiftedDivergence(Theorem):
     """L Theorem 3.1, exact optimum over tau and beta."""
 
+    key = "chien-li-2025-3.1"
     name = "L Theorem 3.1"
     reference = "Chien, Li 2025, Theorem 3.1"
     status = "corrected"
@@ -52,7 +53,7 @@ class ShiftedDivergence(Theorem):
         "time repairs it. For convex losses the clip must be inactive, or the constant of clipped "
         "updates be used."
     )
-    dominated_by = ("Shifted interpolation",)
+    dominated_by = ("taut-string",)
     assumptions = ("full batch, constant parameters", "updates are c-Lipschitz")
 
     def objection(self, run: Run) -> str | None:
@@ -136,6 +137,7 @@ def _geometric(q: float, terms: Array) -> Array:
 class HolderShiftedDivergence(Theorem):
     """L Theorem 3.7: gradients that are only Hoelder continuous."""
 
+    key = "chien-li-2025-3.7"
     name = "L Theorem 3.7"
     reference = "Chien, Li 2025, Theorem 3.7"
     status = "corrected"
@@ -145,7 +147,7 @@ class HolderShiftedDivergence(Theorem):
         "interpolation, as Renyi divergence."
     )
     correction = "The proof is repaired as for Theorem 3.1."
-    dominated_by = ("Shifted interpolation",)
+    dominated_by = ("taut-string",)
     assumptions = ("full batch, constant parameters", "Hoelder gradients, bounded domain")
 
     def objection(self, run: Run) -> str | None:

@@ -26,6 +26,7 @@ SEARCHED = 2000  # steps that the search over concave moduli looks back
 class ShiftedInterpolation(Theorem):
     """Theorem SI with its exact optimum."""
 
+    key = "taut-string"
     name = "Shifted interpolation"
     reference = "Bok, Su, Altschuler 2024; exact optimum and tightness: docs/theory"
     statement = (

@@ -74,7 +74,7 @@ _OWN: dict[str, dict[str, tuple[type, ...]]] = {
     _COMPOSITION: {"parts": (list,)},
 }
 _OUTSIDE = {"sha256", "signatures"}  # fields that are about the others
-_THEOREM = {"name", "reference", "status"}
+_THEOREM = {"key", "name", "reference", "status"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +129,11 @@ class Certificate:
     def theorem(self) -> str:
         """The name of the theorem that the numbers rest on."""
         return str(self.content["theorem"]["name"])
+
+    @property
+    def theorem_key(self) -> str:
+        """The key of that theorem in the ledger: what a program compares, and never changes."""
+        return str(self.content["theorem"]["key"])
 
     @property
     def not_covered(self) -> tuple[str, ...]:

@@ -95,8 +95,8 @@ def _coupling(run: Run, bound: Bound, delta: float) -> Evidence:
 
 def checkable(run: Run, bound: Bound) -> bool:
     """Whether the verifier can follow: the coupling bound only where all steps are alike."""
-    if bound.theorem.name != StoppedCoupling.name:
-        return bound.theorem.name in EVIDENCE
+    if bound.theorem.key != StoppedCoupling.key:
+        return bound.theorem.key in EVIDENCE
     assert run.contraction is not None
     noise = float(run.training.noises[0])
     narrow = run.training.diameter + float(run.impulses[0]) < WIDEST * noise / 2
@@ -278,17 +278,17 @@ def _opposed_horizon(run: Run, bound: Bound, delta: float) -> Evidence:
 
 
 EVIDENCE: dict[str, Collector] = {
-    "Shifted interpolation": _as_found,
-    "Coupling (stop-DP)": _coupling,
-    "Worst position": _positions,
-    "Hidden position": _positions,
-    "Boundary policy": _levels,
-    "Composition": _nothing,
-    "Output perturbation": _nothing,
-    "Poisson composition": _poisson_published,
-    "Poisson deferral": _poisson_path,
-    "Poisson replace composition": _opposed_published,
-    "Poisson replace absorption": _opposed_horizon,
-    "Corrected L Theorem 3.12": _horizon,
-    "Without-replacement composition": _replaced_published,
+    "taut-string": _as_found,
+    "stopped-coupling": _coupling,
+    "worst-position": _positions,
+    "hidden-position": _positions,
+    "boundary-policy": _levels,
+    "gaussian-composition": _nothing,
+    "output-perturbation": _nothing,
+    "poisson-composition": _poisson_published,
+    "poisson-deferral": _poisson_path,
+    "poisson-replace-composition": _opposed_published,
+    "poisson-replace-absorption": _opposed_horizon,
+    "chien-li-2025-3.12": _horizon,
+    "without-replacement-composition": _replaced_published,
 }

@@ -22,6 +22,7 @@ from lastiterate.verifier.profile import STANDARD_DELTAS, Judge, Profile
 from lastiterate.verifier.refusals import ClaimError
 
 THEOREM = {
+    "key": "certificate-composition",
     "name": "Composition of certificates",
     "reference": "Dong, Roth, Su 2022: adaptive composition of trade-off functions",
     "status": "sound",

@@ -78,12 +78,12 @@ def certify(
     _refuse(loss, seeded_noise)
     guarantee = account(training, loss, releases=releases)
     bound = _best(guarantee, delta)
-    witness, curve = EVIDENCE[bound.theorem.name](guarantee.run, bound, delta)
+    witness, curve = EVIDENCE[bound.theorem.key](guarantee.run, bound, delta)
     witness = pack(witness)
     checkpoints = guarantee.run.releases[:-1]
     with precision():
         case = Case(training, loss, checkpoints)
-        profile = CHECKS[bound.theorem.name](case, unpack(witness))
+        profile = CHECKS[bound.theorem.key](case, unpack(witness))
         judge = profile.judge(delta)
         epsilon = _confirmed_epsilon(judge, curve, delta)
         points = _points(judge, curve, delta)
@@ -101,6 +101,7 @@ def certify(
             "loss": {**pack(loss.to_dict()), "provenance": loss.provenance},
             "releases": list(checkpoints),
             "theorem": {
+                "key": theorem.key,
                 "name": theorem.name,
                 "reference": theorem.reference,
                 "status": theorem.status,
@@ -110,8 +111,8 @@ def certify(
             "delta": delta,
             "mu": profile.mu,
             "curve": points,
-            "assumptions": assumptions(training, loss, checkpoints, theorem.name),
-            "vouchers": who_vouches(training, loss, theorem.name),
+            "assumptions": assumptions(training, loss, checkpoints, theorem.key),
+            "vouchers": who_vouches(training, loss, theorem.key),
             "not_covered": not_covered(),
             "nonce": _nonce(training, nonce),
             "parameters": None if parameters is None else parameters_hash(parameters),

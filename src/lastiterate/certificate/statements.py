@@ -5,7 +5,7 @@ The verifier derives them again: a certificate whose words were softened does no
 
 from __future__ import annotations
 
-from lastiterate.bounds import LEDGER
+from lastiterate.bounds import BY_KEY
 from lastiterate.bounds.ledger import Bound, Run, Theorem
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.description import Loss, TailAverage, Training
@@ -13,12 +13,11 @@ from lastiterate.errors import CertificateError
 from lastiterate.guarantee import NOT_COVERED, Guarantee, vouchers
 
 
-def named_theorem(name: str) -> Theorem:
-    """The ledger's entry of this name."""
-    for theorem in LEDGER:
-        if theorem.name == name:
-            return theorem
-    raise CertificateError(f"The ledger has no theorem named {name!r}.")
+def named_theorem(key: str) -> Theorem:
+    """The ledger's entry of this key."""
+    if key not in BY_KEY:
+        raise CertificateError(f"The ledger has no theorem with the key {key!r}.")
+    return BY_KEY[key]
 
 
 def assumptions(

@@ -157,11 +157,11 @@ def _check_run(certificate: Certificate) -> Profile:
     releases = tuple(content["releases"])
     _check_releases(training, releases)
     _check_words(certificate, training, loss, releases)
-    name = certificate.theorem
-    if name not in CHECKS:
-        raise ClaimError(f"No independent check exists for the theorem {name!r}.")
+    key = certificate.theorem_key
+    if key not in CHECKS:
+        raise ClaimError(f"No independent check exists for the theorem {certificate.theorem}.")
     try:
-        return CHECKS[name](Case(training, loss, releases), unpack(content["witness"]))
+        return CHECKS[key](Case(training, loss, releases), unpack(content["witness"]))
     except CertificateError as error:
         raise ClaimError(f"The witness proves nothing: {error}.") from None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -184,7 +184,7 @@ def _check_words(
 ) -> None:
     """Everything the certificate says in words must follow from its description."""
     content = certificate.content
-    theorem = statements.named_theorem(certificate.theorem)
+    theorem = statements.named_theorem(certificate.theorem_key)
     if theorem.status == "refuted" or loss.provenance == "estimated":
         raise ClaimError("The certificate rests on a refuted theorem or on a mere estimate.")
     if content["loss"]["provenance"] != loss.provenance:
@@ -195,14 +195,15 @@ def _check_words(
     hidden = training.batches.name not in ("full", "cyclic")
     expected = {
         "theorem": {
+            "key": theorem.key,
             "name": theorem.name,
             "reference": theorem.reference,
             "status": theorem.status,
         },
         "adjacency": training.adjacency,
         "release": statements.release_model(training, releases),
-        "assumptions": statements.assumptions(training, loss, releases, theorem.name),
-        "vouchers": statements.who_vouches(training, loss, theorem.name),
+        "assumptions": statements.assumptions(training, loss, releases, theorem.key),
+        "vouchers": statements.who_vouches(training, loss, theorem.key),
         "not_covered": statements.not_covered(),
         "nonce": content["nonce"] if hidden and content["nonce"] else None,
     }

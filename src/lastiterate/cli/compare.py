@@ -30,7 +30,11 @@ def compare(described: Described, as_json: AsJson = False) -> None:
                 "bounds": [_entry(row) for row in found.rows],
                 "other_algorithms": [_entry(row) for row in found.other_algorithms],
                 "inapplicable": [
-                    {"theorem": row.theorem.name, "objection": row.objection}
+                    {
+                        "key": row.theorem.key,
+                        "theorem": row.theorem.name,
+                        "objection": row.objection,
+                    }
                     for row in found.inapplicable
                 ],
                 **described.to_dict(),
@@ -50,6 +54,7 @@ def compare(described: Described, as_json: AsJson = False) -> None:
 def _entry(row: Row) -> dict[str, Any]:
     return {
         "epsilon": row.epsilon,
+        "key": row.theorem.key,
         "theorem": row.theorem.name,
         "reference": row.theorem.reference,
         "status": row.theorem.status,

@@ -76,6 +76,7 @@ def print_standing(provenance: str) -> None:
 def theorem_entry(theorem: Theorem) -> dict[str, Any]:
     """A theorem of the ledger as plain values."""
     return {
+        "key": theorem.key,
         "name": theorem.name,
         "reference": theorem.reference,
         "status": theorem.status,

@@ -13,7 +13,7 @@ from lastiterate.errors import LastIterateError
 
 def theorems(
     name: Annotated[
-        str | None, typer.Argument(help="Show in full the entries whose name contains this.")
+        str | None, typer.Argument(help="Show in full the entries whose key or name contains this.")
     ] = None,
     status: Annotated[
         str | None, typer.Option(help="Only entries that are sound, corrected or refuted.")
@@ -29,7 +29,7 @@ def theorems(
     found = [
         theorem
         for theorem in LEDGER
-        if wanted in theorem.name.casefold() and status in (None, theorem.status)
+        if wanted in f"{theorem.key} {theorem.name}".casefold() and status in (None, theorem.status)
     ]
     if not found:
         raise LastIterateError(
@@ -39,11 +39,12 @@ def theorems(
     if as_json:
         print_json("theorems", {"theorems": [theorem_entry(theorem) for theorem in found]})
     elif name is None:
-        rows = [(t.name, t.status, t.reference) for t in found]
-        print_table("The ledger", ("theorem", "status", "reference"), rows)
+        rows = [(t.name, t.status, t.reference, t.key) for t in found]
+        print_table("The ledger", ("theorem", "status", "reference", "key"), rows)
     else:
         for theorem in found:
             print_text(f"{theorem.name} ({theorem.status})", style="bold")
+            print_text(f"Key: {theorem.key}")
             print_text(f"Reference: {theorem.reference}")
             print_text(f"Statement: {theorem.statement}")
             if theorem.assumptions:

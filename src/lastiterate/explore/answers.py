@@ -7,14 +7,14 @@ every moment; while a search is still running the page says that it may become s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dash import html
 
 from lastiterate.accounting import candidates
-from lastiterate.bounds import LEDGER
-from lastiterate.bounds.ledger import Run, Theorem
+from lastiterate.bounds import BY_KEY, LEDGER
+from lastiterate.bounds.ledger import Run
 from lastiterate.description.failure import large_delta
 from lastiterate.explore.findings import FALSE_ALARMS, Bounded, HumpFound, Outcome, Task
 from lastiterate.explore.reading import Description
@@ -29,19 +29,19 @@ def answer(description: Description, outcomes: Outcomes) -> Any:
     """Epsilon, in a number and in words; what a loss really suffers; where growth ends."""
     run = Run(description.training, description.loss)
     bounds = {task.theorem: outcome for task, outcome in outcomes.items() if task.kind == "bound"}
-    wanted = [theorem.name for theorem in candidates(run)]
-    waiting = [name for name in wanted if bounds.get(name) is None]
-    given_up = [name for name in wanted if (o := bounds.get(name)) and o.value is None]
+    wanted = [theorem.key for theorem in candidates(run)]
+    waiting = _names(key for key in wanted if bounds.get(key) is None)
+    given_up = _names(key for key in wanted if (o := bounds.get(key)) and o.value is None)
     # Until the tightest ones are there, any other sound bound is a guarantee too.
     pool = bounds if waiting or given_up else wanted
-    proved = {n: o.value for n in pool if (o := bounds.get(n)) and isinstance(o.value, Bounded)}
+    proved = {k: o.value for k in pool if (o := bounds.get(k)) and isinstance(o.value, Bounded)}
     if not proved:
         return [html.H2("Epsilon"), html.P("Searching: " + ", ".join(waiting or given_up) + " …")]
-    name, best = min(proved.items(), key=lambda item: item[1].epsilon)
+    key, best = min(proved.items(), key=lambda item: item[1].epsilon)
     lower = _single(outcomes, "lower")
     parts: list[Any] = [
         html.H2("Privacy of what is released"),
-        _numbers(description, name, best, lower),
+        _numbers(description, BY_KEY[key].name, best, lower),
         html.P(_in_words(description, min(bound.detected for bound in proved.values()))),
         html.P(_plateau_words(outcomes, best), id="plateau"),
     ]
@@ -74,6 +74,10 @@ def answer(description: Description, outcomes: Outcomes) -> Any:
         )
     )
     return parts
+
+
+def _names(keys: Iterable[str]) -> list[str]:
+    return [BY_KEY[key].name for key in keys]
 
 
 def _numbers(description: Description, name: str, best: Bounded, lower: Outcome | None) -> Any:
@@ -145,12 +149,11 @@ def _single(outcomes: Outcomes, kind: str) -> Outcome | None:
 def comparison(description: Description, outcomes: Outcomes) -> Any:
     """Every theorem: its epsilon, or its objection."""
     run = Run(description.training, description.loss)
-    by_name: dict[str, Theorem] = {theorem.name: theorem for theorem in LEDGER}
     rows = []
     for task, outcome in outcomes.items():
         if task.kind == "bound":
             value, text = _bound_text(outcome)
-            rows.append((value, text, by_name[task.theorem]))
+            rows.append((value, text, BY_KEY[task.theorem]))
     rows.sort(key=lambda row: row[0])
     idle = [(theorem, theorem.obstacle(run)) for theorem in LEDGER]
     objections = [(theorem, reason) for theorem, reason in idle if reason is not None]

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lastiterate.accounting import account, candidates
-from lastiterate.bounds import LEDGER
+from lastiterate.bounds import BY_KEY, LEDGER
 from lastiterate.bounds.ledger import Run, Theorem
 from lastiterate.bounds.lower import lower_reference
 from lastiterate.curves.base import Curve
@@ -79,9 +79,9 @@ class Bounded:
 def tasks(description: Description) -> tuple[Task, ...]:
     """Everything there is to ask about a description, most wanted first."""
     run = Run(description.training, description.loss)
-    best = {theorem.name for theorem in candidates(run)}
+    best = {theorem.key for theorem in candidates(run)}
     able = [theorem for theorem in LEDGER if theorem.obstacle(run) is None]
-    bounds = [_bound_task(theorem, description, run, theorem.name in best) for theorem in able]
+    bounds = [_bound_task(theorem, description, run, theorem.key in best) for theorem in able]
     batches = description.training.batches
     full = isinstance(batches, FullBatch)
     closed = full or batches.name in ("cyclic", "shuffled")
@@ -100,25 +100,25 @@ def tasks(description: Description) -> tuple[Task, ...]:
 
 # Searches and optimisations that can take seconds, each in some corner of the descriptions.
 _SEARCHING = {
-    "Coupling (stop-DP)",
-    "Boundary policy",
-    "Poisson deferral",
-    "Poisson replace absorption",
-    "Corrected L Theorem 3.12",
-    "L Theorem A.1",
-    "L Corollary A.3",
-    "Y Theorem 4.3",
-    "L Theorem 3.7",
+    "stopped-coupling",
+    "boundary-policy",
+    "poisson-deferral",
+    "poisson-replace-absorption",
+    "chien-li-2025-3.12",
+    "chien-li-2025-a1",
+    "chien-li-2025-corollary-a3",
+    "ye-shokri-2022-4.3",
+    "chien-li-2025-3.7",
 }
 
 
 def _bound_task(theorem: Theorem, about: Description, run: Run, best: bool) -> Task:
-    searching = theorem.name in _SEARCHING or (theorem.hidden_state and not _smooth(run))
+    searching = theorem.key in _SEARCHING or (theorem.hidden_state and not _smooth(run))
     long = about.training.steps > 20_000 and run.contraction is not None
     expanding = long and math.isfinite(about.training.diameter)
     if best or not theorem.hidden_state:  # compositions are there first, while others search
-        return Task("bound", about, theorem.name, searching or expanding)
-    return Task("bound", about, theorem.name, searching or expanding, urgency=3, limit=8.0)
+        return Task("bound", about, theorem.key, searching or expanding)
+    return Task("bound", about, theorem.key, searching or expanding, urgency=3, limit=8.0)
 
 
 def _smooth(run: Run) -> bool:
@@ -132,7 +132,7 @@ def find(task: Task) -> Any:
 
 def _bound(task: Task) -> Bounded:
     about = _description(task)
-    theorem = next(theorem for theorem in LEDGER if theorem.name == task.theorem)
+    theorem = BY_KEY[task.theorem]
     bound = theorem.prove(Run(about.training, about.loss))
     epsilon = float(bound.curve.epsilon(about.delta))
     if math.isnan(epsilon):

@@ -84,11 +84,11 @@ def epsilon_growth(
     guarantee = account(training, loss)
     runs = _Stopped(training, loss)
     applicable = [theorem for theorem in LEDGER if theorem.obstacle(guarantee.run) is None]
-    left_out = [] if thorough else [t.name for t in applicable if _slow(t, training)]
+    left_out = [] if thorough else [t for t in applicable if _slow(t, training)]
     lines = [
         _line(theorem, guarantee, runs, delta, points, _MORE if thorough else _FEW)
         for theorem in applicable
-        if theorem.name not in left_out
+        if theorem not in left_out
     ]
     lines.sort(key=lambda line: line[2][-1])
     note = _note(lines, left_out, _joined(training, lines[0][2]))
@@ -147,8 +147,8 @@ def _line(
 ) -> Line:
     """Epsilon of one theorem at its numbers of steps; the run's own bound at the end."""
     run = guarantee.run
-    known = {bound.theorem.name: bound for bound in guarantee.bounds}
-    last = known.get(theorem.name) or theorem.prove(run)
+    known = {bound.theorem.key: bound for bound in guarantee.bounds}
+    last = known.get(theorem.key) or theorem.prove(run)
     steps, bounds = [], []
     most = _affordable(last.curve, theorem, run, few)
     for count in runs.counts(int(min(points, most))):
@@ -179,7 +179,7 @@ def _affordable(curve: Curve, theorem: Theorem, run: Run, few: int) -> float:
 def _slow(theorem: Theorem, training: Training) -> bool:
     """Dominated bounds of the literature that take a search for every position and step."""
     return (
-        theorem.name in ("L Theorem A.1", "L Corollary A.3")
+        theorem.key in ("chien-li-2025-a1", "chien-li-2025-corollary-a3")
         and (training.batches_per_epoch or 1) * training.steps > _QUICK_SEARCH
     )
 
@@ -195,13 +195,13 @@ def _joined(training: Training, values: list[float], *, loose: float = 1e-9) -> 
     return alike and rising
 
 
-def _note(lines: list[Line], left_out: list[str], joined: bool) -> str:
+def _note(lines: list[Line], left_out: list[Theorem], joined: bool) -> str:
     parts = []
     if len(lines[0][1]) <= _MORE < lines[0][1][-1]:
         steps = "joined by steps that hold" if joined else "nothing is said between them"
         parts.append(f"computed at the marks, {steps}")
     if left_out:
-        parts.append(f"{', '.join(left_out)} not drawn: it takes long")
+        parts.append(f"{', '.join(theorem.name for theorem in left_out)} not drawn: it takes long")
     return "; ".join(parts)
 
 
