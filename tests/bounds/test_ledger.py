@@ -3,7 +3,7 @@
 import re
 
 from lastiterate.bounds import BY_KEY, LEDGER
-from lastiterate.certificate.checks import CHECKS
+from lastiterate.verifier.checks import CHECKS
 
 
 def test_keys_name_one_theorem_each():
