@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python3 benchmarks/gpu/linear_probe.py [--quick] [--only graphs,streaming]
 
-Needs PyTorch with CUDA, Triton and NumPy (SciPy for whole runs). Checks every kernel against double
+Needs PyTorch with CUDA, Triton, NumPy and SciPy. Checks every kernel against double
 precision, then prints floor, measured time and their ratio for: 1,000,000 x 768 with 10 classes,
 1,281,167 x 768 with 1000 classes, features streamed from the host, the noise, whole runs with and
 without a CUDA graph, and the same job with materialised per-record gradients. Under four minutes
@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lastiterate.device import fused
-from lastiterate.device import noise as device_noise
-from lastiterate.device.kernels import Head, _parts, gradient_sum
-from lastiterate.device.shards import Shards
+from lastiterate.train.torch_backend import fused
+from lastiterate.train.torch_backend import noise as device_noise
+from lastiterate.train.torch_backend.kernels import Head, _parts, gradient_sum
+from lastiterate.train.torch_backend.shards import Shards
 
 GPU = torch.device("cuda")
 ROWS: list[dict[str, Any]] = []
@@ -460,7 +460,7 @@ def graphs() -> None:
     from lastiterate import FullBatch, TailAverage, Training
     from lastiterate.losses import Softmax
     from lastiterate.torch import noisy_descent
-    from lastiterate.train import replay
+    from lastiterate.train.torch_backend import replay
 
     recorded = replay.WORTH
     cases = [

@@ -77,7 +77,7 @@ def vanish(folder: Path) -> None:
     cuts = np.linspace(0, N, world + 1).astype(int)
     mine = slice(cuts[rank], cuts[rank + 1])
     if rank == world - 1:
-        from lastiterate.device import gradients
+        from lastiterate.train.torch_backend import gradients
 
         total, calls = gradients.DeviceGradients.total, []
 

@@ -7,9 +7,9 @@ import warnings
 
 import torch
 
-from lastiterate.device import fused
-from lastiterate.device import noise as device_noise
-from lastiterate.device.kernels import Head, _parts, gradient_sum
+from lastiterate.train.torch_backend import fused
+from lastiterate.train.torch_backend import noise as device_noise
+from lastiterate.train.torch_backend.kernels import Head, _parts, gradient_sum
 
 CASES = [
     # kind, outputs, one against the rest, columns, records, scaled and clipped, margin

@@ -35,8 +35,8 @@ from lastiterate.train import bound_rows
 from lastiterate.train import noisy_descent as numpy_descent
 
 torch = pytest.importorskip("torch")
-from lastiterate.device.kernels import Head, gradient_sum  # noqa: E402
 from lastiterate.torch import Shards, noisy_descent  # noqa: E402
+from lastiterate.train.torch_backend.kernels import Head, gradient_sum  # noqa: E402
 
 LOSSES = [
     Logistic(),

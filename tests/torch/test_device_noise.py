@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 torch = pytest.importorskip("torch")
-from lastiterate.device import noise as device_noise  # noqa: E402
+from lastiterate.train.torch_backend import noise as device_noise  # noqa: E402
 
 
 def test_the_block_function_of_rfc_8439():

@@ -12,8 +12,8 @@ import pytest
 from lastiterate.errors import DescriptionError, UnsupportedError
 
 torch = pytest.importorskip("torch")
-from lastiterate.device.shards import Shard, Shards  # noqa: E402
-from lastiterate.device.staging import Ring  # noqa: E402
+from lastiterate.train.torch_backend.shards import Shard, Shards  # noqa: E402
+from lastiterate.train.torch_backend.staging import Ring  # noqa: E402
 
 CPU = torch.device("cpu")
 

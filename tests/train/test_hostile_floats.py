@@ -301,8 +301,8 @@ def test_no_clipped_vector_is_too_long():
 
 
 def test_torch_norms_and_factors():
-    from lastiterate.device.norms import row_lengths, scaled_lengths
-    from lastiterate.device.norms import shortening as torch_shortening
+    from lastiterate.train.torch_backend.norms import row_lengths, scaled_lengths
+    from lastiterate.train.torch_backend.norms import shortening as torch_shortening
 
     for dtype in (np.float64, np.float32):
         X = hostile_rows(np.random.default_rng(3), 60, 5, dtype, largest=1e300)

@@ -12,9 +12,9 @@ from lastiterate.train import MemoryCheckpoint, bound_rows, noisy_descent
 from lastiterate.train.batches import BatchStream
 
 torch = pytest.importorskip("torch")
-from lastiterate.device.gradients import DeviceGradients  # noqa: E402
-from lastiterate.train import replay  # noqa: E402
-from lastiterate.train.draws import Draws  # noqa: E402
+from lastiterate.train.torch_backend import replay  # noqa: E402
+from lastiterate.train.torch_backend.draws import Draws  # noqa: E402
+from lastiterate.train.torch_backend.gradients import DeviceGradients  # noqa: E402
 
 N, D = 40, 5
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -20,7 +20,6 @@ from lastiterate.certificate import Certificate, certify, compose
 from lastiterate.description import Training
 from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.validation import number, one_of
-from lastiterate.device import on_device
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.models.choose import Choice, choose
@@ -30,6 +29,7 @@ from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.plan.calibration import calibrate
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.summation import linear_arithmetic
+from lastiterate.train.torch_backend import on_device
 
 Array = NDArray[Any]
 

@@ -15,10 +15,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from lastiterate.description.validation import number
-from lastiterate.device import on_device
 from lastiterate.losses.rounding import root_up
 from lastiterate.train import bound_rows
 from lastiterate.train.features import matrix, rescaled, row_norms
+from lastiterate.train.torch_backend import on_device
 
 LONGEST = 1e150  # beyond, squares of norms have no number
 Matrix = Any  # a dense array, a CSR array, a tensor or shards

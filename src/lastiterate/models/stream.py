@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from lastiterate.description.validation import whole
-from lastiterate.device import as_array
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.train import noisy_descent
 from lastiterate.train.summation import CALLABLE_OVERSHOOT, gradient_arithmetic
+from lastiterate.train.torch_backend import as_array
 
 if TYPE_CHECKING:
     from lastiterate.losses import LinearLoss

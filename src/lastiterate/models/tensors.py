@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lastiterate.device import as_array
-from lastiterate.device.gradients import Features, features
-from lastiterate.device.norms import row_lengths
-from lastiterate.device.shards import Shards
 from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.train.torch_backend import as_array
+from lastiterate.train.torch_backend.gradients import Features, features
+from lastiterate.train.torch_backend.norms import row_lengths
+from lastiterate.train.torch_backend.shards import Shards
 
 if TYPE_CHECKING:
     from lastiterate.models.rows import Rows

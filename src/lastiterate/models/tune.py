@@ -28,12 +28,12 @@ from lastiterate.curves import gaussian
 from lastiterate.curves.renyi import Renyi
 from lastiterate.description import Cyclic, Loss, Shuffled, Training
 from lastiterate.description.validation import number
-from lastiterate.device import as_array
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
 from lastiterate.models.base import PrivateLinearModel
 from lastiterate.models.choose import Choice
 from lastiterate.noise import Source, source
 from lastiterate.printing import printed
+from lastiterate.train.torch_backend import as_array
 
 SCORE_SHARE = 0.1  # of mu² that pays for the noisy score
 _FIXED = ("epsilon", "delta", "adjacency", "classes", "random_state")

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 from lastiterate.torch.loader import describe_loader
 
 if TYPE_CHECKING:
-    from lastiterate.device.shards import Shards
     from lastiterate.torch.accountant import HiddenStateAccountant
     from lastiterate.torch.bounded_heads import BoundedSoftmax, BoundedTwoLayer
     from lastiterate.torch.distributed import distributed_descent
     from lastiterate.torch.modules import noisy_module_descent
     from lastiterate.torch.probe import PrivateLinearProbe
     from lastiterate.torch.regularity import estimate_holder
-    from lastiterate.train.device_descent import noisy_descent
+    from lastiterate.train.torch_backend.descent import noisy_descent
+    from lastiterate.train.torch_backend.shards import Shards
 
 _HOME = {
     "BoundedSoftmax": "lastiterate.torch.bounded_heads",
     "BoundedTwoLayer": "lastiterate.torch.bounded_heads",
     "HiddenStateAccountant": "lastiterate.torch.accountant",
     "PrivateLinearProbe": "lastiterate.torch.probe",
-    "Shards": "lastiterate.device.shards",
+    "Shards": "lastiterate.train.torch_backend.shards",
     "distributed_descent": "lastiterate.torch.distributed",
     "estimate_holder": "lastiterate.torch.regularity",
-    "noisy_descent": "lastiterate.train.device_descent",
+    "noisy_descent": "lastiterate.train.torch_backend.descent",
     "noisy_module_descent": "lastiterate.torch.modules",
 }
 

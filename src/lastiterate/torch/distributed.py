@@ -26,19 +26,19 @@ from torch import Tensor
 import lastiterate
 from lastiterate.description import Training
 from lastiterate.description.validation import number
-from lastiterate.device.gradients import DeviceGradients, RowRule, features
-from lastiterate.device.kernels import Products
 from lastiterate.errors import AssumptionError, LastIterateError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of
 from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.seeded import Seed
 from lastiterate.train.batches import BatchStream, Rows
-from lastiterate.train.device_descent import descend, linear
-from lastiterate.train.draws import Draw, Draws
 from lastiterate.train.result import Descent, Parameters, concluded
 from lastiterate.train.settings import centre_of, generator_of, radius_of
 from lastiterate.train.summation import linear_arithmetic
+from lastiterate.train.torch_backend.descent import descend, linear
+from lastiterate.train.torch_backend.draws import Draw, Draws
+from lastiterate.train.torch_backend.gradients import DeviceGradients, RowRule, features
+from lastiterate.train.torch_backend.kernels import Products
 
 _LONGEST = 86_400.0 * 365  # seconds; a clock that counts nanoseconds overflows soon after
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from lastiterate.description import Arithmetic, Training
-from lastiterate.device.norms import row_lengths, shortening
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.train.batches import Rows
 from lastiterate.train.summation import CALLABLE_OVERSHOOT, gradient_arithmetic, least_rows
+from lastiterate.train.torch_backend.norms import row_lengths, shortening
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 _MOST = 1 << 26  # numbers in the gradients that are held at once

@@ -18,11 +18,11 @@ from lastiterate.noise.seeded import Seed
 from lastiterate.torch.module_gradients import LossFunction, ModuleGradients
 from lastiterate.train.batches import BatchStream
 from lastiterate.train.checkpoint import Checkpoint
-from lastiterate.train.device_descent import descend
-from lastiterate.train.draws import Draws
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.result import Descent, concluded
 from lastiterate.train.settings import generator_of, radius_of
+from lastiterate.train.torch_backend.descent import descend
+from lastiterate.train.torch_backend.draws import Draws
 
 
 def noisy_module_descent(

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Self
 import torch
 from numpy.typing import NDArray
 
-from lastiterate.device.gradients import features
-from lastiterate.device.kernels import Products
 from lastiterate.errors import UnsupportedError
 from lastiterate.models.softmax import PrivateSoftmaxRegression
-from lastiterate.train.device_descent import device_of
+from lastiterate.train.torch_backend.descent import device_of
+from lastiterate.train.torch_backend.gradients import features
+from lastiterate.train.torch_backend.kernels import Products
 
 
 class PrivateLinearProbe(PrivateSoftmaxRegression):

@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 
 from lastiterate.description import Training
 from lastiterate.description.validation import number
-from lastiterate.device import on_device
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.noise import Source, unpredictable
@@ -35,6 +34,7 @@ from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.progress import shown
 from lastiterate.train.result import Descent, Parameters, concluded, released, shares
 from lastiterate.train.settings import centre_of, generator_of, radius_of
+from lastiterate.train.torch_backend import on_device
 
 
 def noisy_descent(
@@ -93,9 +93,9 @@ def noisy_descent(
     array([ 1.177, -1.177])
     """
     if isinstance(objective, LinearLoss) and (device is not None or on_device(data)):
-        from lastiterate.train import device_descent
+        from lastiterate.train.torch_backend import descent as torch_descent
 
-        return device_descent.noisy_descent(
+        return torch_descent.noisy_descent(
             objective,
             data,
             training,

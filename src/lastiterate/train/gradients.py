@@ -28,7 +28,7 @@ from lastiterate.train.features import (
     row_norms,
     sparse,
 )
-from lastiterate.train.norms import UNIT, lengths, shortening
+from lastiterate.train.norms import SMALLEST, UNIT, lengths, shortening
 from lastiterate.train.result import Parameters
 from lastiterate.train.summation import (
     CALLABLE_OVERSHOOT,
@@ -38,8 +38,6 @@ from lastiterate.train.summation import (
 )
 
 GradientFunction = Callable[[Parameters, NDArray[np.int64]], ArrayLike]
-
-_SPARE = 2.0**-900  # factors below would lose their last bits
 
 
 class Gradients(Protocol):
@@ -137,7 +135,7 @@ class LinearGradients:
         sizes = np.abs(slope) if slope.ndim == 1 else lengths(slope)
         with np.errstate(under="ignore"):
             factors = shortening(sizes * norms * (1 + 4 * UNIT), self._longest)
-        factors[norms * _SPARE > self._longest] = 0.0  # K/‖x‖ would have no bits to spare
+        factors[norms * SMALLEST > self._longest] = 0.0  # K/‖x‖ would have no bits to spare
         return factors if slope.ndim == 1 else factors[:, None]
 
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 UNIT = 2.0**-53
-_LOW, _HIGH = 1e-200, 1e200  # sums of squares in between lost nothing to speak of
-_SMALLEST = 2.0**-900  # factors below would lose their last bits
+LOW, HIGH = 1e-200, 1e200  # sums of squares in between lost nothing to speak of
+SMALLEST = 2.0**-900  # factors below would lose their last bits
 
 
 def norm_room(columns: int) -> float:
@@ -35,7 +35,7 @@ def lengths(rows: Floats) -> Floats:
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         squares = np.einsum("ij,ij->i", rows, rows)
         norms = np.sqrt(squares)
-        odd = ~((squares > _LOW) & (squares < _HIGH))
+        odd = ~((squares > LOW) & (squares < HIGH))
         if odd.any():
             norms[odd] = _scaled(np.ascontiguousarray(rows[odd]))
     return _up(norms, rows.shape[1])
@@ -46,7 +46,7 @@ def sparse_lengths(X: Any) -> Floats:
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         squares = _squares(X, X.data.astype(np.float64))
         norms = np.sqrt(squares)
-        odd = np.flatnonzero(~((squares > _LOW) & (squares < _HIGH)) & (np.diff(X.indptr) > 0))
+        odd = np.flatnonzero(~((squares > LOW) & (squares < HIGH)) & (np.diff(X.indptr) > 0))
         if len(odd):
             some = sp.csr_array(X[odd]).astype(np.float64)
             each = np.diff(some.indptr)
@@ -66,7 +66,7 @@ def shortening(norms: Floats, longest: float) -> Floats:
     with np.errstate(over="ignore", under="ignore"):
         np.divide(longest, norms, out=factors, where=norms > longest)
         factors[norms > longest] *= 1 - 8 * UNIT
-    factors[factors < _SMALLEST] = 0.0
+    factors[factors < SMALLEST] = 0.0
     return factors
 
 

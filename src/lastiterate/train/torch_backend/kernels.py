@@ -2,8 +2,7 @@
 
 The gradient of a record is x ⊗ slope, so a sum of clipped gradients is Xᵀ(factors·slope): two
 products, and one pass over the features when few outputs let a tile stay on the chip between
-them (`fused`, where there is Triton). Only torch is imported here, so that a machine with nothing
-else can measure it.
+them (`fused`, where there is Triton).
 """
 
 from __future__ import annotations
@@ -15,8 +14,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lastiterate.device import fused
-from lastiterate.device.norms import UNIT, scaled_lengths, shortening
+from lastiterate.train.norms import SMALLEST, UNIT
+from lastiterate.train.summation import MOST_ROWS
+from lastiterate.train.torch_backend import fused
+from lastiterate.train.torch_backend.norms import scaled_lengths, shortening
 
 Products = Literal["double", "split", "fast"]
 # How much a product rounds each slope, relative to its size: twice the unit roundoff and a little.
@@ -29,7 +30,6 @@ ROUNDING = {
     (torch.float64, "split"): 0.0,
 }
 _MIXED = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
-MOST_ROWS = 1 << 16  # multiplied at once in double precision; `train.summation` counts on it
 _FUSED_OUTPUTS, _FUSED_COLUMNS = 32, 1024  # what a program of the fused kernel can hold
 
 
@@ -95,7 +95,7 @@ class Head:
             sizes = scaled_lengths(slope) * norms * (1 + 4 * UNIT)
             factors = shortening(sizes, self.longest)
             # The quotient of the bound and a huge row would have no bits to spare.
-            factors = torch.where(norms * 2.0**-900 > self.longest, 0.0, factors)
+            factors = torch.where(norms * SMALLEST > self.longest, 0.0, factors)
             slope *= factors.to(slope.dtype)[:, None]
         return slope
 

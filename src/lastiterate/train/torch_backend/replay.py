@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from lastiterate.description import FullBatch, Training
-from lastiterate.device.gradients import DeviceGradients
-from lastiterate.train.draws import Draws
-from lastiterate.train.projection import projected
 from lastiterate.train.result import shares
+from lastiterate.train.torch_backend.draws import Draws
+from lastiterate.train.torch_backend.gradients import DeviceGradients
+from lastiterate.train.torch_backend.projection import projected
 
 WORTH = 50  # updates from which recording pays
 

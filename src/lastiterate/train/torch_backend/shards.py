@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastiterate.device import staging
 from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.train.torch_backend import staging
 
 _SAFE = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 BLOCK = 32 << 20  # bytes that are read at once

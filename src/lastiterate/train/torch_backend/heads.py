@@ -7,7 +7,6 @@ import math
 import numpy as np
 import torch
 
-from lastiterate.device.kernels import Head
 from lastiterate.errors import UnsupportedError
 from lastiterate.losses import (
     BinaryLoss,
@@ -19,6 +18,7 @@ from lastiterate.losses import (
     SquaredError,
     SquaredHinge,
 )
+from lastiterate.train.torch_backend.kernels import Head
 
 
 def head_of(objective: LinearLoss, *, margin: float = math.inf, longest: float = math.inf) -> Head:

@@ -2,7 +2,7 @@
 
 With a seeded source, batches and noise are those of the NumPy backend, number by number. Secure
 Gaussians cost a host more than a small step costs a GPU, so a GPU makes them itself where it can
-(`lastiterate.device.noise`).
+(`lastiterate.train.torch_backend.noise`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from lastiterate.description import Training
-from lastiterate.device import noise as device_noise
 from lastiterate.noise import Source
 from lastiterate.train.batches import BatchStream, Rows
+from lastiterate.train.torch_backend import noise as device_noise
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-UNIT = 2.0**-53
-_LOW, _HIGH = 1e-200, 1e200  # sums of squares in between lost nothing to speak of
-_SMALLEST = 2.0**-900  # factors below would lose their last bits
+from lastiterate.train.norms import HIGH, LOW, SMALLEST, UNIT
 
 
 def scaled_lengths(rows: Tensor) -> Tensor:
@@ -32,7 +30,7 @@ def row_lengths(rows: Tensor) -> Tensor:
     """Likewise, at the speed of a plain norm where rows are of ordinary size."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     norms = _up(norms, rows.shape[1])
-    odd = ~((norms > _LOW**0.5) & (norms < _HIGH**0.5))
+    odd = ~((norms > LOW**0.5) & (norms < HIGH**0.5))
     if odd.any():
         norms[odd] = scaled_lengths(rows[odd])
     return norms
@@ -42,7 +40,7 @@ def shortening(norms: Tensor, longest: float) -> Tensor:
     """min(1, longest/norm), rounded down; 0 where the quotient has no bits to spare."""
     factors = longest / norms.clamp(min=longest)
     factors = torch.where(norms > longest, factors * (1 - 8 * UNIT), factors)
-    return torch.where(factors < _SMALLEST, 0.0, factors)
+    return torch.where(factors < SMALLEST, 0.0, factors)
 
 
 def _up(norms: Tensor, columns: int) -> Tensor:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastiterate.device.fused import AVAILABLE, _jit
+from lastiterate.train.torch_backend.fused import AVAILABLE, _jit
 
 if AVAILABLE:
     import triton.language as tl

@@ -1,7 +1,7 @@
-"""Linear heads on a device: features in tensors or shards, kernels, noise made where it is used.
+"""Runs on PyTorch: features in tensors or shards, kernels, noise made where it is used.
 
-Below `lastiterate.train`, which runs descriptions with it when the data is a tensor. Asking whether
-it is does not import torch.
+The same descriptions by the same law as with NumPy. Asking whether data is PyTorch's does not
+import torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def on_device(data: Any) -> bool:
         return False
     from torch import Tensor
 
-    from lastiterate.device.shards import Shards
+    from lastiterate.train.torch_backend.shards import Shards
 
     return isinstance(data, (Tensor, Shards))
 

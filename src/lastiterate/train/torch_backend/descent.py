@@ -19,22 +19,22 @@ from torch import Tensor
 
 from lastiterate.description import Training
 from lastiterate.description.validation import number
-from lastiterate.device.gradients import DeviceGradients, RowRule, features
-from lastiterate.device.kernels import Products
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.seeded import Seed
 from lastiterate.train.batches import BatchStream, Rows
 from lastiterate.train.checkpoint import Checkpoint
-from lastiterate.train.draws import Draw, Draws
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.progress import shown
-from lastiterate.train.projection import projected
-from lastiterate.train.replay import Place, recorded
 from lastiterate.train.result import Descent, Parameters, concluded, released, shares
 from lastiterate.train.settings import centre_of, generator_of, radius_of
 from lastiterate.train.summation import linear_arithmetic
+from lastiterate.train.torch_backend.draws import Draw, Draws
+from lastiterate.train.torch_backend.gradients import DeviceGradients, RowRule, features
+from lastiterate.train.torch_backend.kernels import Products
+from lastiterate.train.torch_backend.projection import projected
+from lastiterate.train.torch_backend.replay import Place, recorded
 
 
 def noisy_descent(

@@ -11,22 +11,23 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from lastiterate.description import Loss, Training
 from lastiterate.description.validation import one_of
-from lastiterate.device import as_array
-from lastiterate.device.heads import head_of
-from lastiterate.device.kernels import ROUNDING, Products, gradient_sum
-from lastiterate.device.norms import UNIT, row_lengths
-from lastiterate.device.shards import Shards
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of, targets_of
+from lastiterate.train.batches import Rows
+from lastiterate.train.norms import UNIT
+from lastiterate.train.torch_backend import as_array
+from lastiterate.train.torch_backend.heads import head_of
+from lastiterate.train.torch_backend.kernels import ROUNDING, Products, gradient_sum
+from lastiterate.train.torch_backend.norms import row_lengths
+from lastiterate.train.torch_backend.shards import Shards
 
 Features = Tensor | Shards
-Rows = slice | NDArray[np.int64]  # as lastiterate.train draws them
 RowRule = Literal["check", "shorten", "rescale"]
 
 _SMALLEST = 2.0**-120  # no factor overflows, not even in float32
