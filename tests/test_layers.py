@@ -42,7 +42,7 @@ HOMES = {
     "plotly": {"report"},
     "pyarrow": {"train"},
     "ray": {"audit"},
-    "rich": {"cli", "train"},  # train: a progress bar
+    "rich": {"cli"},
     "sklearn": {"models", "audit"},
     "threadpoolctl": {"audit", "sampling"},
     "torch": {"torch", "train", "models", "sampling", "audit"},

@@ -1,12 +1,12 @@
 """Numbers for people: a guarantee is rounded up, what is known from below is rounded down.
 
 Rounding to nearest would print a number below the computed one half of the time. Every printed
-epsilon, delta and mu goes through one of these two functions.
+epsilon, delta and mu goes through one of these functions.
 """
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 
 def printed(value: float, digits: int = 4) -> str:
@@ -27,6 +27,15 @@ def printed_down(value: float, digits: int = 4) -> str:
     return f"{_rounded(value, digits, ROUND_FLOOR):.12g}"
 
 
-def _rounded(value: float, digits: int, direction: str) -> float:
-    exact = repr(float(value))  # a NumPy number prints its type as well
+def percent(rate: float) -> str:
+    """Three digits, rounded up: a printed detection rate is never below the computed one.
+
+    >>> percent(0.012341), percent(1.0), percent(0.001)
+    ('1.24 %', '100 %', '0.1 %')
+    """
+    return f"{_rounded(rate, 3, ROUND_CEILING, scale=100):g} %"
+
+
+def _rounded(value: float, digits: int, direction: str, scale: int = 1) -> float:
+    exact = Decimal(repr(float(value))) * scale  # a NumPy number prints its type as well
     return float(Context(prec=digits, rounding=direction).create_decimal(exact))

@@ -11,7 +11,6 @@ import pytest
 
 from lastiterate.audit import audit
 from lastiterate.audit.fanout import TrainingFailedError, WorkersLostError, run_cohorts
-from lastiterate.audit.progress import Progress
 
 
 class NoisySum:
@@ -87,9 +86,3 @@ def test_clusters_give_the_same_result(backend, tmp_path):
 def test_progress_is_quiet_without_a_terminal(capsys):
     run()
     assert capsys.readouterr().err == ""
-    bar = Progress(10, 20, show=True)
-    bar.add(10)
-    bar.close()
-    shown = capsys.readouterr().err
-    assert "20/20 models" in shown
-    assert "s left" in shown

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from lastiterate import FullBatch, Loss, Shuffled, Training, account, certify
-from lastiterate.report.attacker import FALSE_ALARMS, detection_rate, percent, proved_pairs
+from lastiterate.printing import percent
+from lastiterate.report.attacker import FALSE_ALARMS, detection_rate, proved_pairs
 
 
 def best_power(p: np.ndarray, q: np.ndarray, rate: float) -> float:

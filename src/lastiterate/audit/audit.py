@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from lastiterate.audit.fanout import run_cohorts
 from lastiterate.audit.one_run import judge
-from lastiterate.audit.progress import Progress
 from lastiterate.audit.result import AuditResult
 from lastiterate.audit.scores import CHOOSING, Attack, _probabilities, audit_scores
 from lastiterate.audit.store import Store
 from lastiterate.description.validation import one_of, whole
 from lastiterate.errors import DescriptionError
+from lastiterate.progress import Progress
 
 Array = NDArray[np.float64]
 Train = Callable[[Any, int], Any]
@@ -145,7 +145,7 @@ def shadow_scores(
             )
         done = kept.finished()
         todo = [c for c in _cohorts(models, size, first) if not done.issuperset(c.numbers)]
-        bar = Progress(len(done), models, progress)
+        bar = Progress("models audited", len(done), models, progress)
         work = _Work(train, score, worlds)
         for k, rows in run_cohorts(work, todo, backend=backend, workers=workers):
             numbers, seeds = todo[k].numbers, todo[k].seeds

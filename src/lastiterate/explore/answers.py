@@ -19,8 +19,7 @@ from lastiterate.description.failure import large_delta
 from lastiterate.explore.findings import FALSE_ALARMS, Bounded, HumpFound, Outcome, Task
 from lastiterate.explore.reading import Description
 from lastiterate.guarantee import NOT_COVERED
-from lastiterate.printing import printed, printed_down
-from lastiterate.report.attacker import percent
+from lastiterate.printing import percent, printed, printed_down
 
 Outcomes = Mapping[Task, Outcome | None]
 

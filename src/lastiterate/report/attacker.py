@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from decimal import ROUND_CEILING, Context, Decimal
 
 from lastiterate.certificate import Certificate
 from lastiterate.certificate.verification import check
@@ -71,13 +70,3 @@ def detection_rate(
     if mu is not None:
         best = min(best, 1 - float(gaussian.tradeoff(mu, false_alarms)) + _SLACK)
     return min(1.0, best)
-
-
-def percent(rate: float) -> str:
-    """Three digits, rounded up: a printed detection rate is never below the computed one.
-
-    >>> percent(0.012341), percent(1.0), percent(0.001)
-    ('1.24 %', '100 %', '0.1 %')
-    """
-    exact = Decimal(repr(float(rate))) * 100
-    return f"{float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(exact)):g} %"

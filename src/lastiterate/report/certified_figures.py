@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from lastiterate.certificate import Certificate
-from lastiterate.printing import printed, printed_down
-from lastiterate.report.attacker import detection_rate, percent
+from lastiterate.printing import percent, printed, printed_down
+from lastiterate.report.attacker import detection_rate
 from lastiterate.report.style import FROM_BELOW, GREY, SHADE, STEP_AHEAD, blank, log_axis, pens
 
 _SMALLEST_RATE = 1e-4

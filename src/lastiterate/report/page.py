@@ -14,7 +14,6 @@ import math
 import os
 import platform
 import re
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -29,11 +28,12 @@ from lastiterate import __version__
 from lastiterate.certificate import Certificate
 from lastiterate.description.failure import large_delta
 from lastiterate.errors import DescriptionError
-from lastiterate.printing import printed
-from lastiterate.report.attacker import FALSE_ALARMS, detection_rate, percent
+from lastiterate.printing import percent, printed
+from lastiterate.report.attacker import FALSE_ALARMS, detection_rate
 from lastiterate.report.page_figures import Figures, figures_of
 from lastiterate.report.recipe import python_recipe, toml_recipe, writable
 from lastiterate.report.run_folder import RunFolder
+from lastiterate.whole_files import write_whole
 
 _CLOSE = 0.1  # up to here probabilities are almost the same: they differ by a tenth
 _HUGE = 10.0  # from here on what was unlikely can have become certain
@@ -97,23 +97,12 @@ def check_target(path: Path) -> None:
 
 
 def _write(target: Path, text: str) -> None:
-    why = "a report that is nowhere helps nobody"
-    temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8", "backslashreplace"))  # JSON can hold half a character
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except BaseException as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            allowed = "a file that can be written"
-            raise DescriptionError("output", f"{target} ({error})", allowed, why) from None
-        raise
+        # JSON can hold half a character
+        write_whole(target, text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        allowed, why = "a file that can be written", "a report that is nowhere helps nobody"
+        raise DescriptionError("output", f"{target} ({error})", allowed, why) from None
 
 
 # --- what the page says ---------------------------------------------------------------------------

@@ -6,12 +6,11 @@ is written whole or not at all.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.whole_files import write_whole
 
 _STATIC = (".png", ".svg", ".pdf")
 _SIZE = (900, 540)  # pixels, where the figure does not say
@@ -47,7 +46,7 @@ def save_figure(figure: Any, path: str | Path) -> Path:
     else:
         allowed = "a name that ends in .html, .json, .png, .svg or .pdf"
         raise DescriptionError("path", str(path), allowed, "the ending says how to write it")
-    _write(path, content)
+    write_whole(path, content)
     return path
 
 
@@ -78,16 +77,3 @@ def _drawn(figure: Any, kind: str) -> bytes:
             f"({type(reason).__name__}). Install it (`apt install chromium`), name it in the "
             "environment variable BROWSER_PATH, or save the figure as .html."
         ) from None
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all: a new file takes the old one's place when it is complete."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

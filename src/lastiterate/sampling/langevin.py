@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from lastiterate.description import Arithmetic, Batches, FullBatch, Poisson, Training
 from lastiterate.errors import DescriptionError
+from lastiterate.progress import shown
 from lastiterate.sampling.batch_order import SecretOrder, batch_rows
 from lastiterate.sampling.likelihood import (
     SMALLEST,
@@ -31,7 +32,6 @@ from lastiterate.sampling.likelihood import (
     RecordGradients,
     rounding_of_sums,
 )
-from lastiterate.sampling.progress import steps_shown
 from lastiterate.sampling.returned import Returned
 from lastiterate.sampling.samples import Samples
 
@@ -125,7 +125,7 @@ def sgld(
 
     work = chains * X.shape[1] * round(batches.divisor(records))
     with _few_threads(work):
-        for step in steps_shown(steps, "sgld", progress):
+        for step in shown("sgld", 0, steps, progress):
             eta = float(schedule[step])
             chosen, weight = next(rows)
             if weight is not None and not isinstance(theta, np.ndarray):

@@ -9,9 +9,9 @@ A rank that is lost ends the run on every other rank, and no model is written.
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import os
-import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 import lastiterate
@@ -39,6 +39,7 @@ from lastiterate.train.torch_backend.descent import descend, linear
 from lastiterate.train.torch_backend.draws import Draw, Draws
 from lastiterate.train.torch_backend.gradients import DeviceGradients, RowRule, features
 from lastiterate.train.torch_backend.kernels import Products
+from lastiterate.whole_files import write_whole
 
 _LONGEST = 86_400.0 * 365  # seconds; a clock that counts nanoseconds overflows soon after
 
@@ -141,7 +142,9 @@ def distributed_descent(
         if where.type == "cuda":
             torch.cuda.synchronize(where)
     if save is not None and rank == 0:
-        _write(Path(save), released)
+        content = io.BytesIO()
+        np.save(content, released)
+        write_whole(Path(save), content.getvalue(), mode=0o600)
     engine = linear_arithmetic(training, objective, int(gradients.shape[0]), len(everyone))
     return concluded(
         released, training, gradients.loss, facts[1], engine, coarse=objection, secure=not facts[0]
@@ -311,17 +314,3 @@ def _agreed(everyone: list[dict[str, Any]], training: Training) -> None:
             f"The ranks hold {held} records, {sum(held)} together, but training.records is "
             f"{training.records}: every record must lie on exactly one rank."
         )
-
-
-def _write(path: Path, parameters: NDArray[np.float64]) -> None:
-    """All or nothing: a file of another name that is renamed when it is complete."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, parameters)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

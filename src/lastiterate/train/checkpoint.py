@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from lastiterate.description.validation import whole
 from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.whole_files import write_whole
 
 
 @dataclass(frozen=True)
@@ -150,16 +150,7 @@ class EncryptedCheckpoint(Checkpoint):
     def save(self, state: State) -> None:
         nonce = os.urandom(12)
         sealed = nonce + self._cipher.encrypt(nonce, state.to_bytes(), None)
-        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=self._path.name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(sealed)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self._path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_whole(self._path, sealed, mode=0o600)
 
     def load(self) -> State | None:
         from cryptography.exceptions import InvalidTag

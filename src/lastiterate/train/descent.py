@@ -22,6 +22,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.seeded import Seed
+from lastiterate.progress import shown
 from lastiterate.train.batches import BatchStream
 from lastiterate.train.checkpoint import Checkpoint
 from lastiterate.train.gradients import (
@@ -31,7 +32,6 @@ from lastiterate.train.gradients import (
     LinearGradients,
 )
 from lastiterate.train.keeping import Keeping, fingerprint
-from lastiterate.train.progress import shown
 from lastiterate.train.result import Descent, Parameters, concluded, released, shares
 from lastiterate.train.settings import centre_of, generator_of, radius_of
 from lastiterate.train.torch_backend import on_device
@@ -136,7 +136,7 @@ def noisy_descent(
     divisor = training.batches.divisor(training.records)
     window, counts = shares(training)
     with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported below
-        for k in shown(first, training.steps, progress):
+        for k in shown("noisy descent", first, training.steps, progress):
             step = gradients.total(theta, next(batches)) / divisor + l2 * theta
             moved = theta - etas[k] * step
             if nus[k] > 0:

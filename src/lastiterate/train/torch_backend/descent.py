@@ -23,10 +23,10 @@ from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.seeded import Seed
+from lastiterate.progress import shown
 from lastiterate.train.batches import BatchStream, Rows
 from lastiterate.train.checkpoint import Checkpoint
 from lastiterate.train.keeping import Keeping, fingerprint
-from lastiterate.train.progress import shown
 from lastiterate.train.result import Descent, Parameters, concluded, released, shares
 from lastiterate.train.settings import centre_of, generator_of, radius_of
 from lastiterate.train.summation import linear_arithmetic
@@ -163,7 +163,7 @@ def descend(
         replay = recorded(gradients, draws, training, l2, Place(first, theta, tail, middle, ball))
         if replay is not None:
             theta, tail = replay.theta, replay.tail
-        for k in shown(first, training.steps, progress):
+        for k in shown("noisy descent", first, training.steps, progress):
             if replay is not None:
                 replay.update(k)
             else:
