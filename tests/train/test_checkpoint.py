@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from lastiterate import (
     Cyclic,
@@ -341,3 +342,47 @@ def test_a_checkpoint_that_does_not_say_so_is_not_certified():
         np.savez(file, table=text, **archive)
         store.save(State.from_bytes(file.getvalue()))
         assert on("numpy", checkpoint=store).experiment
+
+
+@pytest.mark.parametrize("kind", ["dense", "single", "sparse", "torch", "shards", "module"])
+def test_a_run_goes_on_with_the_same_records_in_the_same_order_only(kind):
+    """In another order a record comes twice in an epoch: more than any description counts."""
+    run = describe(Cyclic(4))
+    store = MemoryCheckpoint(every=5)
+
+    def go(X, y, noise=None):
+        if kind == "module":
+            torch = pytest.importorskip("torch")
+            from lastiterate.torch import noisy_module_descent
+
+            net = torch.nn.Linear(X.shape[1], 2)
+            with torch.no_grad():
+                net.weight.zero_(), net.bias.zero_()
+            inputs, labels = torch.tensor(X).float(), torch.tensor((y > 0).astype(int))
+            return noisy_module_descent(
+                net,
+                torch.nn.CrossEntropyLoss(),
+                inputs,
+                labels,
+                run.replace(clipping="gradient"),
+                noise=noise,
+                checkpoint=store,
+            )
+        data = {"dense": X, "single": X.astype(np.float32), "sparse": sp.csr_array(X)}.get(kind)
+        if data is None:
+            torch = pytest.importorskip("torch")
+            from lastiterate.torch import Shards
+
+            data = torch.tensor(X)
+            data = Shards(data) if kind == "shards" else data
+        return noisy_descent(Logistic(), data, run, labels=y, noise=noise, checkpoint=store)
+
+    short = 0.99 * X
+    with pytest.raises(KeyboardInterrupt):
+        go(short, y, secure_until(9))
+    assert store.load() is not None
+    other = np.where(np.arange(len(y)) == 1, -y, y)
+    for rows, labels in ((short[::-1], y[::-1]), (short, other), (-short, y)):
+        with pytest.raises(AssumptionError, match="order"):
+            go(rows.copy(), labels.copy())
+    assert not go(short.copy(), y.copy()).experiment

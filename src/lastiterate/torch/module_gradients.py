@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lastiterate.description import Arithmetic, Training
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.train.batches import Rows
 from lastiterate.train.summation import CALLABLE_OVERSHOOT, gradient_arithmetic, least_rows
+from lastiterate.train.torch_backend import as_array
 from lastiterate.train.torch_backend.norms import row_lengths, shortening
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
@@ -71,6 +73,12 @@ class ModuleGradients:
         """One gradient per record, as rows, before any clipping."""
         grads = self._each(self.shaped(vector), self._inputs[index], self._targets[index])
         return torch.cat([g.reshape(len(index), -1) for g in grads.values()], dim=1)
+
+    def content(self) -> Iterator[NDArray[Any]]:
+        """Targets and inputs in their order."""
+        yield as_array(self._targets)
+        for some in torch.split(self._inputs, self._chunk):
+            yield as_array(some)
 
     def total(self, vector: Tensor, rows: Rows) -> Tensor:
         """The sum of the (clipped) gradients of the records in ``rows``."""

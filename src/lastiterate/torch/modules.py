@@ -84,9 +84,9 @@ def noisy_module_descent(
     draws = Draws(training, tuple(start.shape), generator, batches, start.device)
     ball = radius_of(radius, training)
     centre = start.cpu().numpy()
-    keeping = Keeping(
-        checkpoint, fingerprint(module, training, l2, ball, centre), batches, generator
-    )
+    content = () if checkpoint is None else gradients.content()
+    run = fingerprint(module, training, l2, ball, centre, content)
+    keeping = Keeping(checkpoint, run, batches, generator)
     where = start.device
     released = descend(gradients, draws, training, l2, centre, ball, where, progress, keeping)
     values = gradients.shaped(torch.from_numpy(released.copy()).to(start.device))

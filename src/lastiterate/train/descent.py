@@ -76,7 +76,8 @@ def noisy_descent(
             training.diameter, and never more.
         progress: show a bar; by default only for long runs on a terminal.
         checkpoint: `MemoryCheckpoint` or `EncryptedCheckpoint`: the run goes on from what it
-            holds. It is cleared when the run ends.
+            holds, with the same records in the same order (a gradient function must see to that
+            itself). It is cleared when the run ends.
         device, products, rows: only with PyTorch, which a ``device`` asks for by itself; see
             `lastiterate.torch.noisy_descent`.
 
@@ -123,7 +124,8 @@ def noisy_descent(
     centre = centre_of(start, gradients.shape)
     ball = radius_of(radius, training)
     batches = BatchStream(training.batches, training.records, generator)
-    run = fingerprint(objective, training, l2, ball, centre)
+    content = () if checkpoint is None else gradients.content()
+    run = fingerprint(objective, training, l2, ball, centre, content)
     keeping = Keeping(checkpoint, run, batches, generator)
 
     first, theta, tail = 0, centre.copy(), np.zeros_like(centre)

@@ -7,7 +7,7 @@ backend provides the same two methods.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,6 +56,9 @@ class Gradients(Protocol):
 
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of the (clipped) gradients of the records in ``rows``."""
+
+    def content(self) -> Iterable[NDArray[Any]]:
+        """Labels and records in their order, as far as the backend has them."""
 
 
 class LinearGradients:
@@ -110,6 +113,16 @@ class LinearGradients:
             total += self._block(parameters, self._rows(block), block)
         return total
 
+    def content(self) -> Iterable[NDArray[Any]]:
+        """Labels and records in their order."""
+        yield self._y
+        if sparse(self._X):
+            yield from (self._X.indptr, self._X.indices, self._X.data)
+            return
+        length = block_length(self._X)
+        for first in range(0, self._X.shape[0], length):
+            yield self._X[first : first + length]
+
     def _rows(self, block: Rows) -> Matrix:
         """Some rows in double precision; a range of sparse rows is not copied."""
         X = self._X
@@ -160,6 +173,10 @@ class CallableGradients:
         """How far its sums of so many numbers can be off."""
         over = 0.0 if self._training.clipping == "gradient" else CALLABLE_OVERSHOOT
         return gradient_arithmetic(self._training, size, over)
+
+    def content(self) -> Iterable[NDArray[Any]]:
+        """Nothing: the function has the records."""
+        return ()
 
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of the (clipped) gradients of the records in ``rows``."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lastiterate.description import Training
 from lastiterate.errors import AssumptionError
@@ -43,9 +46,9 @@ class Keeping:
             return None
         if kept.run != self._run:
             raise AssumptionError(
-                "The checkpoint belongs to another run (another description, loss, regularization "
-                "or start): going on from it would be a run that nobody described. Use the same "
-                "arguments, or a fresh checkpoint."
+                "The checkpoint belongs to another run (another description, loss, regularization, "
+                "start, or other records or another order of them): going on from it would be a "
+                "run that nobody described. Use the same arguments, or a fresh checkpoint."
             )
         self._batches.step = kept.step
         self._batches.order, self._batches.nonce = kept.order, kept.nonce
@@ -85,10 +88,17 @@ def fingerprint(
     regularization: float,
     radius: float,
     start: Parameters,
+    content: Iterable[NDArray[Any]] = (),
 ) -> str:
-    """What must not change between a checkpoint and its resumption."""
+    """What must not change between a checkpoint and its resumption.
+
+    ``content``: labels and records in their order. In another order a record comes twice in the
+    epoch of the checkpoint, which no description of the run counts.
+    """
     kind = repr(objective) if isinstance(objective, LinearLoss) else "a gradient function"
     facts = [training.to_dict(), kind, regularization, repr(radius), list(start.shape)]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     digest.update(start.tobytes())
+    for values in content:
+        digest.update(np.ascontiguousarray(values, dtype=np.float64).tobytes())
     return digest.hexdigest()

@@ -7,6 +7,7 @@ that is too long can be shortened on the fly, by a factor beside it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ from lastiterate.train.torch_backend.shards import Shards
 Features = Tensor | Shards
 RowRule = Literal["check", "shorten", "rescale"]
 
+_AT_ONCE = 1 << 23  # numbers that are read at once where nothing is multiplied
 _SMALLEST = 2.0**-120  # no factor overflows, not even in float32
 
 
@@ -122,6 +124,15 @@ class DeviceGradients:
     def resident(self) -> bool:
         """Whether the features stay on a GPU, where nothing has to be sent for a full batch."""
         return isinstance(self._X, Tensor) and self._X.is_cuda
+
+    def content(self) -> Iterator[NDArray[Any]]:
+        """Labels and records in their order."""
+        yield as_array(self._y)
+        length = max(1, _AT_ONCE // max(1, int(self._X.shape[1])))
+        for first in range(0, self.records, length):
+            last = min(first + length, self.records)
+            some = self._X[first:last] if isinstance(self._X, Tensor) else self._X.rows(first, last)
+            yield as_array(some)
 
     def total(self, parameters: Tensor, rows: Rows) -> Tensor:
         """The sum of the (clipped) gradients of the records in ``rows``; float64, on the device."""
