@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from lastiterate import Loss
-from lastiterate.errors import AssumptionError, CertificateError
+from lastiterate.errors import (
+    AssumptionError,
+    CertificateError,
+    DescriptionError,
+    LastIterateError,
+    PrivacyWarning,
+)
 from lastiterate.federated import FederatedCertificate, FederatedGuarantee, account_federated
 
 
@@ -51,3 +57,18 @@ def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
         FederatedCertificate.load(tmp_path / "c.json")
     with pytest.raises(CertificateError):
         FederatedCertificate.load(tmp_path / "absent.json")
+
+
+@pytest.mark.parametrize("delta", [0.5, 0.9, 1.0])
+def test_a_delta_of_one_half_is_no_promise(delta: float) -> None:
+    """At delta = 1 every run has epsilon 0, also one without noise."""
+    with pytest.raises(DescriptionError, match="delta"):
+        FederatedCertificate.issue(guarantee(), delta)
+    table = FederatedCertificate.issue(guarantee(), 1e-5).to_dict()
+    with pytest.raises(LastIterateError, match="delta"):
+        FederatedCertificate.from_dict({**table, "delta": delta}).check()
+
+
+def test_a_delta_above_one_over_clients_is_said_aloud() -> None:
+    with pytest.warns(PrivacyWarning, match="1/records"):
+        FederatedCertificate.issue(guarantee(), 0.2)

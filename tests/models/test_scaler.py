@@ -86,7 +86,15 @@ def test_experiments_have_no_certificate(data: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high"), [(1.0, 1.0), (0.0, math.inf), (0.0, [1.0, 2.0, 3.0]), (2.0, 1.0)]
+    ("low", "high"),
+    [
+        (1.0, 1.0),
+        (0.0, math.inf),
+        (0.0, [1.0, 2.0, 3.0]),
+        (2.0, 1.0),
+        (-1.7e308, 1.7e308),  # the mean would be infinite
+        (0.0, 5e-324),  # half of the range is 0
+    ],
 )
 def test_ranges_are_checked(low: Any, high: Any) -> None:
     with pytest.raises(DescriptionError, match="low, high"):

@@ -28,6 +28,7 @@ from torch.utils.data import (  # noqa: E402
 )
 
 DATA = TensorDataset(torch.arange(60.0))
+ROWS = torch.arange(120.0).reshape(60, 2)
 
 
 @pytest.fixture(autouse=True)
@@ -337,6 +338,13 @@ def loading(dataset=DATA, size=6, **settings):
         (loading(Subset(Subset(DATA, [*range(30), *range(30)]), range(60))), "more than once"),
         (loading(ConcatDataset([DATA, DATA])), "more than once"),
         (loading(ConcatDataset([DATA, TensorDataset(*DATA.tensors)])), "more than once"),
+        (loading(TensorDataset(torch.ones(1, 3).expand(60, 3))), "more than once"),
+        (
+            loading(
+                ConcatDataset([TensorDataset(ROWS[:40]), TensorDataset(ROWS[30:50])]), shuffle=True
+            ),
+            "more than once",
+        ),
         (loading(ConcatDataset([Subset(DATA, range(40)), Subset(DATA, range(20, 40))])), "more"),
         (loading(StackDataset(Subset(DATA, [0] * 60), Subset(DATA, [0] * 60))), "more than once"),
         (loading(shuffle=True, num_workers=2, in_order=False), "in_order"),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lastiterate import __version__
+from lastiterate.description.failure import promised_delta
 from lastiterate.description.portable import Portable, known_fields
 from lastiterate.errors import AssumptionError, CertificateError, LastIterateError
 from lastiterate.federated.accounting import NOT_COVERED, FederatedGuarantee
@@ -59,6 +60,7 @@ class FederatedCertificate(Portable):
                 "outsiders is not a guarantee and cannot be certified. Describe the run without "
                 "loss=, which certifies the number that needs no constants, or declare proved ones."
             )
+        delta = promised_delta(delta, guarantee.federation.clients)
         return cls(
             guarantee,
             delta,

@@ -135,10 +135,13 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
             allowed = f"numbers, or one number for each of {self.n_features_in_} columns"
             why = "every column is clipped to its own range"
             raise DescriptionError("low, high", (self.low, self.high), allowed, why) from None
-        if not (np.isfinite(low) & np.isfinite(high) & (low < high)).all():
+        with np.errstate(over="ignore", invalid="ignore"):
+            middle, half = (low + high) / 2, (high - low) / 2
+        if not (np.isfinite(middle) & np.isfinite(half) & (half > 0)).all():
             why = "a value outside of every range could shift a mean without limit"
-            raise DescriptionError("low, high", (self.low, self.high), "finite, low < high", why)
-        return (low + high) / 2, (high - low) / 2
+            allowed = "finite, low < high, and so is their difference"
+            raise DescriptionError("low, high", (self.low, self.high), allowed, why)
+        return middle, half
 
     def _delta(self, records: int) -> float:
         if self.delta is not None:

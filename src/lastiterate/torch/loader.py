@@ -245,7 +245,7 @@ def _repeats(dataset: Any) -> bool:
         parts = dataset.datasets
         each = parts.values() if isinstance(parts, dict) else parts
         return any(_repeats(part) for part in each)
-    if not isinstance(dataset, (data.Subset, data.ConcatDataset)):
+    if not isinstance(dataset, (data.Subset, data.ConcatDataset, data.TensorDataset)):
         return False
     names = _names(dataset, {})
     return len(np.unique(names, axis=0)) != len(names)
@@ -262,10 +262,12 @@ def _names(dataset: Any, owners: dict[Any, int]) -> NDArray[np.int64]:
         return np.concatenate([_names(part, owners) for part in dataset.datasets])
     if isinstance(dataset, data.StackDataset) and _repeats(dataset):
         return np.zeros((len(dataset), 2), dtype=np.int64)
-    tensors = dataset.tensors if isinstance(dataset, data.TensorDataset) else ()
-    held = tuple(tensor.data_ptr() for tensor in tensors) or id(dataset)
-    owner = owners.setdefault(held, len(owners))
     here = np.arange(len(dataset), dtype=np.int64)
+    if isinstance(dataset, data.TensorDataset):  # views of one tensor share rows: by address
+        first = dataset.tensors[0]
+        owner, here = -1, first.data_ptr() + here * (first.stride(0) * first.element_size())
+    else:
+        owner = owners.setdefault(id(dataset), len(owners))
     return np.stack([np.full_like(here, owner), here], axis=1)
 
 
