@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from lastiterate import (
     Cyclic,
     FullBatch,
     Loss,
     Poisson,
+    Reshuffled,
     Shuffled,
     Training,
     UnsupportedError,
+    WithoutReplacement,
     account,
 )
 from lastiterate.audit import audit, audit_scores
@@ -75,6 +78,24 @@ def test_hidden_batches_stay_below_their_guarantee(batches, adjacency):
     )
     guarantee = account(run, loss)
     assert 0.2 * guarantee.epsilon(1e-2) < result.epsilon_lower <= guarantee.epsilon(1e-2)
+
+
+@pytest.mark.parametrize(
+    "batches", [Shuffled(2), Reshuffled(3), WithoutReplacement(2), Poisson(0.3)]
+)
+def test_one_hidden_step_is_the_mixture_over_who_was_drawn(batches):
+    """(1 - q) N(0, nu^2) + q N(eta s / divisor, nu^2), q the share of a batch."""
+    n, eta, nu = 8, 0.5, 0.2
+    run = Training(n, 1, eta, nu, 3.0, batches, adjacency="zero-out")
+    train = QuadraticDescent(run, Loss(smoothness=1.0))
+    q, shift = batches.share(n), eta * run.sensitivity / batches.divisor(n)
+
+    def law(x):
+        return (1 - q) * stats.norm.cdf(x, 0, nu) + q * stats.norm.cdf(x, shift, nu)
+
+    inside, outside = train.worlds()
+    assert stats.kstest(train.cohort(inside, range(4000)), law).pvalue > 1e-6
+    assert stats.kstest(train.cohort(outside, range(4000)), "norm", (0, nu)).pvalue > 1e-6
 
 
 def test_linear_cohorts_are_bracketed():

@@ -13,7 +13,6 @@ from lastiterate.losses import Softmax
 from lastiterate.noise import SeededSource
 from lastiterate.train import MemoryCheckpoint, bound_rows
 from lastiterate.train import noisy_descent as numpy_descent
-from lastiterate.train.batches import BatchStream
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -52,7 +51,7 @@ def describe(batches, **changes):
 def reference(net, X, y, run, l2, seed):
     """One backward pass per record, every gradient clipped by hand."""
     source = SeededSource(seed)
-    stream = BatchStream(run.batches, run.records, source)
+    stream = run.batches.rows(run.records, source)
     start = nn.utils.parameters_to_vector(net.parameters()).detach().clone()
     theta = start.clone()
     for k in range(run.steps):

@@ -32,7 +32,6 @@ from lastiterate.losses import (
 )
 from lastiterate.noise import SecureSource, SeededSource
 from lastiterate.train import bound_rows, noisy_descent
-from lastiterate.train.batches import BatchStream
 
 LOSSES = [
     Logistic(),
@@ -77,7 +76,7 @@ def describe(loss, batches, **changes):
 def reference(loss, X, y, training, l2, seed, start, R=1.0):
     """The update rule, one record at a time, every gradient written out."""
     source = SeededSource(seed)
-    stream = BatchStream(training.batches, len(X), source)
+    stream = training.batches.rows(len(X), source)
     y = loss.targets(y)
     theta, history = start.copy(), []
     for k in range(training.steps):

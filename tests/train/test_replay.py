@@ -9,7 +9,6 @@ from lastiterate import Cyclic, FullBatch, TailAverage, Training
 from lastiterate.losses import Logistic, Softmax
 from lastiterate.noise import SeededSource
 from lastiterate.train import MemoryCheckpoint, bound_rows, noisy_descent
-from lastiterate.train.batches import BatchStream
 
 torch = pytest.importorskip("torch")
 from lastiterate.train.torch_backend import replay  # noqa: E402
@@ -51,7 +50,7 @@ def test_in_place_it_is_the_same_update(loss, first):
     device = torch.device("cpu")
     gradients = DeviceGradients(loss, X, y, run, l2, 1.0, device)
     source = SeededSource(3)
-    draws = Draws(run, gradients.shape, source, BatchStream(run.batches, N, source), device)
+    draws = Draws(run, gradients.shape, source, run.batches.rows(N, source), device)
     centre = torch.zeros(gradients.shape, dtype=torch.float64)
     place = replay.Place(0, centre.clone(), centre.clone(), centre, run.diameter / 2)
     update = replay.InPlace(gradients, draws, run, l2, place)
@@ -80,7 +79,7 @@ def test_only_full_batches_on_a_gpu_are_recorded():
         run = describe(Logistic(), batches=batches)
         gradients = DeviceGradients(Logistic(), X, y, run, 0.0, 1.0, device)
         source = SeededSource(3)
-        draws = Draws(run, gradients.shape, source, BatchStream(run.batches, N, source), device)
+        draws = Draws(run, gradients.shape, source, run.batches.rows(N, source), device)
         assert replay.recorded(gradients, draws, run, 0.0, place) is None
         assert replay.recorded("a network", draws, run, 0.0, place) is None
 

@@ -1,53 +1,105 @@
 """How a run picks the records of each update.
 
 One frozen class per scheme. Its docstring says what the data loader does and what the adversary
-knows; the accountant never guesses either.
+knows; the accountant never guesses either. Its methods are all that anybody knows about the scheme:
+who draws batches draws them with `rows`, who accounts asks the same object.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, cast, final
+
+import numpy as np
 
 from lastiterate.description.portable import known_fields
+from lastiterate.description.rows import Draws, Rows, RowStream
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError
 
 
-@dataclass(frozen=True)
-class FullBatch:
-    """Every update uses all records; the divisor is the number of records."""
+class _Scheme:
+    """What every scheme answers; the facts are those of the class."""
 
-    name: ClassVar[str] = "full"
+    name: ClassVar[str]
+    full: ClassVar[bool] = False  # every update uses all records
+    hidden: ClassVar[bool] = True  # the adversary does not know who is in which batch
+    ordered: ClassVar[bool] = False  # passes over the data: a record is at most once in an epoch
+    repeated: ClassVar[bool] = False  # every epoch has the same batches in the same order
+    fixed_size: ClassVar[bool] = True  # every batch holds as many records as every other
+
+    def largest(self, records: int) -> int:
+        """The most records that one batch can hold."""
+        return records
 
     def divisor(self, records: int) -> float:
         """What the sum of gradients is divided by: nominal, never the realised count."""
-        return float(records)
+        return float(self.largest(records))
 
-    def per_epoch(self, records: int) -> int:
-        """Updates in one pass over the data."""
-        return 1
+    def share(self, records: int) -> float:
+        """The probability that a record is in a batch, to the nearest float."""
+        return self.divisor(records) / records
+
+    def per_epoch(self, records: int) -> int | None:
+        """Updates in one pass over the data; None for batches that are drawn afresh each time."""
+        return None
+
+    def dropped(self, records: int) -> int:
+        """Records that no batch of an epoch holds."""
+        return 0
 
     def check(self, records: int) -> None:
         """Raise if this scheme cannot run on so many records."""
 
+    def rows(self, records: int, source: Draws) -> RowStream:
+        """The rows of update 0, 1, 2, ..., drawn from a source of randomness.
+
+        >>> from lastiterate.noise import source
+        >>> stream = Cyclic(2).rows(5, source())
+        >>> [next(stream) for _ in range(3)]
+        [slice(0, 2, None), slice(2, 4, None), slice(0, 2, None)]
+        """
+        return RowStream(self, records, source)
+
+    def batch(self, stream: RowStream) -> Rows:
+        """The rows of update number ``stream.step``."""
+        raise NotImplementedError
+
+
+@final
+@dataclass(frozen=True)
+class FullBatch(_Scheme):
+    """Every update uses all records; the divisor is the number of records."""
+
+    name: ClassVar[str] = "full"
+    full: ClassVar[bool] = True
+    hidden: ClassVar[bool] = False
+    ordered: ClassVar[bool] = True
+    repeated: ClassVar[bool] = True
+
+    def per_epoch(self, records: int) -> int:
+        """One: every update is a pass over the data."""
+        return 1
+
+    def batch(self, stream: RowStream) -> Rows:
+        """Everyone."""
+        return slice(0, stream.records)
+
 
 @dataclass(frozen=True)
-class _Sized:
+class _Sized(_Scheme):
     """Batches of a fixed number of records."""
 
     size: int
-
-    name: ClassVar[str]
 
     def __post_init__(self) -> None:
         why = "each update averages over this many records"
         object.__setattr__(self, "size", whole("batches.size", self.size, why))
 
-    def divisor(self, records: int) -> float:
-        """What the sum of gradients is divided by: nominal, never the realised count."""
-        return float(self.size)
+    def largest(self, records: int) -> int:
+        """The size of every batch."""
+        return self.size
 
     def check(self, records: int) -> None:
         """Raise if this scheme cannot run on so many records."""
@@ -68,6 +120,8 @@ class _Partition(_Sized):
     dropped.
     """
 
+    ordered: ClassVar[bool] = True
+
     def per_epoch(self, records: int) -> int:
         """Updates in one pass over the data."""
         return records // self.size
@@ -76,21 +130,37 @@ class _Partition(_Sized):
         """Records that no batch of an epoch holds."""
         return records % self.size
 
+    def batch(self, stream: RowStream) -> Rows:
+        """The next of the batches in a row, in the order of the partition if that is secret."""
+        k = stream.step % self.per_epoch(stream.records)
+        place = slice(k * self.size, (k + 1) * self.size)
+        if not self.hidden:
+            return place
+        if stream.order is None or (k == 0 and not self.repeated):
+            stream.order = stream.source.permutation(stream.records)
+        return stream.order[..., place]
 
+
+@final
 @dataclass(frozen=True)
 class Cyclic(_Partition):
     """Fixed batches in a fixed order that the adversary knows: the worst position counts."""
 
     name: ClassVar[str] = "cyclic"
+    hidden: ClassVar[bool] = False
+    repeated: ClassVar[bool] = True
 
 
+@final
 @dataclass(frozen=True)
 class Shuffled(_Partition):
     """One uniformly random partition, drawn before the run and kept secret, then cyclic order."""
 
     name: ClassVar[str] = "shuffled"
+    repeated: ClassVar[bool] = True
 
 
+@final
 @dataclass(frozen=True)
 class Reshuffled(_Partition):
     """A new secret uniformly random partition in every epoch."""
@@ -98,20 +168,27 @@ class Reshuffled(_Partition):
     name: ClassVar[str] = "reshuffled"
 
 
+@final
 @dataclass(frozen=True)
 class WithoutReplacement(_Sized):
     """A fresh, secret, uniformly random subset of ``size`` records at every update."""
 
     name: ClassVar[str] = "without-replacement"
 
+    def batch(self, stream: RowStream) -> Rows:
+        """A fresh subset."""
+        return stream.source.subset(stream.records, self.size)
 
+
+@final
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(_Scheme):
     """Each record joins each batch on its own coin flip; the divisor is ``rate * records``."""
 
     rate: float
 
     name: ClassVar[str] = "poisson"
+    fixed_size: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         why = "it is the probability that a record joins a batch"
@@ -122,8 +199,14 @@ class Poisson:
         """What the sum of gradients is divided by: nominal, never the realised count."""
         return self.rate * records
 
-    def check(self, records: int) -> None:
-        """Raise if this scheme cannot run on so many records."""
+    def share(self, records: int) -> float:
+        """The probability that a record is in a batch."""
+        return self.rate
+
+    def batch(self, stream: RowStream) -> Rows:
+        """Those whose coin came up; of several runs, the coins."""
+        coins = stream.source.bernoulli(self.rate, stream.records)
+        return np.flatnonzero(coins) if coins.ndim == 1 else coins
 
 
 Batches = FullBatch | Cyclic | Shuffled | Reshuffled | Poisson | WithoutReplacement
@@ -139,7 +222,7 @@ def read_batches(table: Any) -> Batches:
     >>> read_batches({"scheme": "poisson", "rate": 0.01})
     Poisson(rate=0.01)
     """
-    if isinstance(table, tuple(SCHEMES.values())):
+    if type(table) in SCHEMES.values():
         return cast(Batches, table)
     fields = known_fields("batches", table, {"scheme", "size", "rate"})
     name = one_of(

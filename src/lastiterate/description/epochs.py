@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lastiterate.description.batches import Batches, Poisson, WithoutReplacement
+from lastiterate.description.batches import Batches
 from lastiterate.description.validation import LARGEST_WHOLE, number
 from lastiterate.errors import DescriptionError
 
@@ -19,9 +19,9 @@ def steps_of_epochs(epochs: Any, batches: Batches, records: int) -> int:
     """
     why = "it counts the passes over the data"
     passes = number("epochs", epochs, why, at_least=0, at_most=LARGEST_WHOLE)
-    if isinstance(batches, (Poisson, WithoutReplacement)):
-        return math.ceil(passes * records / batches.divisor(records) * (1 - 1e-12))
     per_epoch = batches.per_epoch(records)
+    if per_epoch is None:
+        return math.ceil(passes * records / batches.divisor(records) * (1 - 1e-12))
     if not (passes * per_epoch).is_integer():
         raise DescriptionError(
             "epochs",

@@ -25,12 +25,7 @@ from lastiterate.description.arithmetic import Arithmetic, Exactness, impulse_up
 from lastiterate.description.batches import (
     SCHEMES,
     Batches,
-    Cyclic,
     FullBatch,
-    Poisson,
-    Reshuffled,
-    Shuffled,
-    WithoutReplacement,
     read_batches,
 )
 from lastiterate.description.portable import Portable, known_fields
@@ -236,18 +231,19 @@ class Training(Portable):
                 "one base value when schedule is given",
                 "the schedule decides the step sizes",
             )
-        if not isinstance(self.batches, (FullBatch, Cyclic, Shuffled, Reshuffled)):
+        per_epoch = self.batches.per_epoch(self.records)
+        if per_epoch is None:
             raise DescriptionError(
                 "schedule",
                 name,
                 "absent, or used with batches that pass over the data in epochs",
                 "only such batches have a last epoch to equalise",
             )
-        if self.steps % self.batches.per_epoch(self.records):
+        if self.steps % per_epoch:
             raise DescriptionError(
                 "steps",
                 self.steps,
-                f"a multiple of the {self.batches.per_epoch(self.records)} batches of an epoch",
+                f"a multiple of the {per_epoch} batches of an epoch",
                 "the equalising last epoch must be whole",
             )
         return name
@@ -347,8 +343,6 @@ class Training(Portable):
     @property
     def batches_per_epoch(self) -> int | None:
         """Updates in one pass over the data; None for batches that are drawn afresh each time."""
-        if isinstance(self.batches, (Poisson, WithoutReplacement)):
-            return None
         return self.batches.per_epoch(self.records)
 
     @property
@@ -360,10 +354,7 @@ class Training(Portable):
     @property
     def dropped_records(self) -> int:
         """Records that an epoch leaves out because the batch size does not divide their number."""
-        batches = self.batches
-        if isinstance(batches, (Cyclic, Shuffled, Reshuffled)):
-            return batches.dropped(self.records)
-        return 0
+        return self.batches.dropped(self.records)
 
     @property
     def constant(self) -> bool:
@@ -469,7 +460,7 @@ class Training(Portable):
 
     def __str__(self) -> str:
         batches = self.batches
-        how = batches.name if isinstance(batches, FullBatch) else f"{batches}"
+        how = batches.name if batches.full else f"{batches}"
         parts = [f"{self.steps:,} steps over {self.records:,} records ({how})"]
         parts.append(f"step size {self.step_size}, noise {self.noise}")
         parts.append(self._gradients())
@@ -508,7 +499,7 @@ def _one_or_many(field: str, value: PerStep) -> float | Schedule:
 
 
 def _scheme(batches: Batches) -> Batches:
-    if not isinstance(batches, tuple(SCHEMES.values())):
+    if type(batches) not in SCHEMES.values():  # a child could draw other batches
         raise DescriptionError(
             "batches",
             batches,

@@ -6,6 +6,7 @@ cryptographically secure source unless a reproducible experiment is asked for.
 
 from lastiterate.noise.secure import SecureSource
 from lastiterate.noise.seeded import SeededSource
+from lastiterate.noise.side_by_side import SideBySide
 from lastiterate.noise.source import Source, source, unpredictable
 
-__all__ = ["SecureSource", "SeededSource", "Source", "source", "unpredictable"]
+__all__ = ["SecureSource", "SeededSource", "SideBySide", "Source", "source", "unpredictable"]

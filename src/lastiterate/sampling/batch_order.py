@@ -1,106 +1,57 @@
 """Which records each step of each chain sees.
 
-Turns a batch scheme into the rows of every update. A fixed order is shared by all chains; random
-schemes are drawn for each chain, so that chains are independent, unless sharing is asked for.
+The scheme draws them. A fixed order is shared by all chains; random batches are drawn for each
+chain, so that chains are independent, unless sharing is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description import (
-    Batches,
-    Cyclic,
-    FullBatch,
-    Poisson,
-    Reshuffled,
-    Shuffled,
-    WithoutReplacement,
-)
-from lastiterate.errors import UnsupportedError
-
-Rows = slice | NDArray[np.int64]
+from lastiterate.description import Batches
+from lastiterate.description.rows import Draws, Rows, weighted
+from lastiterate.noise import SecureSource, SideBySide
 
 
-class Order(Protocol):
-    """What random batches are drawn with: NumPy's generator, or a `SecretOrder`."""
-
-    def permutation(self, x: int, /) -> NDArray[Any]:
-        """A uniformly random order of 0, ..., x - 1."""
-
-    def permuted(self, x: NDArray[Any], /, *, axis: int) -> NDArray[Any]:
-        """Every row of ``x`` in a random order of its own."""
-
-    def random(self, size: tuple[int, ...], /) -> NDArray[np.float64]:
-        """Uniform numbers in [0, 1)."""
+def secret_draws(chains: int) -> Draws:
+    """From the cryptographically secure source: hidden batches must be hidden."""
+    return SideBySide([SecureSource()] * chains)
 
 
-class SecretOrder:
-    """Batches from the cryptographically secure source: hidden batches must be hidden."""
+class SeededDraws:
+    """From NumPy's generator, all chains in one call: experiments have many short chains."""
 
-    def __init__(self) -> None:
-        from lastiterate.noise import SecureSource
+    def __init__(self, generator: np.random.Generator, chains: int) -> None:
+        self._generator, self._chains = generator, chains
 
-        self._source = SecureSource()
+    def permutation(self, length: int) -> NDArray[np.int64]:
+        everyone = np.tile(np.arange(length), (self._chains, 1))
+        return self._generator.permuted(everyone, axis=1)
 
-    def permutation(self, x: int) -> NDArray[Any]:
-        return self._source.permutation(x)
+    def subset(self, length: int, size: int) -> NDArray[np.int64]:
+        return self.permutation(length)[:, :size]
 
-    def permuted(self, x: NDArray[Any], *, axis: int) -> NDArray[Any]:
-        assert axis == 1
-        return np.stack([row[self._source.permutation(len(row))] for row in x])
-
-    def random(self, size: tuple[int, ...]) -> NDArray[np.float64]:
-        words = self._source.integers(2**53, int(np.prod(size)))
-        return np.asarray(words * 2.0**-53).reshape(size)
+    def bernoulli(self, rate: float, size: int) -> NDArray[np.bool_]:
+        flips: NDArray[np.bool_] = self._generator.random((self._chains, size)) < rate
+        return flips
 
 
 def batch_rows(
-    batches: Batches, records: int, chains: int | None, generator: Order
+    batches: Batches, records: int, draws: Draws, *, shared: bool
 ) -> Iterator[tuple[Rows, NDArray[np.float64] | None]]:
     """Forever: the rows of the next update, and weights (for Poisson batches) or None.
 
-    ``chains`` None: one order for all chains, rows of shape (batch,). Otherwise (chains, batch).
+    A slice, or (chains, batch); ``shared``: those of the first chain for all, (batch,).
 
-    >>> steps = batch_rows(Cyclic(2), 4, None, np.random.default_rng(0))
+    >>> from lastiterate.description import Cyclic
+    >>> steps = batch_rows(Cyclic(2), 4, secret_draws(3), shared=False)
     >>> [next(steps)[0] for _ in range(3)]
     [slice(0, 2, None), slice(2, 4, None), slice(0, 2, None)]
     """
-    everything = slice(0, records)
-    if isinstance(batches, FullBatch):
-        while True:
-            yield everything, None
-    elif isinstance(batches, Poisson):
-        shape = (records,) if chains is None else (chains, records)
-        while True:
-            yield everything, (generator.random(shape) < batches.rate).astype(np.float64)
-    elif isinstance(batches, WithoutReplacement):
-        while True:
-            yield _shuffle(records, chains, generator)[..., : batches.size], None
-    elif isinstance(batches, Cyclic):
-        while True:
-            for k in range(batches.per_epoch(records)):
-                yield slice(k * batches.size, (k + 1) * batches.size), None
-    elif isinstance(batches, Shuffled | Reshuffled):
-        order = _shuffle(records, chains, generator)
-        while True:
-            for k in range(batches.per_epoch(records)):
-                yield order[..., k * batches.size : (k + 1) * batches.size], None
-            if isinstance(batches, Reshuffled):
-                order = _shuffle(records, chains, generator)
-    else:
-        raise UnsupportedError(
-            f"batches is {batches!r}, and no sampler knows this scheme: use FullBatch(), "
-            "Cyclic(size), Shuffled(size), Reshuffled(size), WithoutReplacement(size) or "
-            "Poisson(rate)."
-        )
-
-
-def _shuffle(records: int, chains: int | None, generator: Order) -> Any:
-    if chains is None:
-        return generator.permutation(records)
-    return generator.permuted(np.tile(np.arange(records), (chains, 1)), axis=1)
+    for drawn in batches.rows(records, draws):
+        own = drawn[0] if shared and not isinstance(drawn, slice) else drawn
+        rows, coins = weighted(own, records)
+        yield rows, None if coins is None else coins.astype(np.float64)

@@ -20,10 +20,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description import Arithmetic, Batches, FullBatch, Poisson, Training
+from lastiterate.description import Arithmetic, Batches, FullBatch, Training
 from lastiterate.errors import DescriptionError
 from lastiterate.progress import shown
-from lastiterate.sampling.batch_order import SecretOrder, batch_rows
+from lastiterate.sampling.batch_order import SeededDraws, batch_rows, secret_draws
 from lastiterate.sampling.likelihood import (
     SMALLEST,
     Array,
@@ -119,8 +119,9 @@ def sgld(
     if secure:
         normals = _secure_like(theta)
     draw = _normals_like(theta, generator) if normals is None else normals
-    order = SecretOrder() if secure else generator
-    rows = batch_rows(batches, records, None if share_batches else chains, order)
+    orders = 1 if share_batches else chains
+    draws = secret_draws(orders) if secure else SeededDraws(generator, orders)
+    rows = batch_rows(batches, records, draws, shared=share_batches)
     kept = np.empty((chains, max(0, -(-(steps - burn_in) // thin)), theta.shape[1]))
 
     work = chains * X.shape[1] * round(batches.divisor(records))
@@ -148,8 +149,8 @@ def sgld(
     if clip is not None:
         chain = sgld_training(records, steps, schedule, clip, batches, temperature=temperature)
         if clipped_here:
-            most = records if isinstance(batches, Poisson) else round(batches.divisor(records))
-            error = rounding_of_sums(most, max(X.shape[1], theta.shape[1]), clip)
+            entries = max(X.shape[1], theta.shape[1])
+            error = rounding_of_sums(batches.largest(records), entries, clip)
             error = error / batches.divisor(records) * (1 + 2**-50)
             chain = chain.replace(arithmetic=Arithmetic(error=error))
         after = tuple(range(burn_in + 1, steps + 1, thin))

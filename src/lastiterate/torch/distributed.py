@@ -25,13 +25,13 @@ from torch import Tensor
 
 import lastiterate
 from lastiterate.description import Training
+from lastiterate.description.rows import Rows
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, LastIterateError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of
 from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.seeded import Seed
-from lastiterate.train.batches import BatchStream, Rows
 from lastiterate.train.result import Descent, Parameters, concluded
 from lastiterate.train.settings import centre_of, generator_of, radius_of
 from lastiterate.train.summation import linear_arithmetic
@@ -106,7 +106,7 @@ def distributed_descent(
             records=held.shape[0],
         )
         generator = generator_of(noise, random_state)
-        batches = BatchStream(training.batches, training.records, generator)
+        batches = training.batches.rows(training.records, generator)
         centre = centre_of(start, gradients.shape)
         ready = _Ready(
             gradients,

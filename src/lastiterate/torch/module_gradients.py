@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lastiterate.description import Arithmetic, Training
+from lastiterate.description.rows import Rows
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
-from lastiterate.train.batches import Rows
 from lastiterate.train.summation import CALLABLE_OVERSHOOT, gradient_arithmetic, least_rows
 from lastiterate.train.torch_backend import as_array
 from lastiterate.train.torch_backend.norms import row_lengths, shortening

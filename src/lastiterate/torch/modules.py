@@ -16,7 +16,6 @@ from lastiterate.description.validation import number, one_of
 from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.seeded import Seed
 from lastiterate.torch.module_gradients import LossFunction, ModuleGradients
-from lastiterate.train.batches import BatchStream
 from lastiterate.train.checkpoint import Checkpoint
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.result import Descent, concluded
@@ -80,7 +79,7 @@ def noisy_module_descent(
 
         gradients = OpacusGradients(gradients, ghost=per_record == "ghost")
     start = gradients.vector()
-    batches = BatchStream(training.batches, training.records, generator)
+    batches = training.batches.rows(training.records, generator)
     draws = Draws(training, tuple(start.shape), generator, batches, start.device)
     ball = radius_of(radius, training)
     centre = start.cpu().numpy()

@@ -23,7 +23,6 @@ from lastiterate.losses import LinearLoss
 from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.seeded import Seed
 from lastiterate.progress import shown
-from lastiterate.train.batches import BatchStream
 from lastiterate.train.checkpoint import Checkpoint
 from lastiterate.train.gradients import (
     CallableGradients,
@@ -123,7 +122,7 @@ def noisy_descent(
         gradients = _of_function(objective, data, labels, feature_bound, training)
     centre = centre_of(start, gradients.shape)
     ball = radius_of(radius, training)
-    batches = BatchStream(training.batches, training.records, generator)
+    batches = training.batches.rows(training.records, generator)
     content = () if checkpoint is None else gradients.content()
     run = fingerprint(objective, training, l2, ball, centre, content)
     keeping = Keeping(checkpoint, run, batches, generator)

@@ -15,10 +15,10 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.description import Arithmetic, Loss, Training
+from lastiterate.description.rows import Rows
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of, targets_of
-from lastiterate.train.batches import Rows
 from lastiterate.train.features import (
     Array,
     Matrix,

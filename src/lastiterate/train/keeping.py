@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.description import Training
+from lastiterate.description.rows import RowStream
 from lastiterate.errors import AssumptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.noise import Source, unpredictable
-from lastiterate.train.batches import BatchStream
 from lastiterate.train.checkpoint import Checkpoint, State, usable
 from lastiterate.train.result import Parameters
 
@@ -31,7 +31,7 @@ class Keeping:
         self,
         checkpoint: Checkpoint | None,
         run: str,
-        batches: BatchStream,
+        batches: RowStream,
         generator: Source,
         coarse: bool = False,
     ) -> None:

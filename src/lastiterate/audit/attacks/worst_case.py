@@ -17,15 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.audit.shadow.streams import Streams
-from lastiterate.description import (
-    Cyclic,
-    FullBatch,
-    Loss,
-    Poisson,
-    Reshuffled,
-    Shuffled,
-    Training,
-)
+from lastiterate.description import Loss, Training
+from lastiterate.description.rows import weighted
 from lastiterate.errors import UnsupportedError
 
 Array = NDArray[np.float64]
@@ -36,6 +29,7 @@ class QuadraticDescent:
 
     The model is its last iterate, and its score too: the record pushes it up inside.
 
+    >>> from lastiterate.description import FullBatch
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
     ...                batches=FullBatch())
     >>> train = QuadraticDescent(run, Loss(smoothness=1.0, strong_convexity=1.0))
@@ -45,11 +39,6 @@ class QuadraticDescent:
     """
 
     def __init__(self, training: Training, loss: Loss) -> None:
-        if not isinstance(training.batches, (FullBatch, Cyclic, Shuffled, Reshuffled, Poisson)):
-            raise UnsupportedError(
-                f"Worst-case neighbours for {training.batches} are not built; use FullBatch, "
-                "Cyclic, Shuffled, Reshuffled or Poisson."
-            )
         if training.diameter < np.inf or training.release != "last":
             raise UnsupportedError(
                 "Worst-case neighbours are built for unbounded runs that release the last iterate."
@@ -70,8 +59,9 @@ class QuadraticDescent:
         """
         training, batches = self.training, self.training.batches
         record = 0
-        if isinstance(batches, Cyclic) and training.steps:
-            record = (training.steps - 1) % batches.per_epoch(training.records) * batches.size
+        if training.steps and not batches.hidden:
+            place = (training.steps - 1) % (training.batches_per_epoch or 1)
+            record = place * batches.largest(training.records)
         inside, outside = np.zeros((2, training.records))
         if training.adjacency == "replace":
             inside[record] = -training.sensitivity / 2
@@ -102,19 +92,9 @@ class QuadraticDescent:
     def _pushes(self, a: Array, streams: Streams) -> Iterator[tuple[Array | float, Array | float]]:
         """Every step: the summed a_i of each model's batch, its realised size over the divisor."""
         batches, n = self.training.batches, self.training.records
-        if isinstance(batches, FullBatch):
-            while True:
-                yield float(a.sum()), 1.0
-        if isinstance(batches, Poisson):
-            while True:
-                flips = np.stack([g.random(n) < batches.rate for g in streams.batches])
-                yield flips @ a, flips.sum(axis=1) / batches.divisor(n)
-        assert isinstance(batches, (Cyclic, Shuffled, Reshuffled))
-        orders = np.arange(n)[None]
-        epoch = 0
-        while True:
-            if isinstance(batches, Reshuffled) or (isinstance(batches, Shuffled) and epoch == 0):
-                orders = np.stack([g.permutation(n) for g in streams.batches])
-            for k in range(batches.per_epoch(n)):
-                yield a[orders[:, k * batches.size : (k + 1) * batches.size]].sum(axis=1), 1.0
-            epoch += 1
+        for drawn in batches.rows(n, streams.batches):
+            rows, coins = weighted(drawn, n)
+            if coins is not None:
+                yield coins @ a, coins.sum(axis=1) / batches.divisor(n)
+            else:
+                yield a[rows].sum(axis=-1), 1.0

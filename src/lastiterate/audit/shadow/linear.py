@@ -19,16 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.audit.shadow.streams import Streams
-from lastiterate.description import (
-    Cyclic,
-    FullBatch,
-    Poisson,
-    Reshuffled,
-    Shuffled,
-    TailAverage,
-    Training,
-    WithoutReplacement,
-)
+from lastiterate.description import TailAverage, Training
+from lastiterate.description.rows import weighted
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import BinaryLoss, CappedLogistic, Logistic, MarginLoss
 
@@ -53,6 +45,7 @@ class LinearCohort:
 
     A model is its parameter vector.
 
+    >>> from lastiterate.description import FullBatch
     >>> run = Training(records=2, steps=50, step_size=1.0, noise=0.0, gradient_norm=1.0,
     ...                batches=FullBatch())
     >>> train = LinearCohort(Logistic(), run, regularization=0.1)
@@ -122,9 +115,8 @@ class LinearCohort:
     def _width(self, X: Array) -> int:
         """Numbers that one model needs at once in a step."""
         batches = self.training.batches
-        if isinstance(batches, (FullBatch, Poisson)):
-            return len(X)
-        return batches.size * (1 if isinstance(batches, Cyclic) else X.shape[1])
+        gathered = batches.hidden and batches.fixed_size
+        return batches.largest(len(X)) * (X.shape[1] if gathered else 1)
 
     def _run(self, X: Array, y: Array, seeds: Sequence[int]) -> Array:
         training, d = self.training, X.shape[1]
@@ -174,30 +166,9 @@ class LinearCohort:
 
     def _rows(self, streams: Streams) -> Iterator[tuple[Any, Array | None]]:
         """(rows, weights) of every step: a slice for all models, or an index array per model."""
-        batches, n = self.training.batches, self.training.records
-        if isinstance(batches, FullBatch):
-            while True:
-                yield slice(0, n), None
-        if isinstance(batches, Cyclic):
-            while True:
-                for k in range(batches.per_epoch(n)):
-                    yield slice(k * batches.size, (k + 1) * batches.size), None
-        if isinstance(batches, Poisson):
-            while True:
-                flips = np.stack([g.random(n) < batches.rate for g in streams.batches])
-                yield slice(0, n), flips
-        if isinstance(batches, WithoutReplacement):
-            while True:
-                size, several = batches.size, streams.batches
-                drawn = [g.choice(n, size, replace=False, shuffle=False) for g in several]
-                yield np.stack(drawn), None
-        assert isinstance(batches, (Shuffled, Reshuffled))
-        orders: Array | None = None
-        while True:
-            if orders is None or isinstance(batches, Reshuffled):
-                orders = np.stack([g.permutation(n) for g in streams.batches])
-            for k in range(batches.per_epoch(n)):
-                yield orders[:, k * batches.size : (k + 1) * batches.size], None
+        n = self.training.records
+        for rows in self.training.batches.rows(n, streams.batches):
+            yield weighted(rows, n)
 
 
 class _Gradients:

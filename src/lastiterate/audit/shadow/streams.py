@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.noise import SeededSource, SideBySide
+
 Array = NDArray[Any]
 
 _BLOCK = 1 << 22  # numbers drawn ahead, for all models together
@@ -31,9 +33,10 @@ class Streams:
         self._seeds = seeds
 
     @cached_property
-    def batches(self) -> list[np.random.Generator]:
+    def batches(self) -> SideBySide:
         """A second generator per seed: noise is drawn ahead in blocks, batches are not."""
-        return [np.random.Generator(np.random.SFC64([seed, 1])) for seed in self._seeds]
+        own = [np.random.Generator(np.random.SFC64([seed, 1])) for seed in self._seeds]
+        return SideBySide([SeededSource(generator) for generator in own])
 
     def normals(self, steps: int, shape: tuple[int, ...], dtype: Any) -> Any:
         """Yields, for every step, standard normals of shape (models, *shape).

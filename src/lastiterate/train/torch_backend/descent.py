@@ -18,13 +18,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from lastiterate.description import Training
+from lastiterate.description.rows import Rows
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.seeded import Seed
 from lastiterate.progress import shown
-from lastiterate.train.batches import BatchStream, Rows
 from lastiterate.train.checkpoint import Checkpoint
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.result import Descent, Parameters, concluded, released, shares
@@ -104,7 +104,7 @@ def noisy_descent(
     )
     centre = centre_of(start, gradients.shape)
     ball = radius_of(radius, training)
-    batches = BatchStream(training.batches, training.records, generator)
+    batches = training.batches.rows(training.records, generator)
     content = () if checkpoint is None else gradients.content()
     run = fingerprint(objective, training, l2, ball, centre, content)
     keeping = Keeping(checkpoint, run, batches, generator, bool(gradients.objection))

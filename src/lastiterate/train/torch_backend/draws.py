@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from lastiterate.description import Training
+from lastiterate.description.rows import Rows, RowStream
 from lastiterate.noise import Source
-from lastiterate.train.batches import BatchStream, Rows
 from lastiterate.train.torch_backend import noise as device_noise
 
 
@@ -34,7 +34,7 @@ class Draws:
         training: Training,
         shape: tuple[int, ...],
         source: Source,
-        batches: BatchStream,
+        batches: RowStream,
         device: torch.device,
     ) -> None:
         self._noises, self._shape, self._source = training.noises, shape, source

@@ -16,11 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from lastiterate.description import Loss, Training
+from lastiterate.description.rows import Rows
 from lastiterate.description.validation import one_of
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of, targets_of
-from lastiterate.train.batches import Rows
 from lastiterate.train.norms import UNIT
 from lastiterate.train.torch_backend import as_array
 from lastiterate.train.torch_backend.heads import head_of
