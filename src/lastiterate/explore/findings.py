@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 MOST_CERTIFICATE_BYTES = 8 << 20
 FALSE_ALARMS = 0.01  # where the page says what the best test notices
-_TANGENTS = 8
 FIGURES = ("growth", "string", "positions", "curve")
 
 
@@ -143,12 +142,11 @@ def _bound(task: Task) -> Bounded:
 
 def _detected(curve: Curve, delta: float, epsilon: float) -> float:
     """What the whole curve says about a test, not only its one pair at the page's delta."""
-    from lastiterate.report.attacker import detection_rate
+    from lastiterate.report.attacker import deciding_pairs, detection_rate
 
     pairs = [(delta, epsilon)]
-    if curve.mu is None and math.isfinite(epsilon):
-        tangents = (epsilon * k / _TANGENTS for k in range(_TANGENTS))
-        pairs += [(float(curve.delta(tangent)), tangent) for tangent in tangents]
+    if curve.mu is None:
+        pairs += deciding_pairs(lambda point: float(curve.delta(point)), [FALSE_ALARMS])
     return detection_rate(FALSE_ALARMS, pairs, curve.mu)
 
 
