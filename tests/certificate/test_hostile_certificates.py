@@ -146,3 +146,17 @@ def test_a_number_too_large_for_a_double_is_no_number():
         assert place in text
         with pytest.raises(CertificateError, match="not a number"):
             Certificate.from_json(text.replace(place, place.split(":")[0] + ": 1e999"))
+
+
+@pytest.mark.parametrize("nonce", ["", "x", "x" * 15, "x" * 129, None, MISSING])
+def test_a_name_that_two_runs_may_share_by_chance_is_refused(nonce):
+    content = content_of("shuffled")
+    with pytest.raises(CertificateError):
+        verify(Certificate(changed(content, ("nonce",), nonce)))
+    verify(Certificate(changed(content, ("nonce",), "x" * 16)))
+
+
+@pytest.mark.parametrize("nonce", ["", "x", "x" * 32])
+def test_full_batches_have_nothing_to_name(nonce):
+    with pytest.raises(CertificateError):
+        verify(Certificate(changed(content_of("full"), ("nonce",), nonce)))

@@ -56,7 +56,8 @@ def compose(certificates: Iterable[Certificate], delta: float | None = None) -> 
 
     with precision():
         profile = _joint(runs, [check(run) for run in runs])
-        delta = promised_delta(min(run.delta for run in runs) if delta is None else delta)
+        records = max(run.training.records for run in runs if run.training is not None)
+        delta = promised_delta(min(run.delta for run in runs) if delta is None else delta, records)
         judge = profile.judge(delta)
         epsilon = _smallest_epsilon(judge, delta)
         if epsilon is None:

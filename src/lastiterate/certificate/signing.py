@@ -201,10 +201,19 @@ def _nonce(training: Training, given: str | None) -> str | None:
         return None
     if given is None:
         return secrets.token_hex(16)
-    if not isinstance(given, str) or not 16 <= len(given) <= 128:
+    if not good_nonce(given):
         why = "a nonce that could be equal by chance would merge runs that share nothing"
         raise DescriptionError("nonce", given, "a text of 16 to 128 characters", why)
     return given
+
+
+def good_nonce(nonce: Any) -> bool:
+    """Whether two runs cannot have this name by chance.
+
+    >>> good_nonce("partition of May 2024"), good_nonce("batches")
+    (True, False)
+    """
+    return isinstance(nonce, str) and 16 <= len(nonce) <= 128
 
 
 def parameters_hash(parameters: Any) -> str:

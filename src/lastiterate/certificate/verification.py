@@ -18,7 +18,7 @@ from lastiterate.certificate import statements
 from lastiterate.certificate.authenticity import Key, read_envelope, trusted_signers
 from lastiterate.certificate.certificate import Certificate, fingerprint
 from lastiterate.certificate.joint import composed_profile
-from lastiterate.certificate.signing import parameters_hash
+from lastiterate.certificate.signing import good_nonce, parameters_hash
 from lastiterate.description import Loss, Training
 from lastiterate.errors import CertificateError, DescriptionError, LastIterateError
 from lastiterate.printing import printed
@@ -205,10 +205,15 @@ def _check_words(
         "assumptions": statements.assumptions(training, loss, releases, theorem.key),
         "vouchers": statements.who_vouches(training, loss, theorem.key),
         "not_covered": statements.not_covered(),
-        "nonce": content["nonce"] if hidden and content["nonce"] else None,
+        "nonce": content["nonce"] if hidden else None,
     }
+    if hidden and not good_nonce(content["nonce"]):
+        raise ClaimError(
+            "The certificate does not name its hidden batches by a nonce of 16 to 128 characters, "
+            "so nobody can tell which runs share them."
+        )
     for field, value in expected.items():
-        if content[field] != value or (field == "nonce" and hidden and value is None):
+        if content[field] != value:
             raise ClaimError(
                 f"The field {field!r} of the certificate does not follow from its description "
                 f"(a certificate of library version {content['library']} may need that version)."

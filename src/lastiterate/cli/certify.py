@@ -9,9 +9,9 @@ import typer
 
 from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
+from lastiterate.cli.new_file import Force, refuse_taken, write_new
 from lastiterate.cli.output import print_json, print_text
 from lastiterate.errors import LastIterateError
-from lastiterate.whole_files import write_whole
 
 
 @describes_a_run
@@ -32,6 +32,7 @@ def certify(
     detached: Annotated[
         bool, typer.Option("--detached", help="Put the signature into a file of its own, .sig.")
     ] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a certificate of the run's privacy, after an independent check accepted it."""
@@ -39,6 +40,8 @@ def certify(
 
     if detached and key is None:
         raise LastIterateError("--detached needs --key: without a key there is no signature.")
+    beside = Path(f"{output}.sig")
+    refuse_taken([output, beside] if detached else [output], force)
     certificate = lastiterate.certify(
         described.training,
         described.loss,
@@ -47,17 +50,13 @@ def certify(
         releases=described.releases,
         nonce=nonce,
     )
-    beside = Path(f"{output}.sig")
     if key is not None:
         certificate = certificate.sign(key)
-    try:
-        if detached:
-            certificate.unsigned().save(output)
-            write_whole(beside, certificate.envelope().encode("ascii"))
-        else:
-            certificate.save(output)
-    except OSError as error:
-        raise LastIterateError(f"{output} cannot be written: {error.strerror}.") from None
+    if detached:
+        write_new(output, certificate.unsigned().to_json(), force)
+        write_new(beside, certificate.envelope(), force)
+    else:
+        write_new(output, certificate.to_json(), force)
     if as_json:
         keys = ("epsilon", "delta", "mu", "curve", "adjacency", "dataset", "sha256")
         answer = {key: certificate.content[key] for key in keys}

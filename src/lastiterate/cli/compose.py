@@ -9,7 +9,9 @@ import typer
 
 from lastiterate.cli.compose_certificates import compose_certificates
 from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.new_file import Force
 from lastiterate.cli.output import number, print_json, print_table, print_text
+from lastiterate.description.failure import promised_delta
 from lastiterate.errors import LastIterateError
 
 
@@ -31,6 +33,7 @@ def compose(
         Path | None,
         typer.Option("--output", "--out", "-o", help="The new file of the joint certificate."),
     ] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """One certificate for several runs, or what rounds of one (epsilon, delta) add up to."""
@@ -39,7 +42,7 @@ def compose(
             raise LastIterateError(
                 "Give certificates, which carry their own numbers, or --epsilon and --rounds."
             )
-        compose_certificates(certificates, output, total_delta, as_json)
+        compose_certificates(certificates, output, total_delta, force, as_json)
         return
     if epsilon is None or rounds is None:
         raise LastIterateError("Give certificates to compose, or --epsilon and --rounds.")
@@ -56,7 +59,7 @@ def compose(
         check_target(total_epsilon)
         rows = [(total_epsilon, exact.delta(total_epsilon), "optimal (Kairouz, Oh, Viswanath)")]
     else:
-        assert total_delta is not None
+        total_delta = promised_delta(total_delta)
         rows = [(exact.epsilon(total_delta), total_delta, "optimal (Kairouz, Oh, Viswanath)")]
         rows += _closed_forms(epsilon, delta, rounds, total_delta)
     if as_json:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from lastiterate.cli.output import print_json, print_text
+from lastiterate.cli.new_file import refuse_taken, write_new
+from lastiterate.cli.output import print_json, print_text, warn_of
 from lastiterate.errors import LastIterateError
 
 
 def compose_certificates(
-    files: Sequence[Path], output: Path | None, delta: float | None, as_json: bool
+    files: Sequence[Path], output: Path | None, delta: float | None, force: bool, as_json: bool
 ) -> None:
     """Load, compose, write a new file."""
     import lastiterate
@@ -20,17 +21,16 @@ def compose_certificates(
             "Say where the joint certificate goes: --out both.json. It is never written over one "
             "of the certificates that it composes."
         )
-    if output.exists() or output.is_symlink():
+    refuse_taken([output], force, "--out")
+    if any(output.exists() and file.exists() and output.samefile(file) for file in files):
         raise LastIterateError(
-            f"{output} exists already, and a certificate is not overwritten: whoever filed it "
-            "would lose what was promised. Choose another name for --out, or move that file away."
+            f"{output} is one of the certificates that are composed, and is not written over: the "
+            "joint one is checked beside them. Choose another name for --out."
         )
     certificates = [lastiterate.Certificate.load(file) for file in files]
     joint = lastiterate.compose(certificates, delta)
-    try:
-        joint.save(output)
-    except OSError as error:
-        raise LastIterateError(f"{output} cannot be written: {error.strerror}.") from None
+    warn_of(joint.delta, max(run.training.records for run in joint.parts if run.training))
+    write_new(output, joint.to_json(), force, "--out")
     if as_json:
         keys = ("epsilon", "delta", "mu", "curve", "adjacency", "dataset", "sha256")
         answer = {key: joint.content[key] for key in keys}

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from lastiterate.cli.output import warn_of
 from lastiterate.description import Loss, Training
 from lastiterate.description.batches import SCHEMES, read_batches
 from lastiterate.description.epochs import steps_of_epochs
-from lastiterate.description.failure import large_delta, promised_delta
+from lastiterate.description.failure import promised_delta
 from lastiterate.description.portable import known_fields, read_toml
 from lastiterate.description.release import read_release
 from lastiterate.description.validation import whole
@@ -134,8 +134,7 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
     _require(training, loss)
     delta = promised_delta(flags.get("delta", document.get("delta", DEFAULT_DELTA)))
     described = build_training(training)
-    if said := large_delta(delta, described.records):
-        print(f"lastiterate: warning: {said}", file=sys.stderr)
+    warn_of(delta, described.records)
     return Described(
         described,
         Loss.from_dict(loss),

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from lastiterate.cli.description_flags import AsJson
-from lastiterate.cli.output import number, print_json, print_table, print_text
+from lastiterate.cli.output import number, print_json, print_table, print_text, warn_of
+from lastiterate.description.failure import promised_delta
 from lastiterate.errors import LastIterateError
 
 
@@ -56,6 +57,9 @@ def generalize(
             "on unseen data needs the privacy and the number of records."
         )
     else:
+        if delta != 0.0:
+            promised_delta(delta)
+        warn_of(delta, records)
         found = generalization((epsilon, delta), records, confidence, adjacency=adjacency)
     unseen = None if training_risk is None else found.population_risk(training_risk)
     if as_json:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,19 @@ def theorem_entry(theorem: Theorem) -> dict[str, Any]:
         "assumptions": list(theorem.assumptions),
         "correction": theorem.correction,
     }
+
+
+def say_warning(text: str) -> None:
+    """One line on stderr."""
+    print(f"lastiterate: warning: {text}", file=sys.stderr)
+
+
+def warn_of(delta: float, records: int) -> None:
+    """Say on stderr that a delta of 1/records or more allows too much."""
+    from lastiterate.description.failure import large_delta
+
+    if said := large_delta(delta, records):
+        say_warning(said)
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lastiterate.cli.description_flags import AsJson
-from lastiterate.cli.output import number, print_json, print_table, print_text
+from lastiterate.cli.output import number, print_json, print_table, print_text, warn_of
 from lastiterate.errors import LastIterateError
 
 
@@ -44,6 +44,7 @@ def recommend(
         adjacency,
         distance=distance,
     )
+    warn_of(delta, records)
     if plot is not None:
         _save(advice.plot(), plot)
     if as_json:

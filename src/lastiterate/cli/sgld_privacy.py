@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lastiterate.cli.description_flags import AsJson
-from lastiterate.cli.output import print_json, print_table, print_text
+from lastiterate.cli.output import print_json, print_table, print_text, warn_of
 from lastiterate.printing import printed, printed_down
 
 
@@ -45,6 +45,7 @@ def sgld_privacy(
     deviation = float(records) ** deviation_exponent
     posterior = posterior_privacy(*model, x_low, x_high, slope, deviation)
     flat = posterior.epsilon(delta)
+    warn_of(delta, records)
     if plot is not None:
         interim.plot(posterior).write_html(plot, include_plotlyjs=True)
     if as_json:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lastiterate.cli.description_flags import AsJson
-from lastiterate.cli.output import print_json, print_text
+from lastiterate.cli.output import print_json, print_text, say_warning
 from lastiterate.description.failure import large_delta
 
 
@@ -52,7 +52,7 @@ def verify(
     runs = [run.training for run in found.parts or (found,)]
     weak = large_delta(result.delta, max(run.records for run in runs if run is not None))
     if weak is not None:
-        typer.echo(f"lastiterate: warning: {weak}", err=True)
+        say_warning(weak)
     if as_json:
         print_json(
             "verify",

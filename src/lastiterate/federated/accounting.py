@@ -19,6 +19,7 @@ from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.description import Loss, Training
+from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.federated.federation import Federation
@@ -182,6 +183,7 @@ class FederatedGuarantee:
         """The smallest proved epsilon at this delta."""
         why = "it is the probability with which the epsilon may fail"
         delta = number("delta", delta, why, above=0.0, at_most=1.0)
+        warn_of_large_delta(delta, self.federation.clients)
         everybody = self.curve.epsilon(delta)
         hidden = self._against(against)
         return everybody if hidden is None else min(everybody, hidden.epsilon(delta))

@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from lastiterate import __version__
-from lastiterate.description.failure import promised_delta
+from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.portable import Portable, known_fields
-from lastiterate.errors import AssumptionError, CertificateError, LastIterateError
+from lastiterate.errors import (
+    AssumptionError,
+    CertificateError,
+    DescriptionError,
+    LastIterateError,
+    PrivacyWarning,
+)
 from lastiterate.federated.accounting import NOT_COVERED, FederatedGuarantee
 from lastiterate.federated.federation import Federation
 from lastiterate.printing import printed
@@ -53,31 +60,31 @@ class FederatedCertificate(Portable):
 
     @classmethod
     def issue(cls, guarantee: FederatedGuarantee, delta: float) -> Self:
-        """The certificate of a guarantee; refused if it rests on an estimate."""
-        if guarantee.outsiders is not None and guarantee.outsiders.provenance == "estimated":
-            raise AssumptionError(
-                "The constants of the clients' objective were estimated, so the number against "
-                "outsiders is not a guarantee and cannot be certified. Describe the run without "
-                "loss=, which certifies the number that needs no constants, or declare proved ones."
-            )
+        """The certificate of a guarantee; refused if it rests on an estimate or delta is 0.5."""
         delta = promised_delta(delta, guarantee.federation.clients)
-        return cls(
-            guarantee,
-            delta,
-            guarantee.epsilon(delta),
-            guarantee.epsilon(delta, against="outsiders"),
-        )
+        _refuse_estimate(guarantee)
+        return cls(guarantee, delta, *_numbers(guarantee, delta))
 
     def check(self) -> None:
-        """Recompute both numbers; raise a CertificateError if one of them is claimed too small."""
-        recomputed = self.issue(self.guarantee, self.delta)
-        for name in ("epsilon_against_clients", "epsilon_against_outsiders"):
-            claimed, found = getattr(self, name), getattr(recomputed, name)
+        """Recompute both numbers; raise a CertificateError if one of them is claimed too small.
+
+        A delta of 1/clients or more is said aloud: somebody else may have certified it.
+        """
+        _refuse_estimate(self.guarantee)
+        try:
+            recomputed = _numbers(self.guarantee, self.delta)
+        except DescriptionError as error:
+            raise CertificateError(f"What the certificate says cannot be: {error}") from None
+        if said := large_delta(self.delta, self.guarantee.federation.clients):
+            warnings.warn(said, PrivacyWarning, stacklevel=2)
+        names = ("epsilon_against_clients", "epsilon_against_outsiders")
+        for name, found in zip(names, recomputed, strict=True):
+            claimed = getattr(self, name)
             if not claimed >= found * (1 - 1e-9):
                 raise CertificateError(
-                    f"The certificate claims {name} = {claimed:g} at delta = "
-                    f"{printed(self.delta)}, but "
-                    f"its own description gives {found:g}. Do not rely on it."
+                    f"The certificate claims {name} = {claimed!r} at delta = "
+                    f"{printed(self.delta)}, but its own description gives {printed(found)}. Do "
+                    f"not rely on it."
                 )
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,3 +146,17 @@ class FederatedCertificate(Portable):
             f"against clients, {printed(self.epsilon_against_outsiders)} against outsiders."
         )
         return f"{both}\n{self.guarantee}"
+
+
+def _refuse_estimate(guarantee: FederatedGuarantee) -> None:
+    if guarantee.outsiders is not None and guarantee.outsiders.provenance == "estimated":
+        raise AssumptionError(
+            "The constants of the clients' objective were estimated, so the number against "
+            "outsiders is not a guarantee and cannot be certified. Describe the run without "
+            "loss=, which certifies the number that needs no constants, or declare proved ones."
+        )
+
+
+def _numbers(guarantee: FederatedGuarantee, delta: float) -> tuple[float, float]:
+    """Against clients and against outsiders."""
+    return guarantee.epsilon(delta), guarantee.epsilon(delta, against="outsiders")

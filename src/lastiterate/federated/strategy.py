@@ -26,6 +26,7 @@ from flwr.app import (
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from lastiterate.description.failure import promised_delta
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.federated.accounting import FederatedGuarantee
 from lastiterate.federated.aggregation import UnusableUpdateError, Vector, bounded, next_model
@@ -100,6 +101,7 @@ class PrivateFedAvg(Strategy):
                 "The noise came from a seeded generator, and whoever knows the seed can subtract "
                 "it: such a run is not certified. Leave random_state out."
             )
+        delta = promised_delta(delta, self.federation.clients)
         return FederatedCertificate.issue(self.guarantee, delta)
 
     def release(self, *, intermediate: bool = False) -> ArrayRecord:

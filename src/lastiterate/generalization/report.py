@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lastiterate.composition import Pair
+from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.errors import DescriptionError
 from lastiterate.generalization import quoted
 from lastiterate.generalization.bound import (
@@ -132,6 +133,8 @@ def generalization(
         raise DescriptionError(
             "confidence", confidence, "strictly between 0 and 1", "no bound is certain"
         )
+    if isinstance(guarantee, tuple):
+        warn_of_large_delta(guarantee[1], records)
     privacy = read_privacy(guarantee, adjacency)
     bounds = (*_expected(privacy, records), *_single_run(privacy, records, 1.0 - confidence))
     estimated = getattr(guarantee, "provenance", None) == "estimated"

@@ -14,6 +14,7 @@ with Gaussian noise of mu_s-GDP, together r(λ) = λ (mu_t² + mu_s²)/2.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
 from lastiterate.models.base import PrivateLinearModel
 from lastiterate.models.choose import Choice
+from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.noise import Source, source
 from lastiterate.printing import printed
 from lastiterate.train.torch_backend import as_array
@@ -116,7 +118,10 @@ def tune(
         candidate = candidates[int(draws.integers(len(candidates), 1)[0])]
         seed = None if draws.secure else int(draws.integers(2**31, 1)[0])
         trial = clone(model).set_params(epsilon=each, delta=delta, random_state=seed, **candidate)
-        trial._fit(X, y, lambda choice: gaussian_run(choice, share))
+        with warnings.catch_warnings():
+            # What there is to say was said above; one warning a trial would tell their number.
+            warnings.simplefilter("ignore", PrivacyWarning)
+            trial._fit(X, y, lambda choice: gaussian_run(choice, share))
         experiment = experiment or trial.certificate_ is None
         noise = score_sensitivity(len(y)) / (mu * math.sqrt(SCORE_SHARE))
         score = _score(trial, X, y) + noise * float(draws.normal(1)[0])

@@ -26,6 +26,7 @@ from lastiterate.description import (
     TailAverage,
     Training,
 )
+from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number
 from lastiterate.errors import UnsupportedError
 from lastiterate.plan.risk import Floats, checked_spectrum, responses
@@ -79,7 +80,7 @@ def best_burst(
     """
     why = "it is the target to meet"
     number("epsilon", epsilon, why, above=0.0)
-    number("delta", delta, why, above=0.0, at_most=1.0)
+    delta = promised_delta(delta, training.records)
     batches = _batches(training)
     if batches < 2 or training.steps < batches:
         return 1.0

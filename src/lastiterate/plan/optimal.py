@@ -16,6 +16,7 @@ from scipy.optimize import minimize
 from lastiterate.accounting import account
 from lastiterate.curves import gaussian
 from lastiterate.description import FullBatch, Loss, Schedule, Training
+from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
 from lastiterate.plan.risk import Floats, checked_spectrum, responses
@@ -102,7 +103,7 @@ def optimal_schedule(
         raise DescriptionError("steps", training.steps, f"1 to {_MOST_TUNED}", why)
     values = log_uniform(loss) if spectrum is None else checked_spectrum(spectrum, loss)
     distances = np.broadcast_to(np.asarray(start, dtype=np.float64), values.shape)
-    mu = gaussian.mu(epsilon, delta)
+    mu = gaussian.mu(epsilon, promised_delta(delta, training.records))
     # Beyond this the update may expand, whatever the spectrum that is assumed.
     cap = 2.0 / (loss.strong_convexity + (loss.smoothness or 0.0) + 2 * loss.regularization)
     size = (training.impulse / mu) ** 2

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate.description import FullBatch, Loss, Shuffled, TailAverage, Training
+from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number, whole
 from lastiterate.doorway import picture
 from lastiterate.plan.burst import best_burst, burst_rule, noise_factor
@@ -114,6 +115,7 @@ def recommend(
     True
     """
     whole("records", records, "a guarantee for nobody protects nobody")
+    delta = promised_delta(delta, records)
     whole("dimension", dimension, "every coordinate receives noise")
     whole("epochs", epochs, "it counts the passes over the data")
     distance = number("distance", distance, "it scales the bias", above=0)

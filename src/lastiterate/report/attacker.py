@@ -23,6 +23,7 @@ _SLACK = 1e-14  # relative: some roundings of exp, product and sum
 _NEAR = 0.004  # how close in epsilon to the best line: within a factor e^0.004 of the best rate
 _ALL_BUT = 0.005  # a rate within this of 1 is as good as 1
 _GOLDEN = (math.sqrt(5) - 1) / 2
+_Line = Callable[[float, float, float], float]
 
 
 def proved_pairs(certificate: Certificate) -> tuple[tuple[float, float], ...]:
@@ -73,11 +74,11 @@ def deciding_pairs(
 
     for rate in rates:
         # Beyond log(1/rate) the first line lies above 1.
-        _least(lambda epsilon: _first(rate, at(epsilon), epsilon), -math.log(rate))
+        _least(partial(_at, _first, rate, at), -math.log(rate))
         best = min(_first(rate, at(epsilon), epsilon) for epsilon in known)
         if rate + best >= 1:  # where 1 - e^-epsilon exceeds the best rate, so does the second line
             end = -math.log(max(1 - best, _ALL_BUT))
-            _least(lambda epsilon: _second(rate, at(epsilon), epsilon), end)
+            _least(partial(_at, _second, rate, at), end)
     return tuple((found, epsilon) for epsilon, found in sorted(known.items()))
 
 
@@ -100,6 +101,10 @@ def _least(value: Callable[[float], float], end: float) -> None:
             far = low + _GOLDEN * (high - low)
             at_far = value(far)
     value(high)
+
+
+def _at(line: _Line, rate: float, delta: Callable[[float], float], epsilon: float) -> float:
+    return line(rate, delta(epsilon), epsilon)
 
 
 def _first(rate: float, delta: float, epsilon: float) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 
+from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
 from lastiterate.sampling.gaussian_pair import UNIT, hockey_stick, renyi
 
@@ -77,6 +78,7 @@ class PosteriorPrivacy:
             raise DescriptionError(
                 "delta", delta, "in (0, 1)", "Gaussians never satisfy pure privacy"
             )
+        warn_of_large_delta(delta, self.records)
         witness = self._corners()
         tolerance = self.tolerance
         while True:
@@ -408,6 +410,7 @@ class LinearPosteriorPrivacy:
         """The smallest epsilon this bound proves at ``delta`` (rounded up)."""
         if not 0 < delta < 1:
             raise DescriptionError("delta", delta, "in (0, 1)", "Gaussians are never pure")
+        warn_of_large_delta(delta, self.records)
         if self.delta(0.0) <= delta:
             return 0.0
         top = 1.0

@@ -20,6 +20,7 @@ from opacus.accountants.accountant import IAccountant
 
 from lastiterate.accounting import account
 from lastiterate.description import Batches, Loss, Training
+from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import AssumptionError, DescriptionError, EstimateWarning, UnsupportedError
 from lastiterate.guarantee import Guarantee
@@ -249,7 +250,10 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
                 "gain from releasing only the last iterate.",
                 stacklevel=2,
             )
-        return self.guarantee.epsilon(delta)
+        guarantee = self.guarantee
+        found = guarantee.epsilon(delta)
+        warn_of_large_delta(float(delta), guarantee.training.records)
+        return found
 
     def certificate(self, delta: float, **settings: Any) -> NoReturn:
         """Refused, whatever the optimizer says about itself.

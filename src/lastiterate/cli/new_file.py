@@ -1,0 +1,41 @@
+"""Files that a command was asked to write: never over an older one unless that was said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastiterate.errors import LastIterateError
+from lastiterate.whole_files import write_whole
+
+Force = Annotated[
+    bool, typer.Option("--force", help="Write over older files of the same name.")
+]
+
+
+def refuse_taken(paths: list[Path], force: bool, flag: str = "--output") -> None:
+    """Stop before any work is done where a file would be lost."""
+    for path in paths:
+        if path.is_dir():
+            raise LastIterateError(f"{path} is a folder: give {flag} the name of a file.")
+        if not force and (path.exists() or path.is_symlink()):
+            raise _taken(path, flag)
+
+
+def write_new(path: Path, content: str, force: bool, flag: str = "--output") -> None:
+    """Write a whole file; one that appeared in the meantime is not lost either."""
+    try:
+        write_whole(path, content.encode("ascii"), replace=force)
+    except FileExistsError:
+        raise _taken(path, flag) from None
+    except OSError as error:
+        raise LastIterateError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def _taken(path: Path, flag: str) -> LastIterateError:
+    return LastIterateError(
+        f"{path} exists already, and a certificate is not overwritten: whoever filed it would lose "
+        f"what was promised. Choose another name for {flag}, move that file away, or say --force."
+    )
