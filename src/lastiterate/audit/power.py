@@ -18,6 +18,7 @@ from lastiterate.audit.methods import clopper_pearson, one_run
 from lastiterate.curves import gaussian
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import TargetError
+from lastiterate.printing import printed
 
 Array = NDArray[np.float64]
 
@@ -74,8 +75,10 @@ def required_models(
     truth = gaussian.epsilon(mu, delta)
     if truth <= epsilon or power >= 1:
         raise TargetError(
-            f"No number of models certifies epsilon = {epsilon:g} with power {power:g}: the true "
-            f"value for mu = {mu:g} at delta = {delta:g} is {truth:.4g}. Certify less, or find a "
+            f"No number of models certifies epsilon = {printed(epsilon)} with power {power:g}: "
+            "the true "
+            f"value for mu = {printed(mu)} at delta = {printed(delta)} is {printed(truth)}. "
+            "Certify less, or find a "
             "stronger attack (a larger mu)."
         )
     if method == "one-run":

@@ -208,8 +208,8 @@ class AuditResult:
         else:
             lines.append(
                 f"False positives {best.false_positives} of {best.outside} (rate at most "
-                f"{best.fpr_interval[1]:.4g}), false negatives {best.false_negatives} of "
-                f"{best.inside} (rate at most {best.fnr_interval[1]:.4g}); mu >= "
+                f"{printed(best.fpr_interval[1])}), false negatives {best.false_negatives} of "
+                f"{best.inside} (rate at most {printed(best.fnr_interval[1])}); mu >= "
                 f"{printed_down(self.mu_lower)}."
             )
         if len(self.looks) > 1:

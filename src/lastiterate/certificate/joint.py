@@ -17,6 +17,7 @@ from lastiterate.certificate.certificate import FORMAT, VERSION, Certificate, se
 from lastiterate.curves.bracket import safe_end
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import CertificateError, DescriptionError, UnsupportedError
+from lastiterate.printing import printed
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.profile import STANDARD_DELTAS, Judge, Profile
 from lastiterate.verifier.refusals import ClaimError
@@ -61,7 +62,7 @@ def compose(certificates: Iterable[Certificate], delta: float | None = None) -> 
         judge = profile.judge(delta)
         epsilon = _smallest_epsilon(judge, delta)
         if epsilon is None:
-            raise CertificateError(f"No finite epsilon holds together at delta = {delta:g}.")
+            raise CertificateError(f"No finite epsilon holds together at delta = {printed(delta)}.")
         curve = []
         for other in STANDARD_DELTAS:
             found = _smallest_epsilon(judge, other) if other != delta else None

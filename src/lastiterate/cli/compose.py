@@ -13,6 +13,7 @@ from lastiterate.cli.new_file import Force
 from lastiterate.cli.output import number, print_json, print_table, print_text
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import LastIterateError
+from lastiterate.printing import printed
 
 
 def compose(
@@ -68,7 +69,7 @@ def compose(
         print_json("compose", {**answer[0], "round": step, "compared": answer[1:]})
         return
     print_table(
-        f"{rounds:,} rounds, each ({epsilon:g}, {delta:g})-private",
+        f"{rounds:,} rounds, each ({printed(epsilon)}, {printed(delta)})-private",
         ("epsilon", "delta", "theorem"),
         [(number(e), number(d), name) for e, d, name in rows],
     )

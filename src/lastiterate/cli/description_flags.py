@@ -15,6 +15,7 @@ import typer
 
 from lastiterate.cli.described import DEFAULT_DELTA, LOSS_FIELDS, Described, combine
 from lastiterate.description.batches import SCHEMES
+from lastiterate.printing import printed
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -119,7 +120,7 @@ def describe(
     releases: Annotated[
         str | None, _flag("Steps whose iterates are released too, as 500,1000.", _OUT)
     ] = None,
-    delta: Annotated[float | None, _flag(f"Default {DEFAULT_DELTA:g}.", _OUT)] = None,
+    delta: Annotated[float | None, _flag(f"Default {printed(DEFAULT_DELTA)}.", _OUT)] = None,
 ) -> Described:
     """Read the file, lay the flags over it, and build the description."""
     flags = {name: value for name, value in locals().items() if value is not None}

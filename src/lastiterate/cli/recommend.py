@@ -10,6 +10,7 @@ import typer
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import number, print_json, print_table, print_text, warn_of
 from lastiterate.errors import LastIterateError
+from lastiterate.printing import printed
 
 
 def recommend(
@@ -62,7 +63,8 @@ def recommend(
         print_json("recommend", {**answer, "alternatives": alternatives})
         return
     print_table(
-        f"Predicted excess risk at epsilon = {epsilon:g}, delta = {delta:g}, {adjacency}",
+        f"Predicted excess risk at epsilon = {printed(epsilon)}, delta = {printed(delta)}, "
+        f"{adjacency}",
         ("risk", "bias", "noise", "alternative"),
         [
             (number(a.risk.total), number(a.risk.bias), number(a.risk.noise), a.name)

@@ -18,6 +18,7 @@ from lastiterate.curves.base import Curve
 from lastiterate.curves.bracket import safe_end
 from lastiterate.curves.gaussian import ULP, check_nonnegative, check_order, check_probability
 from lastiterate.errors import DescriptionError
+from lastiterate.printing import printed
 
 
 def _sum_up(terms: NDArray[np.float64]) -> float:
@@ -89,7 +90,8 @@ class Mixture(Curve):
             object.__setattr__(self, name, array)
 
     def __repr__(self) -> str:
-        return f"Mixture({self.mus.size} Gaussians, mu {self.mus[0]:.6g} to {self.mus[-1]:.6g})"
+        least, most = printed(self.mus[0], 6), printed(self.mus[-1], 6)
+        return f"Mixture({self.mus.size} Gaussians, mu {least} to {most})"
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -33,6 +33,7 @@ from lastiterate.description.release import Release, TailAverage, read_release
 from lastiterate.description.schedule import Schedule
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.printing import printed
 
 Array = NDArray[np.float64]
 Adjacency = Literal["replace", "zero-out"]
@@ -480,10 +481,11 @@ class Training(Portable):
         return "; ".join(parts)
 
     def _gradients(self) -> str:
-        bounded = f"gradients of norm at most {self.gradient_norm:g} ({self.clipping} clipping)"
+        norm, moved = printed(self.gradient_norm, 6), printed(self.sensitivity, 6)
+        bounded = f"gradients of norm at most {norm} ({self.clipping} clipping)"
         if self.declared_sensitivity is None:
             return bounded
-        change = f"one record changes their sum by at most {self.sensitivity:g} (declared)"
+        change = f"one record changes their sum by at most {moved} (declared)"
         if math.isinf(self.gradient_norm):
             return f"gradients of unbounded norm; {change}"
         return f"{bounded}; {change}"

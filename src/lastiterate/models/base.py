@@ -27,6 +27,7 @@ from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.plan.calibration import calibrate
+from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.summation import linear_arithmetic
 from lastiterate.train.torch_backend import on_device
@@ -170,7 +171,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             return 0.0
         if self.delta is None:
             warnings.warn(
-                f"delta was not given; 1 / (10 * records) = {1 / (10 * records):.3g} is used. It "
+                f"delta was not given; 1 / (10 * records) = {printed(1 / (10 * records))} is "
+                "used. It "
                 "is the probability with which epsilon may fail: choose it well below 1/records.",
                 PrivacyWarning,
                 stacklevel=3,

@@ -21,6 +21,7 @@ from lastiterate.description import Arithmetic, Cyclic, FullBatch, Loss, Shuffle
 from lastiterate.description.validation import number, whole
 from lastiterate.losses import LinearLoss
 from lastiterate.models.ending import ended
+from lastiterate.printing import printed_down
 from lastiterate.train.summation import charged
 
 PASSES = 10  # over the data
@@ -160,7 +161,8 @@ def _balanced(
     wanted = max(1, math.ceil(learning / STEP))
     why = (
         f"learning time min({LEARNING} * (mu * records)^{GROWTH}, {LONGEST:,.0f}) = "
-        f"{learning:,.0f}, where mu = {mu:.3g} is what (epsilon, delta) allows one Gaussian"
+        f"{learning:,.0f}, where mu = {printed_down(mu, 3)} is what (epsilon, delta) allows one "
+        "Gaussian"
     )
     if batch_size is None:
         epochs = _epochs(steps, records, passes) if steps else passes

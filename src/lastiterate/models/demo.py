@@ -48,7 +48,7 @@ class Demonstration:
                 f"{c.adjacency} "
                 f"adjacency, by {c.theorem}",
                 f"The same run charged by composition, as if all iterates were published: epsilon "
-                f"= {self.composition:.4g}",
+                f"= {printed(self.composition)}",
                 "What was chosen without looking at the data, and why:",
                 *(f"  {line}" for line in self.choice.splitlines()),
             )

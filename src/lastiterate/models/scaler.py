@@ -24,6 +24,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.plan.calibration import calibrate
+from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.summation import charged, gradient_arithmetic
 
@@ -150,7 +151,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
                 warnings.warn(said, PrivacyWarning, stacklevel=3)
             return delta
         warnings.warn(
-            f"delta was not given; 1 / (10 * records) = {1 / (10 * records):.3g} is used.",
+            f"delta was not given; 1 / (10 * records) = {printed(1 / (10 * records))} is used.",
             PrivacyWarning,
             stacklevel=3,
         )

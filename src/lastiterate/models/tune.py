@@ -66,7 +66,8 @@ class Tuned:
 
     def __str__(self) -> str:
         costs = (
-            f"at delta = {self.delta:g} (random stopping, Papernot and Steinke 2022; each trial mu "
+            f"at delta = {printed(self.delta)} (random stopping, Papernot and Steinke 2022; each "
+            "trial mu "
             f"= {printed(self.mu)})"
         )
         if self.experiment:
@@ -179,7 +180,8 @@ def _trial_mu(epsilon: float, delta: float, gamma: float) -> tuple[float, float]
     low, high = math.log(1e-6), math.log(1e3)
     if spent(low) > target:
         raise TargetError(
-            f"epsilon = {target:g} at delta = {delta:g} cannot be met by any selection of this "
+            f"epsilon = {printed(target)} at delta = {printed(delta)} cannot be met by any "
+            "selection of this "
             "kind. Expect fewer trials, or ask for a larger epsilon."
         )
     for _ in range(60):

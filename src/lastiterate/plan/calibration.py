@@ -141,7 +141,8 @@ def _noise(training: Training, loss: Loss, target: float, delta: float) -> Train
     found = _tune(at, target, 0.0, -10.0 if searched else -1.0)
     if found is None:
         raise TargetError(
-            f"No amount of noise reaches epsilon = {target:g} at delta = {delta:g}: some step uses "
+            f"No amount of noise reaches epsilon = {printed(target)} at delta = "
+            f"{printed(delta)}: some step uses "
             "a record and has no noise at all, however the schedule is scaled. Give every step "
             "noise, or leave out (step_size 0) the steps without."
         )
@@ -248,7 +249,8 @@ def _steps(training: Training, loss: Loss, target: float, delta: float) -> Train
     first = epsilon(1)
     if first > target:
         raise TargetError(
-            f"Not even one {word} meets epsilon = {target:g} at delta = {delta:g}: it costs "
+            f"Not even one {word} meets epsilon = {printed(target)} at delta = {printed(delta)}: "
+            "it costs "
             f"{printed(first)}. More noise (find='noise') or more records (find='records') would."
         )
     most = _MOST_EPOCHS
@@ -265,7 +267,8 @@ def _steps(training: Training, loss: Loss, target: float, delta: float) -> Train
         calm = calm + 1 if value <= before * (1 + 1e-6) and not waiting else 0
         if bad == most or calm == 2:
             raise TargetError(
-                f"Any number of steps meets epsilon = {target:g} at delta = {delta:g}: epsilon "
+                f"Any number of steps meets epsilon = {printed(target)} at delta = "
+                f"{printed(delta)}: epsilon "
                 f"is {printed(value)} after {bad * unit:,} steps and no longer grows to the "
                 f"target. "
                 "Choose steps by what the model needs, or lower the noise (find='noise')."
@@ -295,8 +298,10 @@ def _records(training: Training, loss: Loss, target: float, delta: float) -> Tra
     while not meets(good):
         if good >= most:
             raise TargetError(
-                f"No number of records up to {most:,} reaches epsilon = {target:g} at delta = "
-                f"{delta:g}: a record that is read late weighs the same however many others there "
+                f"No number of records up to {most:,} reaches epsilon = {printed(target)} at "
+                "delta = "
+                f"{printed(delta)}: a record that is read late weighs the same however many "
+                "others there "
                 "are. More noise (find='noise') or larger batches would reach it."
             )
         bad, good = good, min(4 * good, most)
@@ -326,7 +331,7 @@ def _regularization(training: Training, loss: Loss, target: float, delta: float)
             lowest, best = value, strength
         bad = strength
     raise TargetError(
-        f"No L2 term reaches epsilon = {target:g} at delta = {delta:g}: the best is "
+        f"No L2 term reaches epsilon = {printed(target)} at delta = {printed(delta)}: the best is "
         f"{printed(lowest)} at regularization = {best:.4g}. More noise (find='noise'), "
         "more records, or a bounded domain (diameter) would reach it."
     )

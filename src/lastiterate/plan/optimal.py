@@ -21,6 +21,7 @@ from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
 from lastiterate.plan.risk import Floats, checked_spectrum, responses
 from lastiterate.plan.spectrum import log_uniform
+from lastiterate.printing import printed
 
 _MOST_TUNED = 256  # step sizes beyond this many are not tuned one by one
 
@@ -118,7 +119,7 @@ def optimal_schedule(
         )
         if account(found, loss).epsilon(delta) <= epsilon:
             return found
-    raise TargetError(f"No noise meets epsilon = {epsilon:g} at delta = {delta:g}.")
+    raise TargetError(f"No noise meets epsilon = {printed(epsilon)} at delta = {printed(delta)}.")
 
 
 def optimal_steps(

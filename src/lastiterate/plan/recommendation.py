@@ -23,6 +23,7 @@ from lastiterate.plan.burst import best_burst, burst_rule, noise_factor
 from lastiterate.plan.calibration import calibrate
 from lastiterate.plan.optimal import optimal_schedule
 from lastiterate.plan.risk import Floats, Risk, predicted_risk
+from lastiterate.printing import printed
 
 _BATCHES = (10, 40, 100, 400, 1000)
 _SMALLEST_BATCH = 10  # records; below that a batch says too little about the loss
@@ -65,7 +66,8 @@ class Recommendation:
 
     def __str__(self) -> str:
         lines = [
-            f"epsilon = {self.epsilon:g}, delta = {self.delta:g}, {self.training.adjacency}; "
+            f"epsilon = {printed(self.epsilon)}, delta = {printed(self.delta)}, "
+            f"{self.training.adjacency}; "
             "predicted excess risk, least first",
             f"  {'total':>9} {'bias':>9} {'noise':>9}   alternative",
         ]

@@ -20,6 +20,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
+from lastiterate.printing import printed
 from lastiterate.sampling.gaussian_pair import UNIT, hockey_stick, renyi
 
 Floats = NDArray[np.float64]
@@ -236,7 +237,7 @@ class PosteriorPrivacy:
             top *= 2
             if top > 1e12:
                 raise TargetError(
-                    f"delta = {delta:g} needs an epsilon beyond 1e12 on this domain: "
+                    f"delta = {printed(delta)} needs an epsilon beyond 1e12 on this domain: "
                     "add records, or narrow the deviation"
                 )
         return float(brentq(excess, 0.0, top, xtol=1e-13, rtol=1e-12))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.errors import DescriptionError
+from lastiterate.printing import printed, printed_down
 from lastiterate.sampling.discrete_laplace import NoiseSource, SecureNoise, grid_for
 from lastiterate.sampling.interim import interim_privacy
 
@@ -35,7 +36,7 @@ class Release:
     def __str__(self) -> str:
         what = "refused" if self.value is None else f"released {self.value!r}"
         return (
-            f"{what}; ({self.epsilon:g}, {self.delta:g})-differentially private, "
+            f"{what}; ({printed(self.epsilon)}, {printed(self.delta)})-differentially private, "
             f"{self.adjacency} one record"
         )
 
@@ -262,11 +263,13 @@ class SwapDemonstration:
     reaches_the_sample: float
 
     def __str__(self) -> str:
+        """The epsilon that does not hold and the probability are known from below."""
+        delta = printed(self.claimed_delta)
         return (
-            f"claimed ({self.claimed_epsilon:g}, {self.claimed_delta:g}); with SGLD stopped after "
-            f"epoch {self.epoch} on {self.records:,} records not ({self.attained_epsilon:.4g}, "
-            f"{self.claimed_delta:g})-private (the sample is reached with probability at least "
-            f"{self.reaches_the_sample:.6f})"
+            f"claimed ({printed(self.claimed_epsilon)}, {delta}); with SGLD stopped after epoch "
+            f"{self.epoch} on {self.records:,} records not ({printed_down(self.attained_epsilon)}, "
+            f"{delta})-private (the sample is reached with probability at least "
+            f"{printed_down(self.reaches_the_sample, 6)})"
         )
 
 

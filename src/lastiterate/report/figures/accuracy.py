@@ -10,6 +10,7 @@ import numpy as np
 
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
+from lastiterate.printing import printed
 from lastiterate.report.style import blank, log_axis, pens
 
 
@@ -95,4 +96,4 @@ def _finding(table: Table, private: list[float]) -> str:
     means = {name: np.mean(values[last]) for name, values in table.items() if last in values}
     best = max(means, key=lambda name: means[name])
     of = "the accuracy" if len(table) == 1 else f"the best accuracy ({best})"
-    return f"At epsilon = {last:g} {of} is {100 * means[best]:.1f} %"
+    return f"At epsilon = {printed(last)} {of} is {100 * means[best]:.1f} %"

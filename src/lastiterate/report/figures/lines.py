@@ -47,7 +47,9 @@ def line_figure(
             mode="lines+markers",
             line=pen.line,
             marker=pen.markers(8),
-            hovertemplate="%{x:.4g}: %{y:.4g}",
+            # All digits: nobody knows here whether up or down is the safe side.
+            customdata=[repr(float(value)) for value in ys],
+            hovertemplate="%{x:.4g}: %{customdata}",
         )
     if "x" in axes:
         figure.update_xaxes(log_axis([v for xs, _ in lines.values() for v in xs]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lastiterate.printing import printed
 from lastiterate.report.style import BAR, INK, blank
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def recommendation_bars(advice: Recommendation) -> Any:
         f"Least predicted risk: {best.name}",
         "predicted excess risk (quadratic model)",
         "",
-        f"epsilon = {advice.epsilon:g}, delta = {advice.delta:g}, "
+        f"epsilon = {printed(advice.epsilon)}, delta = {printed(advice.delta)}, "
         f"{advice.training.adjacency}; a ranking, not a guarantee",
         barmode="stack",
         height=160 + 26 * len(names),
