@@ -107,6 +107,7 @@ def test_a_sampled_gaussian_is_never_undersold(q: float, mu: float, rate: float)
 
     def delta(epsilon: float) -> float:
         """The larger of both orders, by its formula."""
+
         def order(ratio):
             t = np.log((ratio - 1 + q) / q) / mu + mu / 2
             return found_in(t) - ratio * norm.sf(t)

@@ -10,9 +10,7 @@ import typer
 from lastiterate.errors import LastIterateError
 from lastiterate.whole_files import write_whole
 
-Force = Annotated[
-    bool, typer.Option("--force", help="Write over older files of the same name.")
-]
+Force = Annotated[bool, typer.Option("--force", help="Write over older files of the same name.")]
 
 
 def refuse_taken(paths: list[Path], force: bool, flag: str = "--output") -> None:
