@@ -21,9 +21,9 @@ from lastiterate.cli.main import run
 from lastiterate.errors import CertificateError, PrivacyWarning
 from lastiterate.federated import FederatedCertificate, account_federated
 from lastiterate.generalization import generalization
+from lastiterate.plan import best_burst, optimal_schedule
 from lastiterate.sampling import posterior_privacy, sgld_training
 from lastiterate.sampling.returned import Returned
-from lastiterate.plan import best_burst, optimal_schedule
 
 RUN = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
                batches=FullBatch())  # fmt: skip
