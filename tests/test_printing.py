@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 from architecture import PACKAGE, modules
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lastiterate.printing import printed, printed_down
@@ -77,6 +77,8 @@ positive = st.floats(min_value=0.0, allow_nan=False, allow_infinity=False)
 
 
 @given(positive, st.integers(1, 8))
+@example(5e-324, 2)
+@example(1.7976931348623157e308, 2)
 def test_rounded_away_from_promising_more(value: float, digits: int) -> None:
     above, below = Decimal(printed(value, digits)), Decimal(printed_down(value, digits))
     exact = Decimal(repr(value))

@@ -15,7 +15,11 @@ def printed(value: float, digits: int = 4) -> str:
     >>> printed(1.33601), printed(float("inf")), printed(1e-5)
     ('1.337', 'inf', '1e-05')
     """
-    return f"{_rounded(value, digits, ROUND_CEILING):.{digits}g}"
+    exact = _rounded(value, digits, ROUND_CEILING)
+    text = f"{float(exact):.{digits}g}"
+    # The smallest doubles have fewer digits than are asked for, and go down again.
+    below = exact.is_finite() and Decimal(text) < exact
+    return str(exact).lower() if below else text
 
 
 def printed_down(value: float, digits: int = 4) -> str:
@@ -24,7 +28,10 @@ def printed_down(value: float, digits: int = 4) -> str:
     >>> printed_down(12.34999), printed_down(3951.76, 5)
     ('12.34', '3951.7')
     """
-    return f"{_rounded(value, digits, ROUND_FLOOR):.12g}"
+    exact = _rounded(value, digits, ROUND_FLOOR)
+    text = f"{float(exact):.12g}"
+    above = exact.is_finite() and Decimal(text) > exact
+    return str(exact).lower() if above else text
 
 
 def percent(rate: float) -> str:
@@ -33,9 +40,9 @@ def percent(rate: float) -> str:
     >>> percent(0.012341), percent(1.0), percent(0.001)
     ('1.24 %', '100 %', '0.1 %')
     """
-    return f"{_rounded(rate, 3, ROUND_CEILING, scale=100):g} %"
+    return f"{float(_rounded(rate, 3, ROUND_CEILING, scale=100)):g} %"
 
 
-def _rounded(value: float, digits: int, direction: str, scale: int = 1) -> float:
+def _rounded(value: float, digits: int, direction: str, scale: int = 1) -> Decimal:
     exact = Decimal(repr(float(value))) * scale  # a NumPy number prints its type as well
-    return float(Context(prec=digits, rounding=direction).create_decimal(exact))
+    return Context(prec=digits, rounding=direction).create_decimal(exact)
