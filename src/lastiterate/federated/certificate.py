@@ -72,7 +72,7 @@ class FederatedCertificate(Portable):
         """
         _refuse_estimate(self.guarantee)
         try:
-            recomputed = _numbers(self.guarantee, self.delta)
+            recomputed = _numbers(self.guarantee, promised_delta(self.delta))
         except DescriptionError as error:
             raise CertificateError(f"What the certificate says cannot be: {error}") from None
         if said := large_delta(self.delta, self.guarantee.federation.clients):
