@@ -27,12 +27,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from lenet.networks import LeNets, LeNetSGLD, forward, probabilities
 
 from lastiterate.audit import AuditResult, Store, audit, audit_scores
 from lastiterate.audit.attacks.canaries import replaced
 from lastiterate.audit.attacks.deepfool import craft, torch_logits
 from lastiterate.audit.attacks.four_features import LinearClassifier
-from lastiterate.audit.shadow.lenet import LeNets, LeNetSGLD, forward, probabilities
 
 FOLDER = Path(
     os.environ.get("LASTITERATE_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")

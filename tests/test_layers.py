@@ -46,7 +46,7 @@ HOMES = {
     "sklearn": {"models", "audit"},
     "threadpoolctl": {"audit", "sampling"},
     "torch": {"torch", "train", "models", "sampling", "audit"},
-    "triton": {"audit", "train"},
+    "triton": {"train"},
     "typer": {"cli"},
     "waitress": {"explore"},
     "werkzeug": {"explore"},

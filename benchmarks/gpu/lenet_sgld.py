@@ -13,6 +13,7 @@ import argparse
 import gzip
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from lastiterate.audit.shadow.lenet import LeNets, LeNetSGLD, probabilities
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+from lenet.networks import LeNets, LeNetSGLD, probabilities
 
 RECORDS, BATCH = 60_000, 4
 GOAL = 2.5  # milliseconds per simultaneous step of 1,000 models on one H200

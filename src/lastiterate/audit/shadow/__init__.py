@@ -1,8 +1,7 @@
 """Shadow training: many models at once.
 
-`LinearCohort` (NumPy) for linear models, `StackedCohort` (torch.func) for any network, `LeNetSGLD`
-for the experiment of HF. Each is called as (dataset, seed), and has ``cohort(dataset, seeds)``,
-which `audit` uses.
+`LinearCohort` (NumPy) for linear models, `StackedCohort` (torch.func) for any network. Each is
+called as (dataset, seed), and has ``cohort(dataset, seeds)``, which `audit` uses.
 """
 
 from __future__ import annotations
@@ -13,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 _HOME = {
     "LinearCohort": "lastiterate.audit.shadow.linear",
     "StackedCohort": "lastiterate.audit.shadow.stacked",
-    "LeNetSGLD": "lastiterate.audit.shadow.lenet",
 }
 
 if TYPE_CHECKING:
-    from lastiterate.audit.shadow.lenet import LeNetSGLD
     from lastiterate.audit.shadow.linear import LinearCohort
     from lastiterate.audit.shadow.stacked import StackedCohort
 
-__all__ = ["LeNetSGLD", "LinearCohort", "StackedCohort"]
+__all__ = ["LinearCohort", "StackedCohort"]
 
 
 def __getattr__(name: str) -> Any:

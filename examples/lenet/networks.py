@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from lastiterate.audit.shadow import fused_lenet
 from lastiterate.audit.shadow.graphs import recorded
 from lastiterate.errors import AssumptionError, DescriptionError
+from lenet import kernels
 
 Tensor = Any
 
@@ -124,10 +124,10 @@ def descend_fused(
     clip: float | None = None,
 ) -> None:
     """`descend` on ``images[rows]``, ``labels[rows]`` with the Triton kernels (float32)."""
-    first, a2 = fused_lenet.convolved(p, images, rows)
+    first, a2 = kernels.convolved(p, images, rows)
     a = _full_layers(p, a2)
     d5, d4, d3, slope = _full_slopes(p, a, labels[rows])
-    each = fused_lenet.convolution_gradients(p, images, rows, first, slope)
+    each = kernels.convolution_gradients(p, images, rows, first, slope)
     if clip is None:
         totals = [g.sum(1) for g in each]
     else:
@@ -290,7 +290,7 @@ class LeNetSGLD:
         noise = math.sqrt(eta) if self.noise is None else self.noise
         shrink = 1 - eta / 2 * self.prior_precision
         cuda = nets.flat.is_cuda
-        if cuda and fused_lenet.AVAILABLE and self.dtype == torch.float32:
+        if cuda and kernels.AVAILABLE and self.dtype == torch.float32:
             return self._fused_update(nets, images, labels, seed, shrink, noise)
         draws = torch.empty_like(nets.flat)
         # On a GPU the default generator, which a graph advances; elsewhere a private one.
@@ -313,7 +313,7 @@ class LeNetSGLD:
         def update() -> None:
             rows = subsets(len(images), nets.models, self.batch, images.device)
             descend_fused(nets.p, images, rows, labels, self.step, self.clip)
-            fused_lenet.shrink_and_shake(nets.flat, shrink, noise, counter)
+            kernels.shrink_and_shake(nets.flat, shrink, noise, counter)
 
         return recorded(update, [nets.flat, counter], seed, tf32=True)
 

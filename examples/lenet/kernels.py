@@ -1,4 +1,3 @@
-# mypy: ignore-errors
 """Triton kernels of many LeNet-5 networks: convolutions without their patches, noise in one pass.
 
 A program convolves one image with one network. Windows are gathered where they are needed, so the

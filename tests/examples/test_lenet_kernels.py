@@ -15,8 +15,10 @@ pytest.importorskip("torch")
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_kernels_in_the_interpreter():
-    worker = Path(__file__).with_name("fused_lenet_worker.py")
-    env = {**os.environ, "TRITON_INTERPRET": "1"}
+    worker = Path(__file__).with_name("lenet_kernels_worker.py")
+    here = str(Path(__file__).parents[2] / "examples")
+    paths = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": paths}
     done = subprocess.run(
         [sys.executable, str(worker)], env=env, capture_output=True, text=True, check=True
     )

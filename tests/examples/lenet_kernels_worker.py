@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-
-from lastiterate.audit.shadow import fused_lenet
-from lastiterate.audit.shadow.lenet import LeNets, descend, descend_fused
+from lenet import kernels
+from lenet.networks import LeNets, descend, descend_fused
 
 
 def worst(clip: float | None) -> float:
@@ -27,11 +26,11 @@ if __name__ == "__main__":
     print("plain", worst(None))
     print("clipped", worst(0.2))
     ones, seed = torch.ones(4, 4096), torch.tensor(5)
-    fused_lenet.shrink_and_shake(ones, 0.5, 2.0, seed)
+    kernels.shrink_and_shake(ones, 0.5, 2.0, seed)
     draws = (ones - 0.5) / 2
     print("mean", float(draws.mean()))
     print("variance", float(draws.var()))
     print("kurtosis", float((draws**4).mean()))
     again = torch.zeros(4, 4096)
-    fused_lenet.shrink_and_shake(again, 1.0, 1.0, seed)
+    kernels.shrink_and_shake(again, 1.0, 1.0, seed)
     print("correlation", float((again * draws).mean()))
