@@ -19,9 +19,9 @@ from lastiterate import (
     certify,
     compose,
 )
-from lastiterate.certificate.certificate import fingerprint
 from lastiterate.description.failure import large_delta
 from lastiterate.errors import PrivacyWarning
+from lastiterate.verifier.document import fingerprint
 
 RUN = Training(
     records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()

@@ -28,7 +28,7 @@ THE_WAY_UP = ("doorway", "report")  # objects that draw themselves; nothing else
 # Where a library is imported, and nowhere else. The core needs NumPy and SciPy alone.
 HOMES = {
     "arviz": {"sampling"},
-    "cryptography": {"noise", "certificate", "train"},
+    "cryptography": {"noise", "verifier", "certificate", "train"},
     "dash": {"explore"},
     "distributed": {"audit"},
     "dp_accounting": {"curves"},

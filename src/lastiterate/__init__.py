@@ -28,7 +28,8 @@ _ROOMS = {
     "lastiterate.accounting": ("account", "compare", "theorems"),
     "lastiterate.guarantee": ("Guarantee",),
     "lastiterate.plan": ("calibrate", "excess_risk", "plateau", "predicted_risk", "recommend"),
-    "lastiterate.certificate": ("Certificate", "certify", "compose", "verify"),
+    "lastiterate.certificate": ("Certificate", "certify", "compose"),
+    "lastiterate.verifier": ("verify",),
     "lastiterate.errors": (
         "AssumptionError",
         "CertificateError",
@@ -43,7 +44,7 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 if TYPE_CHECKING:
     from lastiterate.accounting import account, compare, theorems
-    from lastiterate.certificate import Certificate, certify, compose, verify
+    from lastiterate.certificate import Certificate, certify, compose
     from lastiterate.description import (
         Arithmetic,
         Cyclic,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     )
     from lastiterate.guarantee import Guarantee
     from lastiterate.plan import calibrate, excess_risk, plateau, predicted_risk, recommend
+    from lastiterate.verifier import verify
 
 __all__ = [
     "Arithmetic",

@@ -7,17 +7,17 @@ covered.
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from lastiterate.bounds.ledger import Bound, Run, Theorem
 from lastiterate.curves.interchange import to_dp_accounting
-from lastiterate.description import Arithmetic, Loss, TailAverage, Training
+from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number
+from lastiterate.description.words import NOT_COVERED, Assumption, assumptions, vouchers
 from lastiterate.doorway import picture
 from lastiterate.errors import EstimateWarning
 from lastiterate.printing import printed
@@ -27,28 +27,6 @@ REFERENCE_DELTA = 1e-5  # where bounds are ranked when nobody asks for a particu
 NOT_A_GUARANTEE = (
     "NOT A GUARANTEE: the regularity of the loss was estimated, not proved or declared."
 )
-SENSITIVITY_STATEMENT = "one record changes the sum of gradients by at most"
-
-NOT_COVERED = (
-    "choices made by looking at the private data: hyper-parameters, feature bounds, categories",
-    "intermediate models: a checkpoint that leaves or that others can read is a release",
-    "other runs on the same data (compose their certificates)",
-    "the number of records, which is treated as public",
-    "the set of classes that occur among the labels, released unless all classes were declared",
-    "noise from a seeded or predictable generator",
-    "the last bits of released numbers, which are doubles with noise added and not rounded",
-)
-
-
-@dataclass(frozen=True)
-class Assumption:
-    """Something a guarantee rests on, and who vouches for it."""
-
-    statement: str
-    vouched_by: str
-
-    def __str__(self) -> str:
-        return f"{self.statement} [{self.vouched_by}]"
 
 
 @dataclass(frozen=True)
@@ -133,7 +111,7 @@ class Guarantee:
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """Everything the numbers rest on, and who vouches for it."""
-        return tuple(_assumptions(self.training, self.loss, self.best.theorem))
+        return assumptions(self.training, self.loss, hidden_state=self.best.theorem.hidden_state)
 
     def lower(self, delta: float) -> float:
         """The largest epsilon some loss of the declared class really suffers, when known, else 0.
@@ -163,63 +141,6 @@ def _probability(field: str, value: float) -> float:
     return number(field, value, why, above=0.0, at_most=1.0)
 
 
-def _assumptions(training: Training, loss: Loss, theorem: Theorem) -> list[Assumption]:
-    vouched = vouchers(training, loss, hidden_state=theorem.hidden_state)
-    found = [*_gradient_assumptions(training, loss, vouched["gradient_norm"])]
-    if theorem.hidden_state:
-        voucher = _voucher(loss, vouched["regularity"])
-        found.append(Assumption(f"the loss of a record is {loss}", voucher))
-        found.append(Assumption("intermediate iterates stay secret", "whoever runs the training"))
-    if training.batches.name not in ("full", "cyclic"):
-        found.append(Assumption("the random batches stay secret", "whoever runs the training"))
-    if math.isfinite(training.diameter):
-        domain = f"parameters are projected on a convex set of diameter {training.diameter:g}"
-        found.append(Assumption(domain, "the trainer"))
-    found.append(Assumption("the starting point does not depend on the data", "the trainer"))
-    found.append(_arithmetic(training))
-    found.append(Assumption("the noise is Gaussian and unpredictable", "the noise source"))
-    return found
-
-
-def _arithmetic(training: Training) -> Assumption:
-    if not isinstance(training.arithmetic, Arithmetic):
-        theory = "the description: arithmetic='exact' is theory"
-        return Assumption("updates are those of real numbers, not rounded", theory)
-    error = f"{training.arithmetic.error:.3g} per unit of step size"
-    return Assumption(f"rounding moves no mean gradient by more than {error}", "the trainer")
-
-
-def vouchers(training: Training, loss: Loss, *, hidden_state: bool) -> dict[str, str]:
-    """Who vouches for the regularity, the gradient norm and the sensitivity of a run.
-
-    "proved" is never taken on trust: it is derived again from the loss that the constants came
-    from. "enforced" is what the trainer does itself, "implied" what follows from the other two,
-    "unused" what the theorem does not need.
-
-    >>> from lastiterate import FullBatch
-    >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
-    ...                batches=FullBatch(), clipping="gradient", sensitivity=0.5)
-    >>> vouchers(run, Loss(smoothness=1.0, provenance="proved"), hidden_state=True)
-    {'regularity': 'declared', 'gradient_norm': 'enforced', 'sensitivity': 'declared'}
-    """
-    origin = loss.origin
-    inside = origin is None or origin.radius is None or training.diameter <= 2 * origin.radius
-    regularity: str = loss.provenance if inside or loss.provenance != "proved" else "declared"
-    norm: str = regularity
-    if training.clipping != "none":
-        norm = "enforced"
-    elif math.isinf(training.gradient_norm):
-        norm = "unused"
-    elif norm == "proved":
-        derived = origin is not None and origin.bounds_gradients(training.gradient_norm)
-        norm = "proved" if derived else "declared"
-    return {
-        "regularity": regularity if hidden_state else "unused",
-        "gradient_norm": norm,
-        "sensitivity": "implied" if training.declared_sensitivity is None else "declared",
-    }
-
-
 def weakest_voucher(training: Training, loss: Loss, hidden_states: Iterable[bool]) -> str:
     """The weakest word among the vouchers of theorems that hide the state, or do not."""
     used = {
@@ -234,40 +155,6 @@ def warn_if_estimated(training: Training, loss: Loss) -> None:
     """Warn whoever gets a bare number that rests on an estimate; the caller's caller is named."""
     if weakest_voucher(training, loss, (True,)) == "estimated":
         warnings.warn(NOT_A_GUARANTEE, EstimateWarning, stacklevel=3)
-
-
-def _gradient_assumptions(training: Training, loss: Loss, by: str) -> Iterator[Assumption]:
-    """How long a gradient is, and how much one record changes a sum of them."""
-    if math.isfinite(training.gradient_norm):
-        bound = f"no record's gradient is longer than {training.gradient_norm:g}"
-        enforced = {
-            "none": f"the loss itself; {_voucher(loss, by)}",
-            "gradient": "per-record gradient clipping in the trainer",
-            "margin": "clipping of the margin derivative in the trainer",
-        }[training.clipping]
-        yield Assumption(bound, enforced)
-    if training.declared_sensitivity is not None:
-        yield Assumption(_sensitivity_words(training), "declared by the user")
-
-
-def _sensitivity_words(training: Training) -> str:
-    change = f"{SENSITIVITY_STATEMENT} {training.sensitivity!r} ({training.adjacency})"
-    if math.isinf(training.gradient_norm):
-        return f"{change}; no bound on a single gradient is given"
-    return (
-        f"{change}, less than the {training.implied_sensitivity!r} that gradient_norm and "
-        "adjacency imply"
-    )
-
-
-def _voucher(loss: Loss, by: str) -> str:
-    proved = "proved by this library"
-    return {
-        "proved": proved if loss.origin is None else f"{proved} for the {loss.origin}",
-        "declared": "declared by the user",
-        "estimated": "only estimated: not a guarantee",
-        "enforced": "the trainer",
-    }[by]
 
 
 def _paragraph(guarantee: Guarantee) -> str:

@@ -17,10 +17,10 @@ from lastiterate.bounds import shifted_interpolation
 from lastiterate.bounds.ledger import Run
 from lastiterate.bounds.modulus import Modulus, taut_path
 from lastiterate.certificate import Certificate, ClaimError
-from lastiterate.certificate.certificate import fingerprint
 from lastiterate.errors import CertificateError
 from lastiterate.verifier.balls import precision
 from lastiterate.verifier.checks import CHECKS
+from lastiterate.verifier.document import fingerprint
 from lastiterate.verifier.steps import Case
 
 ROUGH = [Loss.unknown(), Loss.holder(constant=50.0, exponent=0.1), Loss(smoothness=math.inf)]

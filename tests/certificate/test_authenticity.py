@@ -22,9 +22,9 @@ from described_runs import RIDGE, run
 
 from lastiterate import Certificate, CertificateError, FullBatch, certify, compose, verify
 from lastiterate.certificate import AuthenticityError, MalformedCertificateError, make_key
-from lastiterate.certificate.certificate import canonical, fingerprint
-from lastiterate.certificate.signing import parameters_hash
 from lastiterate.errors import DescriptionError, LastIterateError
+from lastiterate.verifier.document import canonical, fingerprint
+from lastiterate.verifier.parameters import parameters_hash
 
 WEIGHTS = [1.0, 2.0]
 

@@ -21,10 +21,11 @@ from lastiterate import (
     verify,
 )
 from lastiterate.bounds.coupling import CouplingProblem, stopped_delta
-from lastiterate.certificate.certificate import Certificate, fingerprint
+from lastiterate.certificate import Certificate
 from lastiterate.certificate.evidence import checkable
 from lastiterate.verifier.balls import gaussian_delta, precision
 from lastiterate.verifier.coupled import WIDEST, Coupled, NormalTail
+from lastiterate.verifier.document import fingerprint
 
 DELTA = 1e-5
 CONVEX = Loss(smoothness=1.0)

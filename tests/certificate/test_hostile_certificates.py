@@ -11,7 +11,7 @@ from described_runs import RUNS
 
 from lastiterate import Certificate, CertificateError, certify, compose, verify
 from lastiterate.certificate import MalformedCertificateError
-from lastiterate.certificate.certificate import canonical, fingerprint
+from lastiterate.verifier.document import canonical, fingerprint
 
 DELTA = 1e-6
 MISSING = object()

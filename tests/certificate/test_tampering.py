@@ -20,7 +20,7 @@ from lastiterate.certificate import (
     UnreadableCertificateError,
     compose,
 )
-from lastiterate.certificate.certificate import MOST_BYTES, canonical, fingerprint
+from lastiterate.verifier.document import MOST_BYTES, canonical, fingerprint
 from lastiterate.verifier.witness import pack, unpack
 
 DELTA = 1e-6

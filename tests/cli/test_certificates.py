@@ -77,7 +77,7 @@ def test_a_failed_check_exits_with_3(command, tmp_path):
     ],
 )
 def test_hostile_values_exit_with_3_and_a_reason(command, tmp_path, table, field, value):
-    from lastiterate.certificate.certificate import canonical, fingerprint
+    from lastiterate.verifier.document import canonical, fingerprint
 
     assert command("certify", "run.toml", "-o", "a.json").returncode == 0
     path = tmp_path / "a.json"

@@ -12,8 +12,8 @@ import pytest
 from sklearn.base import clone
 
 from lastiterate.cli.main import run
+from lastiterate.description.words import NOT_COVERED
 from lastiterate.errors import DescriptionError
-from lastiterate.guarantee import NOT_COVERED
 from lastiterate.models import (
     PrivateLinearSVC,
     PrivateLogisticRegression,

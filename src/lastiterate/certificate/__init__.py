@@ -5,11 +5,10 @@ certificate in ball arithmetic, `compose` joins several runs on the same data. A
 `Certificate.sign` adds who vouches for it.
 """
 
-from lastiterate.certificate.authenticity import make_key
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.joint import compose
+from lastiterate.certificate.signatures import make_key
 from lastiterate.certificate.signing import certify
-from lastiterate.certificate.verification import Verification, verify
 from lastiterate.verifier.refusals import (
     AuthenticityError,
     ClaimError,
@@ -17,6 +16,7 @@ from lastiterate.verifier.refusals import (
     TamperedCertificateError,
     UnreadableCertificateError,
 )
+from lastiterate.verifier.verification import Verification, verify
 
 __all__ = [
     "AuthenticityError",

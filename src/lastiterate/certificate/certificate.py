@@ -1,198 +1,23 @@
-"""A privacy guarantee that travels with the model.
+"""A certificate that can be signed and saved: the document that a verifier reads, for its maker.
 
-One JSON document in one canonical form: sorted keys, fixed layout, a version, and a SHA-256 of its
-own content (its seal, which anybody can make). It holds the description, the theorem, the witness
-and the claimed numbers; whoever holds it can recompute them without trusting whoever wrote it.
 Signatures, where there are any, stand outside of what they sign.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import os
-import re
-import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
-from lastiterate.description import Loss, Training
-from lastiterate.guarantee import SENSITIVITY_STATEMENT
-from lastiterate.printing import printed
-from lastiterate.verifier.refusals import (
-    MalformedCertificateError,
-    TamperedCertificateError,
-    UnreadableCertificateError,
-)
-from lastiterate.verifier.witness import unpack
+from lastiterate.certificate.signatures import envelope, signature
+from lastiterate.verifier.authenticity import Key
+from lastiterate.verifier.document import Document, fingerprint
 from lastiterate.whole_files import write_whole
 
-if TYPE_CHECKING:
-    from lastiterate.certificate.authenticity import Key
 
-FORMAT = "lastiterate-certificate"
-VERSION = 1
-MOST_BYTES = 128 << 20
-MOST_VALUES = 200_000  # brackets, braces and commas: long lists are compressed, so few are needed
-MOST_DEPTH = 24
-MOST_SIGNATURES = 16
-
-_RUN = "run"  # one run, with its description and witness
-_COMPOSITION = "composition"  # several certificates on the same data
-
-# The fields of every certificate, of a run, and of a composition, with their types.
-_COMMON: dict[str, tuple[type, ...]] = {
-    "format": (str,),
-    "version": (int,),
-    "library": (str,),
-    "kind": (str,),
-    "dataset": (str,),
-    "adjacency": (str,),
-    "release": (str,),
-    "theorem": (dict,),
-    "epsilon": (float, int),
-    "delta": (float, int),
-    "mu": (float, int, type(None)),
-    "curve": (list,),
-    "assumptions": (list,),
-    "not_covered": (list,),
-    "sha256": (str,),
-}
-_OWN: dict[str, dict[str, tuple[type, ...]]] = {
-    _RUN: {
-        "training": (dict,),
-        "loss": (dict,),
-        "releases": (list,),
-        "witness": (dict,),
-        "vouchers": (dict,),
-        "nonce": (str, type(None)),
-        "parameters": (str, type(None)),
-    },
-    _COMPOSITION: {"parts": (list,)},
-}
-_OUTSIDE = {"sha256", "signatures"}  # fields that are about the others
-_THEOREM = {"key", "name", "reference", "status"}
-
-
-@dataclass(frozen=True, eq=False)
-class Certificate:
-    """What is claimed, about which run, and why.
-
-    ``content`` is the JSON document; the properties read it. Make one with `certify` or `compose`.
-    """
-
-    content: Mapping[str, Any]
-
-    def __post_init__(self) -> None:
-        _check_shape(self.content)
-
-    @property
-    def epsilon(self) -> float:
-        """The claimed epsilon at `delta`."""
-        return float(self.content["epsilon"])
-
-    @property
-    def delta(self) -> float:
-        """The probability with which `epsilon` may fail."""
-        return float(self.content["delta"])
-
-    @property
-    def mu(self) -> float | None:
-        """The parameter of Gaussian differential privacy, if the curve is one Gaussian."""
-        value = self.content["mu"]
-        return None if value is None else float(value)
-
-    @property
-    def curve(self) -> tuple[tuple[float, float], ...]:
-        """Further claimed pairs (delta, epsilon)."""
-        return tuple((float(delta), float(epsilon)) for delta, epsilon in self.content["curve"])
-
-    @property
-    def adjacency(self) -> str:
-        """Which datasets count as neighbours."""
-        return str(self.content["adjacency"])
-
-    @property
-    def dataset(self) -> str:
-        """The label the user gave to the data; never derived from its content."""
-        return str(self.content["dataset"])
-
-    @property
-    def release(self) -> str:
-        """What may leave the building."""
-        return str(self.content["release"])
-
-    @property
-    def theorem(self) -> str:
-        """The name of the theorem that the numbers rest on."""
-        return str(self.content["theorem"]["name"])
-
-    @property
-    def theorem_key(self) -> str:
-        """The key of that theorem in the ledger: what a program compares, and never changes."""
-        return str(self.content["theorem"]["key"])
-
-    @property
-    def not_covered(self) -> tuple[str, ...]:
-        """What the certificate says nothing about."""
-        return tuple(self.content["not_covered"])
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the numbers rest on, and who vouches for it."""
-        return tuple(self.content["assumptions"])
-
-    @property
-    def declarations(self) -> tuple[str, ...]:
-        """Sensitivities below what the description implies: only the user vouches for them."""
-        runs = self.parts or (self,)
-        return tuple(
-            text
-            for run in runs
-            if run.vouchers["sensitivity"] == "declared"
-            for text in run.assumptions
-            if text.startswith(SENSITIVITY_STATEMENT)
-        )
-
-    @property
-    def vouchers(self) -> dict[str, str]:
-        """One word each: who vouches for regularity, gradient norm and sensitivity of the run."""
-        return dict(self.content.get("vouchers", {}))
-
-    @property
-    def nonce(self) -> str | None:
-        """Names the hidden random batches of the run; equal nonces mean equal partitions."""
-        return self.content.get("nonce")
-
-    @property
-    def parts(self) -> tuple[Certificate, ...]:
-        """The certificates that were composed; empty for a single run."""
-        return tuple(Certificate(part) for part in self.content.get("parts", ()))
-
-    @property
-    def training(self) -> Training | None:
-        """The run, or None for a composition."""
-        if self.content["kind"] != _RUN:
-            return None
-        return Training.from_dict(unpack(self.content["training"]))
-
-    @property
-    def loss(self) -> Loss | None:
-        """What was assumed about the loss, or None for a composition."""
-        return None if self.training is None else Loss.from_dict(unpack(self.content["loss"]))
-
-    @property
-    def sha256(self) -> str:
-        """The hash of everything else in the document."""
-        return str(self.content["sha256"])
-
-    @property
-    def signatures(self) -> tuple[dict[str, str], ...]:
-        """Who says to vouch for it (keyid, sig); only `verify` with trusted keys checks them."""
-        return tuple(dict(one) for one in self.content.get("signatures", ()))
+class Certificate(Document):
+    """What is claimed, about which run, and why. Make one with `certify` or `compose`."""
 
     def sign(self, key: Key) -> Certificate:
         """The same certificate with one signature more; `verify(..., trusted_keys=)` checks it.
@@ -202,7 +27,7 @@ class Certificate:
                 the package `cryptography`.
 
         >>> import tempfile
-        >>> from lastiterate import FullBatch, certify, verify
+        >>> from lastiterate import FullBatch, Loss, Training, certify, verify
         >>> from lastiterate.certificate import make_key
         >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
         ...                batches=FullBatch())
@@ -213,213 +38,17 @@ class Certificate:
         ...     verify(signed, trusted_keys=[public]).signed_by == (name,)
         True
         """
-        from lastiterate.certificate.authenticity import signature
-
         return Certificate({**self.content, "signatures": [*self.signatures, signature(self, key)]})
-
-    def unsigned(self) -> Certificate:
-        """The certificate without its signatures."""
-        return Certificate({k: v for k, v in self.content.items() if k != "signatures"})
 
     def envelope(self) -> str:
         """The signatures as a DSSE envelope around an in-toto statement, for a file of its own."""
-        from lastiterate.certificate.authenticity import envelope
-
         return envelope(self)
-
-    def to_json(self) -> str:
-        """The canonical text."""
-        return canonical(self.content)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Certificate) and self.to_json() == other.to_json()
-
-    def __hash__(self) -> int:
-        return hash(self.sha256)
-
-    def __str__(self) -> str:
-        label = f" on {self.dataset!r}" if self.dataset else ""
-        return (
-            f"Certificate: epsilon <= {self.epsilon!r} at delta = {printed(self.delta)}{label}, "
-            f"{self.adjacency} adjacency, {self.release}. {self.theorem}. "
-            + "".join(f"Declared, not proved: {text}. " for text in self.declarations)
-            + f"Not covered: {'; '.join(self.not_covered)}."
-        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the document; at every moment the path holds the old file or the whole new one."""
         write_whole(Path(path), self.to_json().encode("ascii"))
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a document and check its form and its hash, in bounded time and memory.
-
-        The claims themselves are checked by `verify`.
-        """
-        return cls.from_json(_read(Path(path)))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Read the canonical text; anything else, even one space more, is refused."""
-        raw = text if isinstance(text, bytes) else text.encode("utf-8")
-        content = _parse(raw)
-        certificate = cls(content)
-        if fingerprint(content) != content["sha256"]:
-            raise TamperedCertificateError(
-                "The certificate was changed after it was written: its content does not match its "
-                "own SHA-256. Ask for the original file."
-            )
-        if canonical(content).encode("ascii") != raw:
-            raise TamperedCertificateError(
-                "The certificate is not in its canonical form, so it was changed after it was "
-                "written (perhaps only reformatted). Ask for the original file."
-            )
-        return certificate
-
-
-def canonical(content: Mapping[str, Any]) -> str:
-    """The one text of a document: sorted keys, indented, ASCII, exact numbers."""
-    return json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n"
-
-
-def fingerprint(content: Mapping[str, Any]) -> str:
-    """SHA-256 of the canonical text without the fields ``sha256`` and ``signatures``."""
-    rest = {key: value for key, value in content.items() if key not in _OUTSIDE}
-    return hashlib.sha256(canonical(rest).encode("ascii")).hexdigest()
-
 
 def sealed(content: Mapping[str, Any]) -> Certificate:
     """The certificate of a content, with its hash."""
     return Certificate({**content, "sha256": fingerprint(content)})
-
-
-def _read(path: Path) -> bytes:
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise UnreadableCertificateError(f"{path} is not a file.")
-        if status.st_size > MOST_BYTES:
-            raise UnreadableCertificateError(
-                f"{path} has {status.st_size:,} bytes; no certificate has more than "
-                f"{MOST_BYTES:,}. It was not read."
-            )
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UnreadableCertificateError(f"{path} cannot be read: {error.strerror}.") from None
-    if len(raw) > MOST_BYTES:
-        raise UnreadableCertificateError(f"{path} grew beyond {MOST_BYTES:,} bytes.")
-    return raw
-
-
-def _parse(raw: bytes) -> dict[str, Any]:
-    """JSON of bounded size and depth."""
-    if raw.count(b"[") + raw.count(b"{") + raw.count(b",") > MOST_VALUES:
-        raise UnreadableCertificateError(
-            f"The document has more than {MOST_VALUES:,} values, more than any certificate."
-        )
-    depth = deepest = 0
-    for sign in raw.translate(None, delete=bytes(set(range(256)) - set(b"[]{}"))):
-        depth += 1 if sign in b"[{" else -1
-        deepest = max(deepest, depth)
-    if deepest > MOST_DEPTH:
-        raise UnreadableCertificateError(
-            f"The document is nested {deepest} levels deep, deeper than any certificate."
-        )
-    try:
-        content = json.loads(raw, parse_constant=_no_constant, parse_float=_double)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableCertificateError(
-            f"This is not a certificate, or only a part of one: {error}."
-        ) from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise UnreadableCertificateError("This is JSON, but not a certificate of lastiterate.")
-    return content
-
-
-def _no_constant(word: str) -> float:
-    raise ValueError(f"{word} is not a number")
-
-
-def _double(word: str) -> float:
-    """A number that a double can hold; 1e999 would silently become infinite."""
-    value = float(word)
-    return value if math.isfinite(value) else _no_constant(word[:40])
-
-
-def _check_shape(content: Mapping[str, Any]) -> None:
-    if not isinstance(content, Mapping):
-        raise MalformedCertificateError("A certificate is one JSON object.")
-    version = content.get("version")
-    if version != VERSION or not isinstance(version, int) or isinstance(version, bool):
-        raise MalformedCertificateError(
-            f"The certificate has schema version {version!r}; this library reads version "
-            f"{VERSION}. Upgrade lastiterate."
-        )
-    kind = content.get("kind")
-    if not isinstance(kind, str) or kind not in (_RUN, _COMPOSITION):
-        raise MalformedCertificateError(f"The certificate is of unknown kind {kind!r}.")
-    wanted = _COMMON | _OWN[kind]
-    if set(content) - _OUTSIDE != set(wanted) - _OUTSIDE:
-        odd = sorted((set(content) ^ set(wanted)) - _OUTSIDE)
-        raise MalformedCertificateError(f"The certificate has missing or unknown fields: {odd}.")
-    for name, types in wanted.items():
-        value = content.get(name)
-        if not isinstance(value, types) or isinstance(value, bool):
-            raise MalformedCertificateError(f"The field {name} of the certificate is malformed.")
-    numbers = [content["epsilon"], content["delta"], *_flat(content["curve"])]
-    numbers += [] if content["mu"] is None else [content["mu"]]
-    if not all(_finite(x) for x in numbers):
-        raise MalformedCertificateError("A claimed number is not a finite number of at least 0.")
-    texts = (*content["assumptions"], *content["not_covered"])
-    if not all(isinstance(text, str) for text in texts):
-        raise MalformedCertificateError("The certificate's statements are malformed.")
-    theorem = content["theorem"]
-    if set(theorem) != _THEOREM or not all(isinstance(text, str) for text in theorem.values()):
-        raise MalformedCertificateError("The certificate does not name its theorem.")
-    if kind == _RUN and not _word_for_each(content["vouchers"]):
-        raise MalformedCertificateError("The certificate does not say who vouches for it.")
-    parameters = content.get("parameters")
-    if parameters is not None and not re.fullmatch("[0-9a-f]{64}", parameters):
-        raise MalformedCertificateError("The hash of the model is not a SHA-256.")
-    if "signatures" in content:
-        _check_signatures(content["signatures"])
-
-
-def _check_signatures(signatures: Any) -> None:
-    """A few pairs of texts; whether they are anybody's signatures is another question."""
-    good = isinstance(signatures, list) and 0 < len(signatures) <= MOST_SIGNATURES
-    for one in signatures if good else ():
-        good = (
-            good
-            and isinstance(one, dict)
-            and set(one) == {"keyid", "sig"}
-            and all(isinstance(text, str) and len(text) <= 256 for text in one.values())
-        )
-    if not good:
-        raise MalformedCertificateError("The signatures of the certificate are malformed.")
-
-
-def _word_for_each(vouchers: Mapping[str, Any]) -> bool:
-    named = set(vouchers) == {"regularity", "gradient_norm", "sensitivity"}
-    return named and all(isinstance(word, str) for word in vouchers.values())
-
-
-def _finite(value: float) -> bool:
-    """Whether a claimed number is one that a double can hold, and at least 0."""
-    try:
-        return math.isfinite(value) and value >= 0
-    except OverflowError:  # a whole number beyond every double
-        return False
-
-
-def _flat(curve: list[Any]) -> list[float]:
-    answer: list[float] = []
-    for pair in curve:
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise MalformedCertificateError("The curve of the certificate is malformed.")
-        for value in pair:
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise MalformedCertificateError("The curve of the certificate is malformed.")
-            answer.append(value)
-    return answer

@@ -1,40 +1,25 @@
-"""One certificate for several runs on the same data.
-
-One Gaussian each: mu^2 adds. Otherwise the privacy-loss distributions are convolved. Hidden
-partitions must be independent, or the same; the nonces say which.
-"""
+"""One certificate for several runs on the same data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from functools import reduce
-from typing import Any
+from collections.abc import Iterable
 
-from lastiterate.certificate import statements
-from lastiterate.certificate.certificate import FORMAT, VERSION, Certificate, sealed
+from lastiterate.certificate.certificate import Certificate, sealed
 from lastiterate.curves.bracket import safe_end
 from lastiterate.description.failure import promised_delta
-from lastiterate.errors import CertificateError, DescriptionError, UnsupportedError
+from lastiterate.errors import CertificateError, DescriptionError
 from lastiterate.printing import printed
 from lastiterate.verifier.balls import need_balls, precision
-from lastiterate.verifier.profile import STANDARD_DELTAS, Judge, Profile
-from lastiterate.verifier.refusals import ClaimError
+from lastiterate.verifier.document import FORMAT, VERSION, Document
+from lastiterate.verifier.joint import composed_words, joint_profile
+from lastiterate.verifier.profile import STANDARD_DELTAS, Judge
+from lastiterate.verifier.verification import check
 
-THEOREM = {
-    "key": "certificate-composition",
-    "name": "Composition of certificates",
-    "reference": "Dong, Roth, Su 2022: adaptive composition of trade-off functions",
-    "status": "sound",
-}
 _LARGEST_EPSILON = 1e7  # nobody needs a certificate beyond
-_ADAPTIVE = (
-    "each run may use what the earlier ones released, and nothing else that depends on the data"
-)
 
 
-def compose(certificates: Iterable[Certificate], delta: float | None = None) -> Certificate:
+def compose(certificates: Iterable[Document], delta: float | None = None) -> Certificate:
     """The joint certificate of several runs on the same data, at ``delta`` (their smallest).
 
     Refused: different adjacency, different dataset labels, equal nonces of runs that cannot share
@@ -53,10 +38,8 @@ def compose(certificates: Iterable[Certificate], delta: float | None = None) -> 
     if not runs:
         why = "an empty composition says nothing"
         raise DescriptionError("certificates", [], "at least one certificate", why)
-    from lastiterate.certificate.verification import check
-
     with precision():
-        profile = _joint(runs, [check(run) for run in runs])
+        profile = joint_profile(runs, [check(run) for run in runs])
         records = max(run.training.records for run in runs if run.training is not None)
         delta = promised_delta(min(run.delta for run in runs) if delta is None else delta, records)
         judge = profile.judge(delta)
@@ -79,7 +62,7 @@ def compose(certificates: Iterable[Certificate], delta: float | None = None) -> 
             "delta": delta,
             "mu": profile.mu,
             "curve": curve,
-            **_words(runs),
+            **composed_words(runs),
         }
     )
 
@@ -102,71 +85,3 @@ def _smallest_epsilon(judge: Judge, delta: float) -> float | None:
             return None
         low, high = high, 2 * high
     return safe_end(excess, safe=high, unsafe=low, tolerance=1e-7)
-
-
-def _words(runs: Sequence[Certificate]) -> dict[str, Any]:
-    """What a composition says in words, all of it taken from its parts."""
-    together = {text: None for run in runs for text in run.assumptions}
-    return {
-        "dataset": runs[0].dataset,
-        "adjacency": runs[0].adjacency,
-        "release": "; ".join(f"run {k + 1}: {run.release}" for k, run in enumerate(runs)),
-        "theorem": dict(THEOREM),
-        "assumptions": [*together, _ADAPTIVE],
-        "not_covered": statements.not_covered(),
-    }
-
-
-def composed_profile(certificate: Certificate, profiles: Sequence[Profile]) -> Profile:
-    """The verifier's side: the words follow from the parts, the profile from theirs."""
-    runs = certificate.parts
-    if not runs:
-        raise ClaimError("The composition has no parts.")
-    for field, value in _words(runs).items():
-        if certificate.content[field] != value:
-            raise ClaimError(f"The field {field!r} does not follow from the composed certificates.")
-    return _joint(runs, profiles)
-
-
-def _joint(runs: Sequence[Certificate], profiles: Sequence[Profile]) -> Profile:
-    for field in ("adjacency", "dataset"):
-        values = sorted({str(run.content[field]) for run in runs})
-        if len(values) > 1:
-            raise UnsupportedError(
-                f"Certificates of different {field} cannot be composed: {', '.join(values)}. "
-                "They speak about different neighbours or different people; certify the runs "
-                "alike, or give the same label if the data is the same."
-            )
-    groups: dict[str, list[int]] = {}
-    for index, run in enumerate(runs):
-        groups.setdefault(run.nonce or f"run {index}", []).append(index)
-    joint = [
-        reduce(Profile.beside, (_shareable(runs, profiles, group)[i] for i in group))
-        if len(group) > 1
-        else profiles[group[0]]
-        for group in groups.values()
-    ]
-    return replace(reduce(Profile.then, joint), coupled=None)
-
-
-def _shareable(
-    runs: Sequence[Certificate], profiles: Sequence[Profile], group: Sequence[int]
-) -> Sequence[Profile]:
-    """Runs with one nonce share one partition: that is covered for shuffled runs alone."""
-    shapes = set()
-    for index in group:
-        training = runs[index].training
-        assert training is not None
-        shapes.add((training.records, training.batches))
-        if training.batches.name != "shuffled" or not profiles[index].by_position:
-            raise UnsupportedError(
-                f"Two certificates share a nonce, but {training.batches.name} batches that two "
-                "runs share are not covered: only one partition, drawn once (Shuffled), is. Draw "
-                "fresh batches for each run and certify each with its own nonce."
-            )
-    if len(shapes) > 1:
-        raise UnsupportedError(
-            "Two certificates share a nonce but not the number of records and the batch size, so "
-            "they cannot share a partition. Certify each run with its own nonce."
-        )
-    return profiles

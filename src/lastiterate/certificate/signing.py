@@ -6,19 +6,15 @@ are written down. Where its value is a little larger (it rounds coarser), the la
 
 from __future__ import annotations
 
-import hashlib
 import math
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
-
-import numpy as np
 
 from lastiterate.accounting import account
 from lastiterate.bounds.ledger import Bound
-from lastiterate.certificate.certificate import FORMAT, VERSION, Certificate, sealed
+from lastiterate.certificate.certificate import Certificate, sealed
 from lastiterate.certificate.evidence import EVIDENCE, checkable
-from lastiterate.certificate.statements import assumptions, not_covered, release_model, who_vouches
 from lastiterate.curves.base import Curve
 from lastiterate.description import Loss, Training
 from lastiterate.description.failure import promised_delta
@@ -27,9 +23,12 @@ from lastiterate.guarantee import Guarantee
 from lastiterate.printing import printed
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.checks import CHECKS
+from lastiterate.verifier.document import FORMAT, VERSION
+from lastiterate.verifier.parameters import parameters_hash
 from lastiterate.verifier.profile import STANDARD_DELTAS, Judge
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.witness import pack, unpack
+from lastiterate.verifier.words import good_nonce, words
 
 WIDEST_GAP = 0.05  # how much larger than the accountant's the verified epsilon may be
 
@@ -87,7 +86,6 @@ def certify(
         judge = profile.judge(delta)
         epsilon = _confirmed_epsilon(judge, curve, delta)
         points = _points(judge, curve, delta)
-    theorem = bound.theorem
     return sealed(
         {
             "format": FORMAT,
@@ -95,25 +93,15 @@ def certify(
             "library": _library(),
             "kind": "run",
             "dataset": dataset,
-            "adjacency": training.adjacency,
-            "release": release_model(training, checkpoints),
             "training": pack(training.to_dict()),
             "loss": {**pack(loss.to_dict()), "provenance": loss.provenance},
             "releases": list(checkpoints),
-            "theorem": {
-                "key": theorem.key,
-                "name": theorem.name,
-                "reference": theorem.reference,
-                "status": theorem.status,
-            },
+            **words(training, loss, checkpoints, bound.theorem.key),
             "witness": witness,
             "epsilon": epsilon,
             "delta": delta,
             "mu": profile.mu,
             "curve": points,
-            "assumptions": assumptions(training, loss, checkpoints, theorem.key),
-            "vouchers": who_vouches(training, loss, theorem.key),
-            "not_covered": not_covered(),
             "nonce": _nonce(training, nonce),
             "parameters": None if parameters is None else parameters_hash(parameters),
         }
@@ -205,41 +193,3 @@ def _nonce(training: Training, given: str | None) -> str | None:
         why = "a nonce that could be equal by chance would merge runs that share nothing"
         raise DescriptionError("nonce", given, "a text of 16 to 128 characters", why)
     return given
-
-
-def good_nonce(nonce: Any) -> bool:
-    """Whether two runs cannot have this name by chance.
-
-    >>> good_nonce("partition of May 2024"), good_nonce("batches")
-    (True, False)
-    """
-    return isinstance(nonce, str) and 16 <= len(nonce) <= 128
-
-
-def parameters_hash(parameters: Any) -> str:
-    """SHA-256 of a model: an array, or a list or dict of them, with shapes, as doubles.
-
-    >>> parameters_hash([1.0, 2.0]) == parameters_hash(np.array([1.0, 2.0]))
-    True
-    """
-    digest = hashlib.sha256()
-    for name, value in _named(parameters, ""):
-        array = np.asarray(value, dtype=np.float64)
-        digest.update(f"{name}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
-    return digest.hexdigest()
-
-
-def _named(parameters: Any, name: str) -> Iterable[tuple[str, Any]]:
-    if isinstance(parameters, Mapping):
-        for key in sorted(parameters):
-            yield from _named(parameters[key], f"{name}/{key}")
-    elif isinstance(parameters, (list, tuple)) and not _numeric(parameters):
-        for index, item in enumerate(parameters):
-            yield from _named(item, f"{name}/{index}")
-    else:
-        yield name, parameters
-
-
-def _numeric(values: list[Any] | tuple[Any, ...]) -> bool:
-    return all(isinstance(value, (int, float, np.number)) for value in values)

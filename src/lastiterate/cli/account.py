@@ -29,7 +29,7 @@ def account(described: Described, as_json: AsJson = False) -> None:
         guarantee.best_at(delta),
     )
     if as_json:
-        from lastiterate.guarantee import NOT_COVERED
+        from lastiterate.description.words import NOT_COVERED
 
         print_json(
             "account",

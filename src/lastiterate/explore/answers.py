@@ -16,9 +16,9 @@ from lastiterate.accounting import candidates
 from lastiterate.bounds import BY_KEY, LEDGER
 from lastiterate.bounds.ledger import Run
 from lastiterate.description.failure import large_delta
+from lastiterate.description.words import NOT_COVERED
 from lastiterate.explore.findings import FALSE_ALARMS, Bounded, HumpFound, Outcome, Task
 from lastiterate.explore.reading import Description
-from lastiterate.guarantee import NOT_COVERED
 from lastiterate.printing import percent, printed, printed_down
 
 Outcomes = Mapping[Task, Outcome | None]

@@ -21,9 +21,10 @@ from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.description import Loss, Training
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number, one_of
+from lastiterate.description.words import Assumption
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.federated.federation import Federation
-from lastiterate.guarantee import Assumption, Guarantee
+from lastiterate.guarantee import Guarantee
 from lastiterate.printing import printed
 
 _UP = 1 + 2**-50

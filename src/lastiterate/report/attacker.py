@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from lastiterate.certificate import Certificate
-from lastiterate.certificate.verification import check
 from lastiterate.curves import gaussian
 from lastiterate.verifier.balls import precision
+from lastiterate.verifier.verification import check
 
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1, 0.25)
 _SLACK = 1e-14  # relative: some roundings of exp, product and sum

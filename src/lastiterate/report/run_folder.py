@@ -183,7 +183,9 @@ def _verified(path: Path) -> tuple[Certificate | None, str]:
     """The certificate after recomputing it; or None, and why it is refused."""
     need_balls()
     try:
-        return verify(path).certificate, ""
+        certificate = Certificate.load(path)
+        verify(certificate)
+        return certificate, ""
     except LastIterateError as error:
         return None, str(error)
 

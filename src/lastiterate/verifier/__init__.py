@@ -3,3 +3,7 @@
 Every claim is recomputed from the description and the witness in ball arithmetic. This room imports
 descriptions, errors and python-flint, and none of the code that proposed the numbers.
 """
+
+from lastiterate.verifier.verification import Verification, verify
+
+__all__ = ["Verification", "verify"]

@@ -20,10 +20,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lastiterate.certificate.certificate import MOST_SIGNATURES, Certificate
 from lastiterate.errors import DescriptionError, LastIterateError
+from lastiterate.verifier.document import MOST_SIGNATURES, Document
 from lastiterate.verifier.refusals import AuthenticityError
-from lastiterate.whole_files import write_whole
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -44,7 +43,7 @@ Signature: TypeAlias = dict[str, str]
 # --- what is signed -------------------------------------------------------------------------------
 
 
-def statement(certificate: Certificate) -> dict[str, Any]:
+def statement(certificate: Document) -> dict[str, Any]:
     """The in-toto statement about a certificate and the models that it is bound to.
 
     The digest of a model is the SHA-256 of its parameters as `certify` hashes them, not of the
@@ -64,7 +63,7 @@ def statement(certificate: Certificate) -> dict[str, Any]:
     }
 
 
-def payload(certificate: Certificate) -> bytes:
+def payload(certificate: Document) -> bytes:
     """The canonical bytes of the statement."""
     text = json.dumps(
         statement(certificate), sort_keys=True, separators=(",", ":"), allow_nan=False
@@ -82,34 +81,11 @@ def pre_authentication_encoding(kind: str, body: bytes) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(name), name, len(body), body)
 
 
-# --- signing --------------------------------------------------------------------------------------
-
-
-def signature(certificate: Certificate, key: Key) -> Signature:
-    """One signature of the certificate: the key's name and the signature in base64."""
-    private = _private(key)
-    message = pre_authentication_encoding(PAYLOAD_TYPE, payload(certificate))
-    signed = base64.b64encode(private.sign(message)).decode("ascii")
-    return {"keyid": key_id(private.public_key()), "sig": signed}
-
-
-def envelope(certificate: Certificate) -> str:
-    """The DSSE envelope of a signed certificate: for a file of its own, and for other tools."""
-    if not certificate.signatures:
-        raise AuthenticityError("The certificate carries no signature; sign it first.")
-    body = {
-        "payloadType": PAYLOAD_TYPE,
-        "payload": base64.b64encode(payload(certificate)).decode("ascii"),
-        "signatures": list(certificate.signatures),
-    }
-    return json.dumps(body, sort_keys=True, indent=1) + "\n"
-
-
 # --- checking -------------------------------------------------------------------------------------
 
 
 def trusted_signers(
-    certificate: Certificate, trusted: Iterable[Key], signatures: Iterable[Mapping[str, str]]
+    certificate: Document, trusted: Iterable[Key], signatures: Iterable[Mapping[str, str]]
 ) -> tuple[str, ...]:
     """The trusted keys that really signed this certificate; none raises an AuthenticityError.
 
@@ -145,7 +121,7 @@ def trusted_signers(
     return tuple(found)
 
 
-def read_envelope(path: str | os.PathLike[str], certificate: Certificate) -> tuple[Signature, ...]:
+def read_envelope(path: str | os.PathLike[str], certificate: Document) -> tuple[Signature, ...]:
     """The signatures of a DSSE envelope in a file; it must be about this very certificate."""
     where = Path(path)
     try:
@@ -182,58 +158,6 @@ def _said(one: Mapping[str, str]) -> str:
 # --- keys -----------------------------------------------------------------------------------------
 
 
-def make_key(private: str | os.PathLike[str], public: str | os.PathLike[str]) -> str:
-    """A new key pair in two PEM files that must not exist yet; returns the key's name.
-
-    The private file can be read by its owner alone.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     name = make_key(Path(folder) / "signer.pem", Path(folder) / "signer.pub")
-    ...     len(name), sorted(os.listdir(folder))
-    (64, ['signer.pem', 'signer.pub'])
-    """
-    _need_cryptography()
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        PublicFormat,
-    )
-
-    secret, known = Path(private), Path(public)
-    if secret.absolute() == known.absolute():
-        why = "whoever gets the public key must not get the private one"
-        raise DescriptionError("key", str(secret), "two different files", why)
-    for path in (secret, known):
-        if path.exists() or path.is_symlink():
-            raise _taken(path)
-    key = Ed25519PrivateKey.generate()
-    own = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    shown = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    try:
-        write_whole(secret, own, mode=0o600, replace=False)
-        try:
-            write_whole(known, shown, mode=0o644, replace=False)
-        except BaseException:
-            secret.unlink(missing_ok=True)  # it was made a moment ago, and nobody has used it
-            raise
-    except FileExistsError:
-        raise _taken(secret if secret.exists() else known) from None
-    except OSError as error:
-        why = "a key that is nowhere signs nothing"
-        raise DescriptionError(
-            "key", f"{error.filename} ({error.strerror})", "a file that can be written", why
-        ) from None
-    return key_id(key.public_key())
-
-
-def _taken(path: Path) -> DescriptionError:
-    why = "what an old key signed could not be told from forgeries any more"
-    return DescriptionError("key", str(path), "a file that does not exist yet", why)
-
-
 def key_id(public: Ed25519PublicKey) -> str:
     """The name of a key: SHA-256 of its DER encoding (SubjectPublicKeyInfo)."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -242,33 +166,15 @@ def key_id(public: Ed25519PublicKey) -> str:
     return hashlib.sha256(der).hexdigest()
 
 
-def _private(key: Key) -> Ed25519PrivateKey:
-    _need_cryptography()
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    if isinstance(key, Ed25519PrivateKey):
-        return key
-    what, why = "an Ed25519 private key (lastiterate keygen)", "only such a key can sign"
-    raw, name = _pem(key, what, why)
-    try:
-        found = load_pem_private_key(raw, password=None)
-    except Exception:  # the library's own list of exceptions is long and grows
-        raise DescriptionError("key", name, f"{what}, in PEM without a password", why) from None
-    if not isinstance(found, Ed25519PrivateKey):
-        raise DescriptionError("key", name, what, why)
-    return found
-
-
 def _public(key: Key) -> Ed25519PublicKey:
-    _need_cryptography()
+    need_cryptography()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     if isinstance(key, Ed25519PublicKey):
         return key
     what, why = "an Ed25519 public key (lastiterate keygen)", "trust is given to a known key"
-    raw, name = _pem(key, what, why)
+    raw, name = pem(key, what, why)
     try:
         found = load_pem_public_key(raw)
     except Exception:  # the library's own list of exceptions is long and grows
@@ -278,7 +184,7 @@ def _public(key: Key) -> Ed25519PublicKey:
     return found
 
 
-def _pem(key: Any, what: str, why: str) -> tuple[bytes, str]:
+def pem(key: Any, what: str, why: str) -> tuple[bytes, str]:
     """The bytes of a key, and how to name it in a message (never its content)."""
     if isinstance(key, bytes):
         return key, "some bytes"
@@ -301,7 +207,8 @@ def _bounded(path: Path, most: int) -> bytes:
     return raw
 
 
-def _need_cryptography() -> None:
+def need_cryptography() -> None:
+    """Say what to install where signatures cannot be made or checked."""
     try:
         import cryptography  # noqa: F401
     except ImportError:

@@ -1,0 +1,138 @@
+"""What a run rests on, in words: pure functions of the description and the loss.
+
+Guarantees print these sentences, certificates carry them, and the verifier derives them again: a
+certificate whose words were softened does not verify.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lastiterate.description.arithmetic import Arithmetic
+from lastiterate.description.loss import Loss
+from lastiterate.description.training import Training
+
+SENSITIVITY_STATEMENT = "one record changes the sum of gradients by at most"
+
+
+NOT_COVERED = (
+    "choices made by looking at the private data: hyper-parameters, feature bounds, categories",
+    "intermediate models: a checkpoint that leaves or that others can read is a release",
+    "other runs on the same data (compose their certificates)",
+    "the number of records, which is treated as public",
+    "the set of classes that occur among the labels, released unless all classes were declared",
+    "noise from a seeded or predictable generator",
+    "the last bits of released numbers, which are doubles with noise added and not rounded",
+)
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Something a guarantee rests on, and who vouches for it."""
+
+    statement: str
+    vouched_by: str
+
+    def __str__(self) -> str:
+        return f"{self.statement} [{self.vouched_by}]"
+
+
+def assumptions(training: Training, loss: Loss, *, hidden_state: bool) -> tuple[Assumption, ...]:
+    """Everything a theorem's numbers rest on; ``hidden_state``: it needs iterates to stay secret.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+    ...                batches=FullBatch(), clipping="gradient")
+    >>> print(assumptions(run, Loss(smoothness=1.0), hidden_state=False)[0])
+    no record's gradient is longer than 1 [per-record gradient clipping in the trainer]
+    """
+    vouched = vouchers(training, loss, hidden_state=hidden_state)
+    found = [*_gradient_assumptions(training, loss, vouched["gradient_norm"])]
+    if hidden_state:
+        voucher = _voucher(loss, vouched["regularity"])
+        found.append(Assumption(f"the loss of a record is {loss}", voucher))
+        found.append(Assumption("intermediate iterates stay secret", "whoever runs the training"))
+    if training.batches.name not in ("full", "cyclic"):
+        found.append(Assumption("the random batches stay secret", "whoever runs the training"))
+    if math.isfinite(training.diameter):
+        domain = f"parameters are projected on a convex set of diameter {training.diameter:g}"
+        found.append(Assumption(domain, "the trainer"))
+    found.append(Assumption("the starting point does not depend on the data", "the trainer"))
+    found.append(_arithmetic(training))
+    found.append(Assumption("the noise is Gaussian and unpredictable", "the noise source"))
+    return tuple(found)
+
+
+def _arithmetic(training: Training) -> Assumption:
+    if not isinstance(training.arithmetic, Arithmetic):
+        theory = "the description: arithmetic='exact' is theory"
+        return Assumption("updates are those of real numbers, not rounded", theory)
+    error = f"{training.arithmetic.error:.3g} per unit of step size"
+    return Assumption(f"rounding moves no mean gradient by more than {error}", "the trainer")
+
+
+def vouchers(training: Training, loss: Loss, *, hidden_state: bool) -> dict[str, str]:
+    """Who vouches for the regularity, the gradient norm and the sensitivity of a run.
+
+    "proved" is never taken on trust: it is derived again from the loss that the constants came
+    from. "enforced" is what the trainer does itself, "implied" what follows from the other two,
+    "unused" what the theorem does not need.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+    ...                batches=FullBatch(), clipping="gradient", sensitivity=0.5)
+    >>> vouchers(run, Loss(smoothness=1.0, provenance="proved"), hidden_state=True)
+    {'regularity': 'declared', 'gradient_norm': 'enforced', 'sensitivity': 'declared'}
+    """
+    origin = loss.origin
+    inside = origin is None or origin.radius is None or training.diameter <= 2 * origin.radius
+    regularity: str = loss.provenance if inside or loss.provenance != "proved" else "declared"
+    norm: str = regularity
+    if training.clipping != "none":
+        norm = "enforced"
+    elif math.isinf(training.gradient_norm):
+        norm = "unused"
+    elif norm == "proved":
+        derived = origin is not None and origin.bounds_gradients(training.gradient_norm)
+        norm = "proved" if derived else "declared"
+    return {
+        "regularity": regularity if hidden_state else "unused",
+        "gradient_norm": norm,
+        "sensitivity": "implied" if training.declared_sensitivity is None else "declared",
+    }
+
+
+def _gradient_assumptions(training: Training, loss: Loss, by: str) -> Iterator[Assumption]:
+    """How long a gradient is, and how much one record changes a sum of them."""
+    if math.isfinite(training.gradient_norm):
+        bound = f"no record's gradient is longer than {training.gradient_norm:g}"
+        enforced = {
+            "none": f"the loss itself; {_voucher(loss, by)}",
+            "gradient": "per-record gradient clipping in the trainer",
+            "margin": "clipping of the margin derivative in the trainer",
+        }[training.clipping]
+        yield Assumption(bound, enforced)
+    if training.declared_sensitivity is not None:
+        yield Assumption(_sensitivity_words(training), "declared by the user")
+
+
+def _sensitivity_words(training: Training) -> str:
+    change = f"{SENSITIVITY_STATEMENT} {training.sensitivity!r} ({training.adjacency})"
+    if math.isinf(training.gradient_norm):
+        return f"{change}; no bound on a single gradient is given"
+    return (
+        f"{change}, less than the {training.implied_sensitivity!r} that gradient_norm and "
+        "adjacency imply"
+    )
+
+
+def _voucher(loss: Loss, by: str) -> str:
+    proved = "proved by this library"
+    return {
+        "proved": proved if loss.origin is None else f"{proved} for the {loss.origin}",
+        "declared": "declared by the user",
+        "estimated": "only estimated: not a guarantee",
+        "enforced": "the trainer",
+    }[by]

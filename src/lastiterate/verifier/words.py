@@ -1,0 +1,122 @@
+"""What a certificate says in words, derived from its description, its loss and a theorem's key.
+
+`certify` writes these sentences and `verify` derives them again: a certificate whose words were
+softened does not verify. A test holds the table against the ledger.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description.words import NOT_COVERED, assumptions, vouchers
+from lastiterate.verifier.refusals import ClaimError
+
+
+class Named(NamedTuple):
+    """A theorem that has an independent check."""
+
+    name: str
+    reference: str
+    status: str = "sound"
+    hidden_state: bool = True  # whether intermediate iterates must stay secret
+
+
+THEOREMS: dict[str, Named] = {
+    "taut-string": Named(
+        "Shifted interpolation",
+        "Bok, Su, Altschuler 2024; exact optimum and tightness: docs/theory",
+    ),
+    "stopped-coupling": Named("Coupling (stop-DP)", "this library, docs/theory/coupling.md"),
+    "worst-position": Named(
+        "Worst position", "shifted interpolation with impulses once per epoch; c = 1: Y Theorem D.4"
+    ),
+    "hidden-position": Named(
+        "Hidden position",
+        "joint convexity over the positions; verified against exact Gaussian mixtures",
+    ),
+    "boundary-policy": Named(
+        "Boundary policy", "this library: independent epoch costs under fixed boundary levels"
+    ),
+    "gaussian-composition": Named(
+        "Composition",
+        "Dong, Roth, Su 2022 (Gaussian composition); per position for cyclic batches",
+        hidden_state=False,
+    ),
+    "output-perturbation": Named(
+        "Output perturbation",
+        "Gaussian mechanism with the diameter; L Figure 1 and appendix A.13",
+        status="corrected",
+    ),
+    "poisson-composition": Named(
+        "Poisson composition",
+        "sampled Gaussian mechanism; Zhu, Dong, Wang 2022; privacy-loss distributions",
+        hidden_state=False,
+    ),
+    "poisson-deferral": Named("Poisson deferral", "this library, docs/theory/poisson.md"),
+    "poisson-replace-composition": Named(
+        "Poisson replace composition",
+        "this library, docs/theory/poisson.md; double mixtures as in dp-accounting",
+        hidden_state=False,
+    ),
+    "poisson-replace-absorption": Named(
+        "Poisson replace absorption", "this library, docs/theory/poisson.md"
+    ),
+    "chien-li-2025-3.12": Named(
+        "Corrected L Theorem 3.12",
+        "corrects Chien, Li 2025, Theorem 3.12; docs/theory/without-replacement.md",
+        status="corrected",
+    ),
+    "without-replacement-composition": Named(
+        "Without-replacement composition",
+        "advanced joint convexity, Balle, Barthe, Gaboardi 2018; attained at one step",
+        hidden_state=False,
+    ),
+}
+
+
+def named(key: str) -> Named:
+    """The theorem of this key."""
+    if key not in THEOREMS:
+        raise ClaimError(f"No independent check exists for a theorem with the key {key!r}.")
+    return THEOREMS[key]
+
+
+def words(
+    training: Training, loss: Loss, releases: tuple[int, ...], theorem: str
+) -> dict[str, Any]:
+    """The fields of a certificate that are words; ``theorem`` is a key."""
+    found = named(theorem)
+    rests_on = assumptions(training, loss, hidden_state=found.hidden_state)
+    return {
+        "theorem": {
+            "key": theorem,
+            "name": found.name,
+            "reference": found.reference,
+            "status": found.status,
+        },
+        "adjacency": training.adjacency,
+        "release": release_model(training, releases),
+        "assumptions": [str(each) for each in rests_on],
+        "vouchers": vouchers(training, loss, hidden_state=found.hidden_state),
+        "not_covered": list(NOT_COVERED),
+    }
+
+
+def release_model(training: Training, releases: tuple[int, ...]) -> str:
+    """What may be seen by others."""
+    parts = [f"the iterate after step {step}" for step in releases]
+    if isinstance(training.release, TailAverage):
+        parts.append(f"the average of the last {training.release.window} iterates, or all of them")
+    else:
+        parts.append("the last iterate")
+    return " and ".join(parts) + " released, every other iterate kept secret"
+
+
+def good_nonce(nonce: Any) -> bool:
+    """Whether two runs cannot have this name by chance.
+
+    >>> good_nonce("partition of May 2024"), good_nonce("batches")
+    (True, False)
+    """
+    return isinstance(nonce, str) and 16 <= len(nonce) <= 128
