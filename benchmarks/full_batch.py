@@ -27,7 +27,9 @@ def best_of(times: int, job: Callable[[], Any]) -> float:
 
 
 def generic(c: float, s: float, diameter: float, steps: int) -> float:
-    """L Theorem 3.1 by a general optimiser over beta, for every tau: coefficient at unit noise."""
+    """Chien & Li 2025, Theorem 3.1 by a general optimiser over beta, for every tau: coefficient at
+    unit noise.
+    """
     best = steps * s * s
     for tau in range(1, steps):
         left = steps - tau

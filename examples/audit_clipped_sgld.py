@@ -1,4 +1,5 @@
-r"""The same attack on SGLD with clipped gradients, beside its certificate (HF, appendix E).
+r"""The same attack on SGLD with clipped gradients, beside its certificate (Heller & Fetaya 2022,
+appendix E).
 
 Clipping bounds what a record can do, so the run has a guarantee: every update is a Gaussian
 mechanism on a hidden random batch, and all of them compose. The network is not convex, so nothing

@@ -1,9 +1,9 @@
-"""What Hoelder regularity would buy: L (Chien, Li 2025), Figure 2(a).
+"""What Hoelder regularity would buy: Chien & Li 2025, Figure 2(a).
 
 A network of two layers with 64 hidden units learns Iris; its Hoelder constants are estimated along
 20 runs of 200 epochs, and the Renyi divergence of the last iterate is printed against the number
-of steps, in the setting of L's Figure 1. Estimates are no guarantee, and `certify` refuses them.
-`gallery_l_figure2a.py` draws what --out keeps.
+of steps, in the setting of Chien & Li's Figure 1. Estimates are no guarantee, and `certify` refuses
+them. `gallery_chien_li_figure2a.py` draws what --out keeps.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import mkdocs_gen_files
 
 from lastiterate import theorems
-from lastiterate.bounds.ledger import Theorem
+from lastiterate.bounds import BY_KEY, Theorem
 
 HEAD = """# Ledger of theorems
 
@@ -35,25 +35,23 @@ def table() -> Iterator[str]:
     yield "| theorem | status | intermediate models must stay secret |"
     yield "|---|---|---|"
     for theorem in theorems():
-        link = f"[{plain(theorem.name)}](#{anchor(theorem)})"
+        link = f"[{plain(theorem.name)}](#{theorem.key})"
         hidden = "yes" if theorem.hidden_state else "no"
         yield f"| {link} | {theorem.status} | {'–' if theorem.status == 'refuted' else hidden} |"
 
 
-def anchor(theorem: Theorem) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", theorem.name.lower()).strip("-")
-
-
 def entry(theorem: Theorem) -> Iterator[str]:
-    yield f"## {plain(theorem.name)} {{ #{anchor(theorem)} }}"
-    yield f"**{theorem.status.capitalize()}.** {plain(theorem.reference)}."
+    yield f"## {plain(theorem.name)} {{ #{theorem.key} }}"
+    yield f"**{theorem.status.capitalize()}.** {plain(theorem.reference)}. Key: `{theorem.key}`."
     yield plain(theorem.statement)
     if theorem.assumptions:
         yield "Assumptions:\n\n" + "\n".join(f"- {plain(one)}" for one in theorem.assumptions)
     if theorem.correction:
         yield f"*What was corrected.* {plain(theorem.correction)}"
     if theorem.dominated_by:
-        yield "Where they apply, never worse: " + plain(", ".join(theorem.dominated_by))
+        yield "Where they apply, never worse: " + plain(
+            ", ".join(BY_KEY[key].name for key in theorem.dominated_by)
+        )
 
 
 with mkdocs_gen_files.open("ledger.md", "w") as page:

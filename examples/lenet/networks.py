@@ -1,11 +1,12 @@
-r"""Many LeNet-5 networks at once, trained by SGLD: the experiment of HF section V and appendix E.
+r"""Many LeNet-5 networks at once, trained by SGLD: the experiment of Heller & Fetaya 2022, section
+V and appendix E.
 
     θ ← θ + (η/2)(−precision·θ − (n/b) Σ_{i in batch} ∇loss_i) + √η·N(0, I),   η = 2b·step/n,
 
-so a batch's summed gradient moves the parameters by ``step`` (HF's "effective" rate). All models
-lie in one buffer, every layer is one batched matrix product over all of them, and the gradient is
-added to the weights inside the product that computes it. On a GPU one step is one CUDA graph.
-Needs NumPy and PyTorch alone.
+so a batch's summed gradient moves the parameters by ``step`` (Heller & Fetaya's "effective" rate).
+All models lie in one buffer, every layer is one batched matrix product over all of them, and the
+gradient is added to the weights inside the product that computes it. On a GPU one step is one CUDA
+graph. Needs NumPy and PyTorch alone.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def descend(
     p: dict[str, Tensor], x: Tensor, labels: Tensor, step: float, clip: float | None = None
 ) -> None:
     """p ← p − step·Σ_{i in batch} ∇ cross-entropy, in place; with ``clip`` each record's gradient
-    is first divided by max(1, norm/clip) (HF eq. (66)).
+    is first divided by max(1, norm/clip) (Heller & Fetaya 2022, eq. (66)).
     """
     M, B = x.shape[:2]
     a = forward(p, x)
@@ -215,8 +216,8 @@ class LeNetSGLD:
         probes: images at which the models are observed.
         steps: updates.
         every: updates between two observations (an epoch); the last one is always observed.
-        step: HF's effective rate, on the summed gradient of a batch.
-        batch: records of each update, a fresh uniform subset per model. (HF draws with
+        step: Heller & Fetaya's effective rate, on the summed gradient of a batch.
+        batch: records of each update, a fresh uniform subset per model. (Heller & Fetaya draws with
             replacement, which differs in one batch of ten thousand; subsets are in the ledger.)
         clip: bound on each record's gradient (appendix E), or None.
         prior_precision: of the Gaussian prior.

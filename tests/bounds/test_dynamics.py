@@ -135,7 +135,9 @@ def test_hoelder_and_bounded_moduli():
 
 
 def test_three_class_softmax_refutes_contraction_under_clipping():
-    """Y Proposition F.2: an expansion of 1.0368 where 0.98235 is claimed; ours covers it."""
+    """Ye & Shokri 2022, Proposition F.2: an expansion of 1.0368 where 0.98235 is claimed; ours
+    covers it.
+    """
     x = np.array([3.0, 1.0])  # one feature and the intercept
     target = np.array([1.0, 0.0, 0.0])
     l2, eta, norm = 0.05, 0.352941, 4.139025

@@ -22,7 +22,7 @@ STRONGLY_CONVEX = Loss(smoothness=1.0, strong_convexity=1.0)
 CONVEX = Loss(smoothness=1.0)
 NONCONVEX = Loss.nonconvex(smoothness=1.0)
 
-# L's Figure 1: L = m = 1, K = 2, sigma = 1, D = 1, n = 5, eta = 0.1. Coefficients of alpha:
+# Chien & Li 2025: L = m = 1, K = 2, sigma = 1, D = 1, n = 5, eta = 0.1. Coefficients of alpha:
 # T, composition, L sc, L convex, L nonconvex, Y D.6, D.6 sharper, C Cor 1, SI sc, convex, nonconvex
 TABLE = """
 1   .003200 .003200 .003200 .003200 .006080 .005792 .006243 .003200 .003200 .003200

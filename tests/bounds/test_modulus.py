@@ -106,7 +106,7 @@ def test_linear_moduli_equal_the_taut_string():
 
 
 def test_reference_values_of_the_smooth_case():
-    """L's Figure 1 setting: L = 1, K = 2, D = 1, n = 5, step 0.1, noise 1, 200 steps."""
+    """Chien & Li's Figure 1 setting: L = 1, K = 2, D = 1, n = 5, step 0.1, noise 1, 200 steps."""
     for c, coefficient in ((0.9, 0.060800), (1.0, 0.160062), (1.1, 0.273172)):
         found = taut_path(Modulus(c=c), np.full(200, 0.08), 1.0, 1.0)
         assert found.mu**2 / 2 == pytest.approx(coefficient, abs=5e-7)

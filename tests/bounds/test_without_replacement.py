@@ -17,7 +17,7 @@ from lastiterate.curves.pairs import ReplacedPair, SampledPair
 EPSILONS = (0.0, 0.2, 0.7, 1.5, 3.0, 5.0)
 ORDERS = (1.1, 1.5, 2.0, 5.0, 20.0, 64.0)
 
-# order: S as stated by L Theorem 3.12, true divergence, corrected; rate 1/2, shift 2
+# order: S as stated by Chien & Li 2025, Theorem 3.12, true divergence, corrected; rate 1/2, shift 2
 TABLE = [
     (1.5, 0.3987, 1.4956, 1.5585),
     (2.0, 0.4385, 2.6672, 2.6759),

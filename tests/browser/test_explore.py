@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from lastiterate import FullBatch, Loss, Training, certify
+from lastiterate.bounds import BY_KEY
 
 PROGRAM = "from lastiterate.cli.main import run; run(['explore', '--no-browser'])"
 PATIENT = 30_000  # milliseconds
@@ -76,7 +77,7 @@ def test_presets_give_the_numbers_of_the_theory(explorer: Page, screenshots: Pat
     # MNIST, 40 batches of 1500, 50 epochs, lambda = 0.002: hidden position 3.48, worst position
     # 4.34, composition 30.5 ("Numbers to be able to reproduce"); printed rounded up.
     shown(page, "#epsilon", "3.483")
-    assert abs(row(page, "Composition") - 30.5) < 0.06
+    assert abs(row(page, BY_KEY["gaussian-composition"].name) - 30.5) < 0.06
     page.click("#preset-y-logistic")
     shown(page, "#epsilon", "4.34")
     shown(page, "#theorem", "Worst position")
@@ -84,17 +85,17 @@ def test_presets_give_the_numbers_of_the_theory(explorer: Page, screenshots: Pat
     page.screenshot(path=screenshots / "explore-y-logistic.png", full_page=True)
     page.click("#preset-mnist-shuffled")
     shown(page, "#epsilon", "3.483")
-    # L Figure 1, T = 200, delta = 1e-5, strongly convex: 1.336 by shifted interpolation.
-    page.click("#preset-l-figure-1")
+    # Chien & Li 2025, Figure 1, T = 200, delta = 1e-5, strongly convex: 1.336.
+    page.click("#preset-chien-li-figure-1")
     expect(page.locator("#field-diameter")).to_have_value("1")
-    assert abs(row(page, "Shifted interpolation") - 1.336) < 1e-3
-    page.screenshot(path=screenshots / "explore-l-figure-1.png", full_page=True)
-    # C Figure 2: exact for the squared loss, so the lower reference meets the bound.
-    page.click("#preset-c-figure-2")
+    assert abs(row(page, BY_KEY["taut-string"].name) - 1.336) < 1e-3
+    page.screenshot(path=screenshots / "explore-chien-li-figure-1.png", full_page=True)
+    # Chourasia, Ye & Shokri 2021, Figure 2: exact, so the lower reference meets it.
+    page.click("#preset-chourasia-figure-2")
     shown(page, "#epsilon", "0.1247")
     shown(page, "#lower", "0.1246")
-    # HF counterexample: the peak at epoch 25 is 3686.6 by Chernoff, 3951.7 by the best threshold.
-    page.click("#preset-hf-counterexample")
+    # Heller & Fetaya 2022: its peak at epoch 25 is 3686.6 by Chernoff, 3951.7 by the best cut.
+    page.click("#preset-heller-fetaya")
     shown(page, "#hump-peak", "25")
     shown(page, "#hump-chernoff", "3686.6")
     shown(page, "#hump-exact", "3951.7")
@@ -111,7 +112,7 @@ def test_sliders_move_the_answer(explorer: Page, screenshots: Path) -> None:
     expect(page.locator("#epsilon")).not_to_have_text(str(before), timeout=PATIENT)
     assert float(page.locator("#epsilon").inner_text()) < before
     choose(page, "batches", "full")
-    shown(page, "#theorem", "Shifted interpolation")
+    shown(page, "#theorem", BY_KEY["taut-string"].name)
     expect(page.locator("#wrap-size")).to_be_hidden()
     drawn(page, "growth", "string", "curve", "hump")
     page.screenshot(path=screenshots / "explore-full-batch.png", full_page=True)
@@ -167,7 +168,7 @@ def test_certificates_are_verified_or_refused(
 
 def test_the_link_is_the_whole_state(explorer: Page, address: str) -> None:
     page = explorer
-    page.click("#preset-l-figure-1")
+    page.click("#preset-chien-li-figure-1")
     expect(page.locator("#field-length")).to_have_value("200")
     fill(page, "length", "50")
     fill(page, "sgld_epochs", "30")

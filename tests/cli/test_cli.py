@@ -135,7 +135,7 @@ def test_account_for_people(cli: Callable[..., Answer]) -> None:
     answer = cli("account", *RUN)
     assert answer.code == 0
     assert answer.err == ""
-    for words in ("Shifted interpolation", "What is protected", "Not covered", "1.336"):
+    for words in ("Bok, Su & Altschuler 2024", "What is protected", "Not covered", "1.336"):
         assert words in answer.out
 
 

@@ -1,4 +1,4 @@
-"""HWT's composition theorems as printed: each is refuted here by its counterexample."""
+"""He, Wang & Tao's composition theorems as printed: each is refuted here by its counterexample."""
 
 from __future__ import annotations
 

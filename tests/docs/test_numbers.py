@@ -195,7 +195,7 @@ def test_counterexamples_of_composition() -> None:
     truth = optimal(0.1, 0.0, 100, target=claim.epsilon)
     mended = chernoff(0.1, 100, claim.epsilon)
     assert claim.delta < truth < mended
-    section = errata.split("### HWT Corollary 3")[1].split("###")[0]
+    section = errata.split("### He, Wang & Tao 2020, Corollary 3")[1].split("###")[0]
     for value in (claim.delta, truth, mended):
         assert f"{value:.1e}".replace("e-0", "e-") in section
 
@@ -204,6 +204,7 @@ def test_counterexample_of_gaussian_divergences() -> None:
     """Deviations 1 and 1.1, order 5: in units of the second deviation."""
     truth = float(renyi(0.0, 1 / 1.1**2 - 1, 5.0))
     printed = np.log(1 / 1.1) + np.log(1.1**2 / (5 * 1.1**2 - 4)) * 4 / 2
-    section = text_of("errata.md").split("### HF, Renyi divergence")[1].split("###")[0]
+    heading = "### Heller & Fetaya 2022, Renyi divergence"
+    section = text_of("errata.md").split(heading)[1].split("###")[0]
     assert f"true {truth:.4f}" in section
     assert f"**−{-printed:.2f}**" in section

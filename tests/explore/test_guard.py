@@ -91,7 +91,7 @@ def test_what_the_page_sends_is_answered(
 
 
 def test_a_preset_button_fills_the_form(app: Dash, client: Any) -> None:
-    body = callback(app, "notice.children", **{"preset-l-figure-1.n_clicks": 1})
+    body = callback(app, "notice.children", **{"preset-chien-li-figure-1.n_clicks": 1})
     answer = send(client, body).json["response"]
     assert answer["field-diameter"]["value"] == "1"
     assert "field-sgld_records" not in answer

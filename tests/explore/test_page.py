@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lastiterate import FullBatch, Loss, Training, account, certify, compare, plateau
+from lastiterate.bounds import BY_KEY
 from lastiterate.explore.fields import DEFAULTS, FIELDS
 from lastiterate.explore.findings import MOST_CERTIFICATE_BYTES, Outcome, Task
 from lastiterate.explore.page import Uploads, change, decode_upload
@@ -34,7 +35,7 @@ def table(page: dict[str, Any]) -> dict[str, str]:
 def preset(workshop: Workshop, name: str, **changes: str) -> dict[str, Any]:
     def ready(page: dict[str, Any]) -> bool:
         rows = table(page)
-        return settled(page) and "searching" not in rows["Composition"]
+        return settled(page) and "searching" not in rows[BY_KEY["gaussian-composition"].name]
 
     return answered(workshop, DEFAULTS | PRESETS[name].values | changes, ready)
 
@@ -50,18 +51,18 @@ def preset(workshop: Workshop, name: str, **changes: str) -> dict[str, Any]:
     ],
 )
 def test_l_figure_1(workshop: Workshop, changes: dict[str, str], epsilon: float) -> None:
-    page = preset(workshop, "l-figure-1", **changes)
-    assert float(table(page)["Shifted interpolation"]) == pytest.approx(epsilon, abs=1e-3)
+    page = preset(workshop, "chien-li-figure-1", **changes)
+    assert float(table(page)[BY_KEY["taut-string"].name]) == pytest.approx(epsilon, abs=1e-3)
     assert float(by_id(page["answer.children"], "epsilon")) <= epsilon + 1e-3
 
 
 def test_c_figure_2_is_exact(workshop: Workshop) -> None:
-    # C Theorem 3, exact for this loss: alpha S_g^2/(4 sigma^2 n^2) (2-eta)(1-c^K)/(1+c^K).
+    # Theorem 3 of the paper, exact here: alpha S_g^2/(4 sigma^2 n^2) (2-eta)(1-c^K)/(1+c^K).
     from lastiterate.curves import gaussian
 
     c = 0.98**400
     mu = (2 * 16 / (4 * 0.02**2 * 5000**2) * (2 - 0.02) * (1 - c) / (1 + c)) ** 0.5
-    state = DEFAULTS | PRESETS["c-figure-2"].values
+    state = DEFAULTS | PRESETS["chourasia-figure-2"].values
     page = answered(
         workshop, state, lambda p: "searching" not in text(p["answer.children"]).lower()
     )
@@ -79,11 +80,13 @@ def test_c_figure_2_is_exact(workshop: Workshop) -> None:
 def test_mnist_presets(
     workshop: Workshop, epochs: str, composition: float, worst: float, hidden: float
 ) -> None:
-    cyclic = preset(workshop, "y-logistic", length=epochs)
+    cyclic = preset(workshop, "ye-shokri-logistic", length=epochs)
     shuffled = preset(workshop, "mnist-shuffled", length=epochs)
     assert float(by_id(cyclic["answer.children"], "epsilon")) == pytest.approx(worst, abs=6e-3)
     assert float(by_id(shuffled["answer.children"], "epsilon")) == pytest.approx(hidden, abs=6e-3)
-    assert float(table(cyclic)["Composition"]) == pytest.approx(composition, abs=6e-2)
+    assert float(table(cyclic)[BY_KEY["gaussian-composition"].name]) == pytest.approx(
+        composition, abs=6e-2
+    )
 
 
 def test_hf_counterexample(workshop: Workshop) -> None:
@@ -93,7 +96,7 @@ def test_hf_counterexample(workshop: Workshop) -> None:
         page = answered(workshop, DEFAULTS | changes, lambda p: drawn(p, "hump"))
         return page["hump-words.children"]
 
-    words = hump(**PRESETS["hf-counterexample"].values)
+    words = hump(**PRESETS["heller-fetaya"].values)
     assert by_id(words, "hump-peak") == "25"
     assert by_id(words, "hump-chernoff") == "3686.6"
     assert by_id(words, "hump-exact") == "3951.7"

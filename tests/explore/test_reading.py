@@ -183,8 +183,8 @@ def test_no_text_breaks_the_reading(state: dict[str, str]) -> None:
 def test_presets_can_be_read() -> None:
     runs = {name: read(DEFAULTS | p.values).description for name, p in PRESETS.items()}
     assert all(runs.values())
-    # L Figure 1 and C Figure 2, as printed in the papers' captions and appendices.
-    assert runs["l-figure-1"].training == Training(
+    # As printed in the papers' captions and appendices.
+    assert runs["chien-li-figure-1"].training == Training(
         records=5,
         steps=200,
         step_size=0.1,
@@ -201,6 +201,6 @@ def test_presets_can_be_read() -> None:
         gradient_sensitivity=4.0,
         gradient_norm=2.0,
     )
-    assert runs["c-figure-2"].training.replace(noise=c.noise) == c
-    assert math.isclose(runs["c-figure-2"].training.noise, c.noise, rel_tol=1e-15)
-    assert runs["y-logistic"].training.batches == Cyclic(1500)
+    assert runs["chourasia-figure-2"].training.replace(noise=c.noise) == c
+    assert math.isclose(runs["chourasia-figure-2"].training.noise, c.noise, rel_tol=1e-15)
+    assert runs["ye-shokri-logistic"].training.batches == Cyclic(1500)

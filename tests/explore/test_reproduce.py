@@ -34,7 +34,7 @@ def written(description: Description, folder: Path) -> Path:
 
 
 CASES = {
-    **{name: preset.values for name, preset in PRESETS.items() if name != "hf-counterexample"},
+    **{name: preset.values for name, preset in PRESETS.items() if name != "heller-fetaya"},
     "poisson": {"batches": "poisson", "adjacency": "zero-out", "clipping": "gradient"},
     "reshuffled": {"batches": "reshuffled", "length": "2", "size": "12000"},
     "without replacement": {"batches": "without-replacement", "unit": "steps", "length": "50"},

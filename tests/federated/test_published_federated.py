@@ -1,4 +1,4 @@
-"""HWT Theorem 8 is false: its counterexamples, and the corrected value beside it."""
+"""He, Wang & Tao 2020, Theorem 8 is false: counterexamples, and the corrected value beside it."""
 
 from __future__ import annotations
 

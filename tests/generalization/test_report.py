@@ -104,7 +104,9 @@ def test_vacuous_bounds_are_called_vacuous() -> None:
 def test_theorem_1_is_not_offered_where_it_fails() -> None:
     # for epsilon >= 2 its printed probability exceeds 1
     found = generalization((2.0, 1e-6), 10**9)
-    theirs = next(bound for bound in found.bounds if bound.reference == "HWT Theorem 1")
+    theirs = next(
+        bound for bound in found.bounds if bound.reference == "He, Wang & Tao 2020, Theorem 1"
+    )
     assert not theirs.hypotheses_met
     assert "epsilon < 2" in str(theirs)
     assert 1 - math.exp(-2.0) * 1e-6 / 2.0 * math.log(2 / 2.0) >= 1

@@ -15,7 +15,7 @@ from lastiterate.generalization.expectation import second_moment
 from lastiterate.generalization.high_probability import gaussian, j_star, monitor, posterior_gap
 from lastiterate.generalization.privacy import read_privacy
 
-# n, epsilon, HWT, NS, DFH, BNS, Thm 1* .05, J* .05, J* two-sided, |E gen|, E|gen| GDP, GDP .05
+# n, epsilon, Thm 1, NS, DFH, BNS, Thm 1* .05, J* .05, J* two-sided, |E gen|, E|gen| GDP, GDP .05
 TABLE = """
 1e4 .01 - - - - .079 .070 .105(5e-4) .0050 .0062 .088
 1e4 .05 - - - .90(2e-5) .116 .107 .173(7e-5) .025 .0107 .096

@@ -200,7 +200,9 @@ def test_generalised_linear_shortcut_equals_per_record_gradients(batches, clip) 
 
 
 def test_clipped_step_moves_at_most_by_the_sensitivity() -> None:
-    """HF eq. (66): replacing a record moves a noiseless step by at most eta n C / b."""
+    """Heller & Fetaya 2022, eq. (66): replacing a record moves a noiseless step by at most eta n C
+    / b.
+    """
     X, y = regression()
     for seed in range(20):
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""HWT Theorem 7: the printed claims are contradicted; the corrected ones are not."""
+"""He, Wang & Tao 2020, Theorem 7: the printed claims are contradicted; corrected ones are not."""
 
 import math
 

@@ -23,8 +23,8 @@ class Composition(Theorem):
     """Each update is a Gaussian mechanism; the run is their composition."""
 
     key = "gaussian-composition"
-    name = "Composition"
-    reference = "Dong, Roth, Su 2022 (Gaussian composition); per position for cyclic batches"
+    name = "Composition (Dong, Roth & Su 2022)"
+    reference = "Dong, Roth & Su 2022 (Gaussian composition); per position for cyclic batches"
     statement = (
         "If the updates that use the record move by s_k and have noise nu_k, publishing all "
         "iterates is mu-GDP with mu^2 = sum (s_k/nu_k)^2 over those updates: all of them (full "

@@ -314,7 +314,7 @@ class StoppedCoupling(Theorem):
     """Full batches on a bounded convex domain, long enough to cross it."""
 
     key = "stopped-coupling"
-    name = "Coupling (stop-DP)"
+    name = "Stopped coupling"
     reference = "this library, docs/theory/coupling.md"
     statement = (
         "On a convex set of diameter D, V_0(r) = 1{r > 0} and V_j(r) = min{delta_mu(r,j)(eps), "

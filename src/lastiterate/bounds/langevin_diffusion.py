@@ -36,7 +36,7 @@ def roughness(run: Run) -> float:
 
 
 def strongly_convex_objection(run: Run) -> str | None:
-    """What stands in the way of the strongly convex full-batch theorems of C and Y."""
+    """What stands in the way of the strongly convex full-batch theorems of 2021 and 2022."""
     training = run.training
     if not isinstance(training.batches, FullBatch):
         return "it is stated for full batches"
@@ -54,11 +54,11 @@ def strongly_convex_objection(run: Run) -> str | None:
 
 
 class LangevinComposition(Theorem):
-    """C Theorem 1."""
+    """Chourasia, Ye & Shokri 2021, Theorem 1."""
 
     key = "chourasia-ye-shokri-2021-1"
-    name = "C Theorem 1"
-    reference = "Chourasia, Ye, Shokri 2021, Theorem 1"
+    name = "Chourasia, Ye & Shokri 2021, Theorem 1"
+    reference = "Chourasia, Ye & Shokri 2021, Theorem 1"
     statement = "R_alpha <= alpha S_g^2 eta T/(4 sigma^2 n^2): composition in continuous time."
     dominated_by = ("taut-string",)
     assumptions = ("full batch, constant step size and noise",)
@@ -75,11 +75,11 @@ class LangevinComposition(Theorem):
 
 
 class LangevinDynamics(Theorem):
-    """C Theorem 2 with the free parameter gamma optimised."""
+    """Chourasia, Ye & Shokri 2021, Theorem 2 with the free parameter gamma optimised."""
 
     key = "chourasia-ye-shokri-2021-2"
-    name = "C Theorem 2"
-    reference = "Chourasia, Ye, Shokri 2021, Theorem 2 and Lemma 5, any gamma in (0, 1]"
+    name = "Chourasia, Ye & Shokri 2021, Theorem 2"
+    reference = "Chourasia, Ye & Shokri 2021, Theorem 2 and Lemma 5, any gamma in (0, 1]"
     status = "corrected"
     statement = (
         "lambda-strongly convex, beta-smooth, eta < 1/beta: for every gamma in (0, 1], R_alpha <= "
@@ -116,11 +116,11 @@ def dissipation(unit: float, rate: float, steps: float, gamma: float) -> float:
 
 
 class LangevinStronglyConvex(LangevinDynamics):
-    """C Corollary 1: Theorem 2 at gamma = 1/2."""
+    """Chourasia, Ye & Shokri 2021, Corollary 1: Theorem 2 at gamma = 1/2."""
 
     key = "chourasia-ye-shokri-2021-corollary-1"
-    name = "C Corollary 1"
-    reference = "Chourasia, Ye, Shokri 2021, Corollary 1"
+    name = "Chourasia, Ye & Shokri 2021, Corollary 1"
+    reference = "Chourasia, Ye & Shokri 2021, Corollary 1"
     statement = (
         "lambda-strongly convex, beta-smooth, eta < 1/beta: R_alpha <= alpha S_g^2/(lambda sigma^2 "
         "n^2) (1 - exp(-lambda eta T/2))."
@@ -133,11 +133,11 @@ class LangevinStronglyConvex(LangevinDynamics):
 
 
 class LangevinSquaredLoss(Theorem):
-    """C Corollary 2."""
+    """Chourasia, Ye & Shokri 2021, Corollary 2."""
 
     key = "chourasia-ye-shokri-2021-corollary-2"
-    name = "C Corollary 2"
-    reference = "Chourasia, Ye, Shokri 2021, Corollary 2"
+    name = "Chourasia, Ye & Shokri 2021, Corollary 2"
+    reference = "Chourasia, Ye & Shokri 2021, Corollary 2"
     status = "corrected"
     statement = (
         "Every record's loss is (lambda/2)||theta - x||^2 up to a linear term, 0 < eta lambda < 2; "
@@ -162,7 +162,8 @@ class LangevinSquaredLoss(Theorem):
 
 
 def squared_loss_coefficient(unit: float, h: float, steps: int) -> float:
-    """C Theorem 3, exact for ½‖θ − x‖² and 0 < h = η < 1: a lower reference, not rounded.
+    """Chourasia, Ye & Shokri 2021, Theorem 3, exact for ½‖θ − x‖² and 0 < h = η < 1: a lower
+    reference, not rounded.
 
     coefficient = (s²/2ν²)·(2 − h)/h·(1 − (1−h)^T)/(1 + (1−h)^T), the taut string at c = 1 − h.
     """

@@ -1,4 +1,4 @@
-"""Published bounds for mini-batch Langevin descent: Ye and Shokri 2022 (Y), Balle et al. 2019.
+"""Published bounds for mini-batch Langevin descent: Ye and Shokri 2022, Balle et al. 2019.
 
 All are stated in one unit, the price of one unhidden impulse, ``unit`` = s^2/(2 nu^2)
 = eta S_g^2/(4 sigma^2 b^2); ``c`` = 1 - eta lambda; the run has K whole ``epochs`` of B
@@ -50,7 +50,8 @@ def _sum(c: float, count: int) -> float:
 
 
 def one_impulse(unit: float, c: float, steps: int) -> float:
-    """e(j) of Y (99): an impulse with ``steps`` noisy steps to fade in, its own included.
+    """e(j) of Ye & Shokri 2022, (99): an impulse with ``steps`` noisy steps to fade in, its own
+    included.
 
     >>> round(one_impulse(1.0, 1.0, 4), 9)
     0.25
@@ -59,7 +60,7 @@ def one_impulse(unit: float, c: float, steps: int) -> float:
 
 
 def convex(unit: float, batches: int, epochs: int, position: int = 0) -> float:
-    """Y Theorem D.4: kappa = unit ((K-1)/B + 1/(B-j)).
+    """Ye & Shokri 2022, Theorem D.4: kappa = unit ((K-1)/B + 1/(B-j)).
 
     Convex, beta-smooth, eta < 2/beta, one fixed partition. Status: sound, and optimal (it is the
     taut string at c = 1).
@@ -74,7 +75,8 @@ def convex(unit: float, batches: int, epochs: int, position: int = 0) -> float:
 def strongly_convex_printed(
     unit: float, c: float, batches: int, epochs: int, position: int = 0
 ) -> float:
-    """Y Theorem 3.3 as printed: kappa = e(floor(B/2)) (1 - r^(K-1))/(1 - r) + e(B-j).
+    """Ye & Shokri 2022, Theorem 3.3 as printed: kappa = e(floor(B/2)) (1 - r^(K-1))/(1 - r) +
+    e(B-j).
 
     r = c^(2(B - floor(B/2))); strongly convex, smooth, eta < 2/(lambda+beta), B >= 2, one fixed
     partition. Status: sound; loses a factor r in the first term between (106) and (107), and the
@@ -92,7 +94,7 @@ def strongly_convex_printed(
 def strongly_convex_split(
     unit: float, c: float, batches: int, epochs: int, split: int, position: int = 0
 ) -> float:
-    """Y Theorem 3.3 with the lost factor, and an epoch split after ``split`` steps.
+    """Ye & Shokri 2022, Theorem 3.3 with the lost factor, and an epoch split after ``split`` steps.
 
     kappa = e(r) rho (1 - rho^(K-1))/(1 - rho) + e(B-j), rho = c^(2(B-r)). ``split`` = B/2 is the
     theorem with its factor restored, ``split`` = B composes whole epochs. Status: corrected.
@@ -111,7 +113,8 @@ def strongly_convex_split(
 
 
 def strongly_convex(unit: float, c: float, batches: int, epochs: int, position: int = 0) -> float:
-    """Y Theorem 3.3 corrected: the lost factor restored, at Y's own split floor(B/2).
+    """Ye & Shokri 2022, Theorem 3.3 corrected: the lost factor restored, at Ye & Shokri's own split
+    floor(B/2).
 
     >>> round(strongly_convex(1.0, 0.9, 4, 10), 4)
     1.0118
@@ -123,7 +126,7 @@ def strongly_convex(unit: float, c: float, batches: int, epochs: int, position: 
 def strongly_convex_best_split(
     unit: float, c: float, batches: int, epochs: int, position: int = 0
 ) -> float:
-    """Y Theorem 3.3 corrected, at the best split r in 1..B (r = B included).
+    """Ye & Shokri 2022, Theorem 3.3 corrected, at the best split r in 1..B (r = B included).
 
     >>> round(strongly_convex_best_split(1.0, 0.98, 10, 2), 4)
     0.1656
@@ -135,7 +138,7 @@ def strongly_convex_best_split(
 
 
 def naive_recursion(unit: float, c: float, batches: int, epochs: int, position: int = 0) -> float:
-    """Y's recursion (95) alone, without recombining by composition.
+    """Ye & Shokri's recursion (95) alone, without recombining by composition.
 
     kappa grows by ``unit`` at the record's step and is multiplied by c^2 S_t/S_{t+1} at the
     others, S_t the sum of the first t powers of c^2 (the log-Sobolev constant after t steps, for
@@ -159,7 +162,7 @@ def naive_recursion(unit: float, c: float, batches: int, epochs: int, position: 
 def shuffled_once(
     unit: float, c: float, batches: int, epochs: int, order: float, restored: bool = True
 ) -> float:
-    """Y Theorem 4.2: R_alpha for one hidden partition, reused in every epoch.
+    """Ye & Shokri 2022, Theorem 4.2: R_alpha for one hidden partition, reused in every epoch.
 
     R = alpha kappa_1 + log(avg_j exp((alpha-1) alpha e(B-j)))/(alpha-1), kappa_1 the first term
     of Theorem 3.3, with its lost factor (``restored``) or as printed. Status: sound (printed with
@@ -184,7 +187,8 @@ def shuffled_once(
 
 
 def sampled_batches(unit: float, c: float, rate: float, steps: int, order: float) -> float:
-    """Y Theorem 4.3: R_alpha when each step draws its batch afresh, the record with ``rate``.
+    """Ye & Shokri 2022, Theorem 4.3: R_alpha when each step draws its batch afresh, the record with
+    ``rate``.
 
     log S <- logaddexp(log q + (alpha-1) alpha unit + log S, log(1-q) + c^2 log S), R = log S
     /(alpha-1); in logarithms, since S itself overflows. Status: sound for independent batches
@@ -217,7 +221,7 @@ def balle(
     epochs: int,
     position: int = 0,
 ) -> float:
-    """Y Theorem D.5, after Balle et al. 2019, Theorem 5, composed over K epochs.
+    """Ye & Shokri 2022, Theorem D.5, after Balle et al. 2019, Theorem 5, composed over K epochs.
 
     Last epoch: kappa = unit at j = B-1, else unit/(B-j-1) (1 - 2 eta beta lambda/(beta+lambda))^
     ((B-j)/2). Every earlier impulse has B steps to fade: the same with j = 0 (for B = 1, unit).

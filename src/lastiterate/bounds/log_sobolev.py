@@ -17,11 +17,11 @@ _UP = 1 + 1e-12
 
 
 class LogSobolev(Theorem):
-    """Y Theorem D.6 as printed."""
+    """Ye & Shokri 2022, Theorem D.6 as printed."""
 
     key = "ye-shokri-2022-d6"
-    name = "Y Theorem D.6"
-    reference = "Ye, Shokri 2022, Theorem D.6"
+    name = "Ye & Shokri 2022, Theorem D.6"
+    reference = "Ye & Shokri 2022, Theorem D.6"
     statement = (
         "lambda-strongly convex, beta-smooth, eta <= 2/(lambda+beta), eta lambda <= 1: "
         "R_alpha <= alpha (s^2/nu^2) sum_{k=1..T} (1 - eta lambda/2)^k."
@@ -52,11 +52,11 @@ class LogSobolev(Theorem):
 
 
 class SharperLogSobolev(LogSobolev):
-    """Y Theorem D.6 with line (124) kept."""
+    """Ye & Shokri 2022, Theorem D.6 with line (124) kept."""
 
     key = "ye-shokri-2022-d6-sharper"
-    name = "Y Theorem D.6, sharper"
-    reference = "Ye, Shokri 2022, proof of Theorem D.6, line (124)"
+    name = "Ye & Shokri 2022, Theorem D.6, sharper"
+    reference = "Ye & Shokri 2022, proof of Theorem D.6, line (124)"
     status = "corrected"
     statement = "As Theorem D.6 with (1 + (1 - eta lambda)^2)/2 in place of 1 - eta lambda/2."
     correction = "Line (125) of the proof gives away a factor of up to 2; this keeps line (124)."

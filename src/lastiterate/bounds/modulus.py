@@ -162,8 +162,8 @@ def taut_path(
     they are where only the last steps of a run are looked at: every path starts from the diameter.
 
     Statement: Theorem SI with g. Assumptions: |f_k(x) - f_k(y)| <= g_k(|x - y|) on the domain.
-    Status: sound whatever path is found (corrects nothing; L Thm 3.7 is this programme with the
-    extra demand a >= s, so it is never smaller).
+    Status: sound whatever path is found (corrects nothing; Chien & Li 2025, Thm 3.7 is this
+    programme with the extra demand a >= s, so it is never smaller).
 
     >>> path = taut_path(Modulus(c=1.0), [0.08] * 200, 1.0, diameter=1.0)
     >>> round(path.mu ** 2 / 2, 6)

@@ -127,7 +127,9 @@ class WorstPosition(Theorem):
 
     key = "worst-position"
     name = "Worst position"
-    reference = "shifted interpolation with impulses once per epoch; c = 1: Y Theorem D.4"
+    reference = (
+        "shifted interpolation with impulses once per epoch; c = 1: Ye & Shokri 2022, Theorem D.4"
+    )
     statement = (
         "A record at position j of B has impulses s_k at the steps k = j mod B only. The last "
         "iterate is mu_j-GDP with mu_j the taut string of those impulses; the worst j counts. "

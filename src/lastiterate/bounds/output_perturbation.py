@@ -16,8 +16,8 @@ class OutputPerturbation(Theorem):
     """One step from anywhere on the domain."""
 
     key = "output-perturbation"
-    name = "Output perturbation"
-    reference = "Gaussian mechanism with the diameter; L Figure 1 and appendix A.13"
+    name = "Output perturbation (Chien & Li 2025, corrected)"
+    reference = "Gaussian mechanism with the diameter; Chien & Li 2025, Figure 1 and appendix A.13"
     status = "corrected"
     statement = (
         "On a convex domain of diameter D the last iterate is mu-GDP with "

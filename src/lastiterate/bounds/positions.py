@@ -50,7 +50,7 @@ def position_mus(
     record, the best of all when c_k <= 1 (an earlier start of the same gap has z <= diameter at
     the later one for free), and valid always.
 
-    Constant parameters and c = 1: mu_j^2 = (s/nu)^2 ((E-1)/B + 1/(B-j)), Theorem D.4 of Y.
+    Constant parameters and c = 1: mu_j^2 = (s/nu)^2 ((E-1)/B + 1/(B-j)), Ye & Shokri 2022, D.4.
 
     Reference: shifted interpolation, after Bok, Su, Altschuler 2024. Status: sound, rounded up.
 

@@ -49,7 +49,7 @@ class _Published(Theorem):
 
 
 class _WholeEpochs(_Published):
-    """Theorems of Y that count whole epochs."""
+    """Theorems of Ye & Shokri 2022 that count whole epochs."""
 
     def regularity_objection(self, run: Run) -> str | None:
         batches = run.training.batches_per_epoch or 1
@@ -59,7 +59,7 @@ class _WholeEpochs(_Published):
 
 
 class _StronglyConvex(_WholeEpochs):
-    """Theorems of Y that need strong convexity."""
+    """Theorems of Ye & Shokri 2022 that need strong convexity."""
 
     def regularity_objection(self, run: Run) -> str | None:
         reason = super().regularity_objection(run)
@@ -89,8 +89,8 @@ def _worst(price: Callable[[int], float], batches: int) -> float:
 
 class ConvexCyclic(_WholeEpochs):
     key = "ye-shokri-2022-d4"
-    name = "Y Theorem D.4"
-    reference = "Ye, Shokri 2022, Theorem D.4"
+    name = "Ye & Shokri 2022, Theorem D.4"
+    reference = "Ye & Shokri 2022, Theorem D.4"
     statement = (
         "Convex, smooth, eta < 2/beta, K epochs of B batches, record in batch j: "
         "R_alpha <= alpha (s^2/2nu^2) ((K-1)/B + 1/(B-j)). It is the taut string at c = 1."
@@ -105,8 +105,8 @@ class ConvexCyclic(_WholeEpochs):
 
 class StronglyConvexCyclic(_StronglyConvex):
     key = "ye-shokri-2022-3.3"
-    name = "Y Theorem 3.3"
-    reference = "Ye, Shokri 2022, Theorem 3.3, as printed"
+    name = "Ye & Shokri 2022, Theorem 3.3"
+    reference = "Ye & Shokri 2022, Theorem 3.3, as printed"
     statement = (
         "Strongly convex, smooth, eta < 2/(lambda+beta): R_alpha <= alpha (e(floor(B/2)) "
         "(1-r^(K-1))/(1-r) + e(B-j)), r = (1 - eta lambda)^(2(B - floor(B/2)))."
@@ -124,8 +124,8 @@ class StronglyConvexCyclic(_StronglyConvex):
 
 class StronglyConvexCyclicRestored(StronglyConvexCyclic):
     key = "ye-shokri-2022-3.3-restored"
-    name = "Y Theorem 3.3, factor restored"
-    reference = "Ye, Shokri 2022, Theorem 3.3, line (106)"
+    name = "Ye & Shokri 2022, Theorem 3.3, factor restored"
+    reference = "Ye & Shokri 2022, Theorem 3.3, line (106)"
     status = "corrected"
     correction = "Line (107) drops a factor r of the first term; the bound holds with it."
     coefficient = staticmethod(y.strongly_convex)
@@ -133,8 +133,8 @@ class StronglyConvexCyclicRestored(StronglyConvexCyclic):
 
 class StronglyConvexCyclicBestSplit(StronglyConvexCyclic):
     key = "ye-shokri-2022-3.3-best-split"
-    name = "Y Theorem 3.3, best split"
-    reference = "Ye, Shokri 2022, Theorem 3.3 with every split of the epoch tried"
+    name = "Ye & Shokri 2022, Theorem 3.3, best split"
+    reference = "Ye & Shokri 2022, Theorem 3.3 with every split of the epoch tried"
     status = "corrected"
     correction = "The split floor(B/2) is optimal only for infinitely many epochs."
     coefficient = staticmethod(y.strongly_convex_best_split)
@@ -147,8 +147,10 @@ class StronglyConvexCyclicBestSplit(StronglyConvexCyclic):
 
 class BalleCyclic(_StronglyConvex):
     key = "ye-shokri-2022-d5"
-    name = "Y Theorem D.5"
-    reference = "Balle et al. 2019, Theorem 5, composed over epochs as in Y Theorem D.5"
+    name = "Ye & Shokri 2022, Theorem D.5"
+    reference = (
+        "Balle et al. 2019, Theorem 5, composed over epochs as in Ye & Shokri 2022, Theorem D.5"
+    )
     statement = (
         "Strongly convex, smooth: each impulse costs (s^2/2nu^2) (1 - 2 eta beta lambda/(beta + "
         "lambda))^((B-j)/2)/(B-j-1), or s^2/2nu^2 in the last batch, composed over epochs."
@@ -166,8 +168,8 @@ class BalleCyclic(_StronglyConvex):
 
 class ShuffledOnce(_StronglyConvex):
     key = "ye-shokri-2022-4.2"
-    name = "Y Theorem 4.2"
-    reference = "Ye, Shokri 2022, Theorem 4.2"
+    name = "Ye & Shokri 2022, Theorem 4.2"
+    reference = "Ye & Shokri 2022, Theorem 4.2"
     status = "corrected"
     statement = (
         "One hidden partition, reused: R_alpha <= the first term of Theorem 3.3 plus "
@@ -186,8 +188,8 @@ class ShuffledOnce(_StronglyConvex):
 
 class SampledBatches(_Published):
     key = "ye-shokri-2022-4.3"
-    name = "Y Theorem 4.3"
-    reference = "Ye, Shokri 2022, Theorem 4.3"
+    name = "Ye & Shokri 2022, Theorem 4.3"
+    reference = "Ye & Shokri 2022, Theorem 4.3"
     status = "corrected"
     statement = (
         "Batches drawn afresh without replacement, replace adjacency, strongly convex: S <- q "
@@ -221,8 +223,8 @@ class SampledBatches(_Published):
 
 class FixedSequence(_Published):
     key = "chien-li-2025-a1"
-    name = "L Theorem A.1"
-    reference = "Chien, Li 2025, Theorem A.1"
+    name = "Chien & Li 2025, Theorem A.1"
+    reference = "Chien & Li 2025, Theorem A.1"
     status = "corrected"
     statement = (
         "The taut-string program for one known sequence of batches, with the extra demand that "
@@ -256,8 +258,8 @@ class FixedSequence(_Published):
 
 class AveragedSequences(FixedSequence):
     key = "chien-li-2025-corollary-a3"
-    name = "L Corollary A.3"
-    reference = "Chien, Li 2025, Corollary A.3"
+    name = "Chien & Li 2025, Corollary A.3"
+    reference = "Chien & Li 2025, Corollary A.3"
     statement = (
         "R_alpha <= log(E exp((alpha-1) eps(alpha, position)))/(alpha-1), Theorem A.1 inside."
     )

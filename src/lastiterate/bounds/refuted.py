@@ -27,8 +27,8 @@ class RefutedClaim(Theorem):
 
 class OutputPerturbationPrinted(RefutedClaim):
     key = "chien-li-2025-figure-1"
-    name = "Output perturbation with the bare diameter"
-    reference = "L Figure 1 and appendix A.13"
+    name = "Chien & Li 2025, Figure 1, output perturbation"
+    reference = "Chien & Li 2025, Figure 1 and appendix A.13"
     statement = "On a domain of diameter D the last iterate has R_alpha <= alpha D^2/(2 nu^2)."
     counterexample = (
         "two runs at opposite ends of [0, D] take one more gradient step outwards before noise and "
@@ -40,8 +40,8 @@ class OutputPerturbationPrinted(RefutedClaim):
 
 class WithoutReplacementPrinted(RefutedClaim):
     key = "chien-li-2025-3.12-printed"
-    name = "L Theorem 3.12"
-    reference = "Chien, Li 2025, Definition 3.11 and Theorem 3.12"
+    name = "Chien & Li 2025, Theorem 3.12, as printed"
+    reference = "Chien & Li 2025, Definition 3.11 and Theorem 3.12"
     statement = "Batches without replacement cost S_alpha, the divergence of N from the mixture."
     counterexample = (
         "the divergence is taken in the wrong direction and never exceeds log 1/(1-q); n = 2, "
@@ -52,8 +52,8 @@ class WithoutReplacementPrinted(RefutedClaim):
 
 class ClippedSoftmaxPrinted(RefutedClaim):
     key = "ye-shokri-2022-f2"
-    name = "Y Proposition F.2 and Corollary 5.3"
-    reference = "Ye, Shokri 2022, Propositions 5.2 = F.2, Corollary 5.3"
+    name = "Ye & Shokri 2022, Proposition F.2 and Corollary 5.3"
+    reference = "Ye & Shokri 2022, Propositions 5.2 = F.2, Corollary 5.3"
     statement = "Clipped softmax regression with an L2 term lambda contracts by 1 - eta lambda."
     counterexample = (
         "three classes, one feature x = 3, logits 0, 5, 6.6, lambda = 0.05, eta = 0.353: the "
@@ -64,8 +64,8 @@ class ClippedSoftmaxPrinted(RefutedClaim):
 
 class IterativeCompositionPrinted(RefutedClaim):
     key = "he-wang-tao-2020-4"
-    name = "HWT Theorems 4 and 6, Corollary 2"
-    reference = "He, Wang, Tao, Theorems 4 and 6, Corollary 2"
+    name = "He, Wang & Tao 2020, Theorems 4 and 6, Corollary 2"
+    reference = "He, Wang & Tao 2020, Theorems 4 and 6, Corollary 2"
     statement = "A closed form for delta' of T-fold composition of (epsilon, delta) mechanisms."
     counterexample = (
         "each round reveals the bit with probability delta: delta' is at least 1-(1-delta)^T; "
@@ -76,8 +76,8 @@ class IterativeCompositionPrinted(RefutedClaim):
 
 class MomentCompositionPrinted(RefutedClaim):
     key = "he-wang-tao-2020-corollary-3"
-    name = "HWT Corollary 3"
-    reference = "He, Wang, Tao, Corollary 3"
+    name = "He, Wang & Tao 2020, Corollary 3"
+    reference = "He, Wang & Tao 2020, Corollary 3"
     statement = "A Chernoff form of delta'' for pure mechanisms."
     counterexample = (
         "the sign of an exponent is wrong; epsilon = 0.1, T = 100: claimed 1.1e-12, optimal 6.2e-8"
@@ -87,8 +87,8 @@ class MomentCompositionPrinted(RefutedClaim):
 
 class SgldPrinted(RefutedClaim):
     key = "he-wang-tao-2020-7"
-    name = "HWT Theorems 7 and 8"
-    reference = "He, Wang, Tao, Theorems 7 (SGLD) and 8 (federated averaging)"
+    name = "He, Wang & Tao 2020, Theorems 7 and 8"
+    reference = "He, Wang & Tao 2020, Theorems 7 (SGLD) and 8 (federated averaging)"
     statement = "Closed forms for the privacy of SGLD and of agnostic federated learning."
     counterexample = (
         "the Gaussian step loses a factor of 2; mu = 3, q = 1e-3, T = 1e4: claimed (15.03, 1e-4), "
@@ -99,8 +99,8 @@ class SgldPrinted(RefutedClaim):
 
 class PosteriorSamplingPrinted(RefutedClaim):
     key = "heller-fetaya-2022-a1"
-    name = "HF Lemma A.1"
-    reference = "Heller, Fetaya 2022, Lemmas A.1, IV.3, IV.4"
+    name = "Heller & Fetaya 2022, Lemma A.1"
+    reference = "Heller & Fetaya 2022, Lemmas A.1, IV.3, IV.4"
     statement = "RDP of one posterior sample if n > 1 + 10 (x_h/x_l)^2 nu/beta."
     counterexample = (
         "beta = 10, nu = 20, x_l = x_h = 1, n = 23: exact 835.7 above the claimed 257.4"

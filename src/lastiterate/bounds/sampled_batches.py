@@ -44,8 +44,8 @@ class PoissonComposition(Theorem):
     """All iterates published, Poisson batches."""
 
     key = "poisson-composition"
-    name = "Poisson composition"
-    reference = "sampled Gaussian mechanism; Zhu, Dong, Wang 2022; privacy-loss distributions"
+    name = "Poisson composition (Zhu, Dong & Wang 2022)"
+    reference = "sampled Gaussian mechanism; Zhu, Dong & Wang 2022; privacy-loss distributions"
     statement = (
         "Each update is dominated by (1-q) N(0, 1) + q N(s/nu, 1) against N(0, 1), in both orders; "
         "the run by their composition."
@@ -211,8 +211,8 @@ class WithoutReplacementComposition(Theorem):
     """All iterates published, batches without replacement."""
 
     key = "without-replacement-composition"
-    name = "Without-replacement composition"
-    reference = "advanced joint convexity, Balle, Barthe, Gaboardi 2018; attained at one step"
+    name = "Without-replacement composition (Balle, Barthe & Gaboardi 2018)"
+    reference = "advanced joint convexity, Balle, Barthe & Gaboardi 2018; attained at one step"
     statement = (
         "One step has the profile delta(eps) = q G_mu(log(1 + (e^eps - 1)/q)), mu = s/nu, q = b/n, "
         "in both orders; the run is the composition of its steps. A record that is zeroed out "
@@ -247,8 +247,8 @@ class CorrectedWithoutReplacement(Theorem):
     """The corrected hidden-state theorem for batches without replacement."""
 
     key = "chien-li-2025-3.12"
-    name = "Corrected L Theorem 3.12"
-    reference = "corrects Chien, Li 2025, Theorem 3.12; docs/theory/without-replacement.md"
+    name = "Chien & Li 2025, Theorem 3.12, corrected"
+    reference = "corrects Chien & Li 2025, Theorem 3.12; docs/theory/without-replacement.md"
     status = "corrected"
     statement = (
         "For a horizon tau, z_tau >= min(D_tau, diameter), a_t >= 0 with z_{t+1} = c z_t - a_t >= "

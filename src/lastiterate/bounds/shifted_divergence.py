@@ -36,11 +36,11 @@ def _objection(run: Run) -> str | None:
 
 
 class ShiftedDivergence(Theorem):
-    """L Theorem 3.1, exact optimum over tau and beta."""
+    """Chien & Li 2025, Theorem 3.1, exact optimum over tau and beta."""
 
     key = "chien-li-2025-3.1"
-    name = "L Theorem 3.1"
-    reference = "Chien, Li 2025, Theorem 3.1"
+    name = "Chien & Li 2025, Theorem 3.1"
+    reference = "Chien & Li 2025, Theorem 3.1"
     status = "corrected"
     statement = (
         "With d_tau = min(s sum_{t<tau} c^t, 2 eta K tau, D): R_alpha <= (alpha/2 nu^2) min over "
@@ -135,11 +135,11 @@ def _geometric(q: float, terms: Array) -> Array:
 
 
 class HolderShiftedDivergence(Theorem):
-    """L Theorem 3.7: gradients that are only Hoelder continuous."""
+    """Chien & Li 2025, Theorem 3.7: gradients that are only Hoelder continuous."""
 
     key = "chien-li-2025-3.7"
-    name = "L Theorem 3.7"
-    reference = "Chien, Li 2025, Theorem 3.7"
+    name = "Chien & Li 2025, Theorem 3.7"
+    reference = "Chien & Li 2025, Theorem 3.7"
     status = "corrected"
     statement = (
         "As Theorem 3.1 with z_{t+1} = g(z_t) - a_t, g(z) = z + min(eta L z^p, 2 eta K). For "

@@ -29,7 +29,8 @@ def fixed_sequence(
     arrivals: Sequence[int],
     diameter: float = math.inf,
 ) -> float:
-    """L Theorem A.1: kappa with R_alpha <= kappa alpha, the record being read at ``arrivals``.
+    """Chien & Li 2025, Theorem A.1: kappa with R_alpha <= kappa alpha, the record being read at
+    ``arrivals``.
 
     kappa = (1/2 nu^2) min over tau of the least sum_{t >= tau} (s_t + a_t)^2 with
     sum_{t >= tau} a_t c^(T-1-t) >= d_tau c^(T-tau): s_t + a_t = max(s_t, k c^(T-1-t)), k from one
@@ -98,7 +99,7 @@ def shuffled(
     diameter: float = math.inf,
     reshuffled: bool = False,
 ) -> float:
-    """L Corollary A.3: R_alpha <= log(E_B exp((alpha-1) eps(alpha, B)))/(alpha-1).
+    """Chien & Li 2025, Corollary A.3: R_alpha <= log(E_B exp((alpha-1) eps(alpha, B)))/(alpha-1).
 
     The average is over the position of the record, drawn once, or anew in each epoch
     (``reshuffled``; the number of sequences must then be small). Status: sound (the proof cites

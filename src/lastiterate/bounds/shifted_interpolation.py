@@ -27,8 +27,8 @@ class ShiftedInterpolation(Theorem):
     """Theorem SI with its exact optimum."""
 
     key = "taut-string"
-    name = "Shifted interpolation"
-    reference = "Bok, Su, Altschuler 2024; exact optimum and tightness: docs/theory"
+    name = "Shifted interpolation (Bok, Su & Altschuler 2024)"
+    reference = "Bok, Su & Altschuler 2024; exact optimum and tightness: docs/theory"
     statement = (
         "Let g_k be the modulus of the k-th update, s_k the record's impulse, nu_k the noise. For "
         "all shifts a with z_0 = 0 (or z_tau = diameter), z_{k+1} = g_k(z_k) + s_k - a_{k+1} >= 0 "

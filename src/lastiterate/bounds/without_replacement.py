@@ -1,9 +1,9 @@
 """Batches drawn without replacement at every step, one record replaced: the corrected theorem.
 
-L Theorem 3.12 takes a divergence in the wrong direction (`stated` shows by how much). In the
-corrected statement one pair pays for the step's own batch, by subsampling, and for what earlier
-steps left over, without splitting the noise. This file works on numbers: Lipschitz constants c,
-impulses s and noises nu of the steps, each a number or one per step.
+Chien & Li 2025, Theorem 3.12 takes a divergence in the wrong direction (`stated` shows by how
+much). In the corrected statement one pair pays for the step's own batch, by subsampling, and for
+what earlier steps left over, without splitting the noise. This file works on numbers: Lipschitz
+constants c, impulses s and noises nu of the steps, each a number or one per step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def epsilon_q(order: float, rate: float, mu: float) -> float:
 
 
 def stated(order: float, rate: float, mu: float) -> float:
-    """S_alpha as L Definition 3.11 prints it, for study: the divergence of N from the mixture.
+    """S_alpha as Chien & Li 2025, Definition 3.11 prints it, for study: the divergence of N from
+    the mixture.
 
     Status: refuted. It never exceeds log 1/(1 - rate), while the truth grows with the order.
 
@@ -71,7 +72,7 @@ def curve(
     min over t <= gamma of (1-q) delta_a(log t) + q delta_{a+s}(log((gamma - (1-q) t)/q)), the
     lengths a and s in units of the noise. With a = 0 that is q delta_s(log(1 + (gamma - 1)/q)).
 
-    *Reference.* Corrects L (Chien, Li 2025) Theorem 3.12, whose divergence has the wrong
+    *Reference.* Corrects Chien & Li 2025, Theorem 3.12, whose divergence has the wrong
     direction and whose proof conditions in the wrong order; the noise is not split any more.
     Status: corrected. Proof: docs/theory/without-replacement.md.
     """

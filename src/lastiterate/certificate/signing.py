@@ -67,7 +67,7 @@ def certify(
     ...                batches=FullBatch())
     >>> certificate = certify(run, Loss(smoothness=1.0, strong_convexity=1.0), delta=1e-5)
     >>> print(f"{certificate.epsilon:.3f} by {certificate.theorem}")
-    1.336 by Shifted interpolation
+    1.336 by Shifted interpolation (Bok, Su & Altschuler 2024)
     """
     need_balls()
     delta = promised_delta(delta, training.records)

@@ -39,8 +39,8 @@ def theorems(
     if as_json:
         print_json("theorems", {"theorems": [theorem_entry(theorem) for theorem in found]})
     elif name is None:
-        rows = [(t.name, t.status, t.reference, t.key) for t in found]
-        print_table("The ledger", ("theorem", "status", "reference", "key"), rows)
+        rows = [(t.name, t.status, t.key) for t in found]
+        print_table("The ledger", ("theorem", "status", "key"), rows)
     else:
         for theorem in found:
             print_text(f"{theorem.name} ({theorem.status})", style="bold")

@@ -2,7 +2,7 @@
 
 All are sound and all are looser than ``optimal`` and ``heterogeneous``: basic and advanced
 composition, the three forms of Kairouz, Oh and Viswanath, and what survives of He, Wang and Tao
-(HWT): their Theorem 5, Lemma 5, and Corollary 3 with the sign of its exponent corrected.
+2020: their Theorem 5, Lemma 5, and Corollary 3 with the sign of its exponent corrected.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def kairouz_heterogeneous(epsilons: Sequence[float], deltas: Sequence[float], sl
 def pure_composition(epsilons: Sequence[float], slack: float) -> Pair:
     """(sqrt(2 ln(1/slack) sum e_i^2) + sum e_i tanh(e_i/2), slack) for pure mechanisms.
 
-    Reference: HWT Theorem 5, with the root over its first term alone; a root over both terms, as
-    one may read the print, is false. Status: sound; superseded by ``heterogeneous``.
+    Reference: He, Wang & Tao 2020, Theorem 5, with the root over its first term alone; a root over
+    both terms, as one may read the print, is false. Status: sound; superseded by ``heterogeneous``.
 
     >>> round(pure_composition([0.1] * 100, 1e-6).epsilon, 3)
     5.756
@@ -133,7 +133,7 @@ def pure_kl(epsilon: float) -> float:
 
     Proof: KL = E_Q[r ln r] with E_Q r = 1 and r in [e^-epsilon, e^epsilon]; r ln r is convex, so
     the worst law of r sits on the two ends: randomised response, which attains it.
-    Reference: HWT Lemma 5. Status: sound, tight.
+    Reference: He, Wang & Tao 2020, Lemma 5. Status: sound, tight.
 
     >>> round(pure_kl(1.0), 9)
     0.462117157
@@ -147,8 +147,9 @@ def chernoff(epsilon: float, rounds: int, target: float) -> float:
 
     e^(-T KL(a, p)) with a = (1 + target/(T epsilon))/2 and p = 1/(1 + e^-epsilon): the chance that
     the privacy loss of T randomised responses exceeds the target.
-    Reference: HWT Corollary 3. Status: corrected (the print has e^(-(target + T epsilon)/2) where
-    its own optimiser gives e^(+(target + T epsilon)/2)); below the mean loss it is the trivial 1.
+    Reference: He, Wang & Tao 2020, Corollary 3. Status: corrected (the print has e^(-(target + T
+    epsilon)/2) where its own optimiser gives e^(+(target + T epsilon)/2)); below the mean loss it
+    is the trivial 1.
 
     >>> round(chernoff(0.1, 100, 5.298), 7)
     4.8e-06
@@ -185,7 +186,8 @@ def subsampled(epsilon: float, delta: float, rate: float) -> Pair:
 
     Holds for uniform subsets without replacement under replace-one adjacency. Reference: Balle,
     Barthe, Gaboardi (2018), Theorem 9. Status: sound, tight. The linear rule (2 q epsilon, q delta)
-    quoted by HWT is false once epsilon exceeds 1.2564 (small q); see ``published.composition``.
+    quoted by He, Wang & Tao is false once epsilon exceeds 1.2564 (small q); see
+    ``published.composition``.
 
     >>> round(subsampled(3.0, 0.0, 0.01).epsilon, 4)
     0.1747

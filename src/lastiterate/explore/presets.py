@@ -20,7 +20,7 @@ class Preset:
     @property
     def values(self) -> State:
         """The fields it fills in: those of the run, or those of the SGLD panel."""
-        fields = SGLD if self.name == "hf-counterexample" else (*RUN, *LOSS, *RELEASE)
+        fields = SGLD if self.name == "heller-fetaya" else (*RUN, *LOSS, *RELEASE)
         return {field.name: field.default for field in fields} | dict(self.changes)
 
 
@@ -31,8 +31,8 @@ def _preset(name: str, label: str, words: str, **changes: str) -> tuple[str, Pre
 PRESETS = dict(
     (
         _preset(
-            "l-figure-1",
-            "L Figure 1",
+            "chien-li-figure-1",
+            "Chien & Li 2025, Figure 1",
             "Chien and Li 2025, Figure 1: L = m = 1, K = 2, sigma = 1, D = 1, n = 5, eta = 0.1, "
             "full batches. Composition grows for ever, the hidden state does not.",
             records="5",
@@ -49,8 +49,8 @@ PRESETS = dict(
             regularization="0",
         ),
         _preset(
-            "c-figure-2",
-            "C Figure 2",
+            "chourasia-figure-2",
+            "Chourasia, Ye & Shokri 2021, Figure 2",
             "Chourasia, Ye and Shokri 2021, Figure 2: squared norm loss, sigma = 0.02, eta = 0.02, "
             "n = 5000, S_g = 4. Here the bound is exact: the lower reference meets it.",
             records="5000",
@@ -66,8 +66,8 @@ PRESETS = dict(
             regularization="0",
         ),
         _preset(
-            "y-logistic",
-            "Y logistic regression",
+            "ye-shokri-logistic",
+            "Ye & Shokri 2022, logistic regression",
             "Ye and Shokri 2022: regularised logistic regression on MNIST, 40 batches of 1500 in "
             "a known order, L2 term 0.002. The worst position of a record counts.",
             batches="cyclic",
@@ -79,8 +79,8 @@ PRESETS = dict(
             "profiles of all positions are averaged.",
         ),
         _preset(
-            "hf-counterexample",
-            "HF counterexample",
+            "heller-fetaya",
+            "Heller & Fetaya 2022",
             "Heller and Fetaya 2022: one sample of the posterior is private, and so is SGLD at the "
             "end; on its way there it is not. See the panel on SGLD at the end of the page.",
         ),

@@ -91,8 +91,8 @@ def rounds_curve(federation: Federation) -> Curve:
     - Poisson, zero-out: (1 - q) N(0, 1) + q N(1/z, 1) against N(0, 1).
 
     Rounds compose adaptively, each dominated by its pair whatever the model is that it starts from;
-    so it does not matter how the other clients compute their updates. Status: corrected (HWT
-    Theorem 8, which claims less).
+    so it does not matter how the other clients compute their updates. Status: corrected (He, Wang &
+    Tao 2020, Theorem 8, which claims less).
     """
     z, rate = federation.noise_multiplier, min(federation.rate * _UP, 1.0)
     alone = federation.adjacency == "zero-out" and (

@@ -5,7 +5,8 @@ Every round draws clients, sends them the model, clips each answer and updates
     θ ← θ + server_step·(sum of clipped updates + noise_multiplier·clip·N(0, I)) / sampled
           − server_step·local_step·regularization·θ
 
-with the nominal number of sampled clients as divisor, however many really answer (HWT Algorithm 2).
+with the nominal number of sampled clients as divisor, however many really answer (He, Wang & Tao
+2020, Algorithm 2).
 """
 
 from __future__ import annotations

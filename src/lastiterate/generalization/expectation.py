@@ -29,7 +29,8 @@ def pure_expectation(epsilon: float) -> float:
 def on_average(epsilon: float, delta: float, parts: int = 1) -> float:
     """|E[Rhat_i - R]| <= 1 - e^-epsilon + e^-epsilon k delta, i chosen privately among k samples.
 
-    Reference: HWT Theorem 2. Status: sound (about 4 times loose at k = 1, delta = 0).
+    Reference: He, Wang & Tao 2020, Theorem 2. Status: sound (about 4 times loose at k = 1, delta =
+    0).
 
     >>> round(on_average(1.0, 0.0), 6)
     0.632121

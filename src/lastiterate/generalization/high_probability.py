@@ -61,8 +61,8 @@ def monitor(epsilon: float, delta: float, records: int, failure: float) -> float
     m = 1 - e^-(epsilon+epsilon2) (1 - k delta), f = (1 - failure)^k + (k-1) e^(-epsilon2 n w) < 1.
     Proof: if the gap exceeded value more often, run k fresh copies and pick one with weight
     e^(epsilon2 n gap); the pick is (epsilon + epsilon2, delta)-private, has a gap above value - w
-    with probability over 1 - f, and contradicts HWT Theorem 2.
-    Reference: HWT Theorem 1, repaired: any n, epsilon, delta. Status: sound.
+    with probability over 1 - f, and contradicts He, Wang & Tao 2020, Theorem 2.
+    Reference: He, Wang & Tao 2020, Theorem 1, repaired: any n, epsilon, delta. Status: sound.
 
     >>> round(monitor(0.1, 1e-6, 10_000, 0.05), 3)
     0.161

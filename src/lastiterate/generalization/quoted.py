@@ -1,7 +1,7 @@
 """Bounds with fixed constants, as the literature states them.
 
-HWT Theorem 1 is true (with a new proof) for epsilon below 2. The other three are quoted from
-second hand; they are shown for comparison and never chosen.
+He, Wang & Tao 2020, Theorem 1 is true (with a new proof) for epsilon below 2. The other three are
+quoted from second hand; they are shown for comparison and never chosen.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ def he_wang_tao(epsilon: float, delta: float, records: int) -> GeneralizationBou
     """P(|gap| < 9 epsilon) > 1 - (e^-epsilon delta/epsilon) ln(2/epsilon).
 
     Assumptions: n >= (2/epsilon^2) ln(16 e^epsilon/delta), 0 < epsilon < 2, 0 < delta.
-    Reference: HWT Theorem 1. Status: sound; the print omits epsilon < 2, and its proof covers one
-    side only (``monitor`` at epsilon2 = w = epsilon gives both). Vacuous from epsilon = 1/9 on.
+    Reference: He, Wang & Tao 2020, Theorem 1. Status: sound; the print omits epsilon < 2, and its
+    proof covers one side only (``monitor`` at epsilon2 = w = epsilon gives both). Vacuous from
+    epsilon = 1/9 on.
 
     >>> print(he_wang_tao(0.1, 1e-6, 10_000))
-    9 epsilon (HWT Theorem 1; sound), size of the gap of this run: 0.9 except with probability \
+    9 epsilon (He, Wang & Tao 2020, Theorem 1; sound), size of the gap of this run: 0.9 except \
+with probability \
 2.7e-05
     """
     unmet = _conditions(
@@ -32,14 +34,21 @@ def he_wang_tao(epsilon: float, delta: float, records: int) -> GeneralizationBou
     )
     failure = math.inf if unmet else math.exp(-epsilon) * delta / epsilon * math.log(2.0 / epsilon)
     return GeneralizationBound(
-        "9 epsilon", "HWT Theorem 1", "sound", TWO_SIDED, 9.0 * epsilon, failure, unmet
+        "9 epsilon",
+        "He, Wang & Tao 2020, Theorem 1",
+        "sound",
+        TWO_SIDED,
+        9.0 * epsilon,
+        failure,
+        unmet,
     )
 
 
 def nissim_stemmer(epsilon: float, delta: float, records: int) -> GeneralizationBound:
     """P(gap < 13 epsilon) > 1 - (2 delta/epsilon) ln(2/epsilon), binary loss. Status: unverified.
 
-    Reference: Nissim, Stemmer (2015), as quoted by HWT; sample size condition from memory.
+    Reference: Nissim, Stemmer (2015), as quoted by He, Wang & Tao; sample size condition from
+    memory.
 
     >>> nissim_stemmer(0.05, 1e-7, 100_000).vacuous
     False
@@ -52,7 +61,7 @@ def nissim_stemmer(epsilon: float, delta: float, records: int) -> Generalization
     failure = math.inf if unmet else 2.0 * delta / epsilon * math.log(2.0 / epsilon)
     return GeneralizationBound(
         "13 epsilon",
-        "Nissim, Stemmer 2015, as quoted by HWT",
+        "Nissim, Stemmer 2015, as quoted by He, Wang & Tao",
         "unverified",
         ONE_SIDED,
         13.0 * epsilon,
@@ -64,8 +73,8 @@ def nissim_stemmer(epsilon: float, delta: float, records: int) -> Generalization
 def dwork(epsilon: float, delta: float, records: int) -> GeneralizationBound:
     """P(gap < 4 epsilon) > 1 - 8 delta^epsilon. Status: unverified.
 
-    Reference: Dwork, Feldman, Hardt, Pitassi, Reingold, Roth (2015), as quoted by HWT; sample size
-    condition from memory.
+    Reference: Dwork, Feldman, Hardt, Pitassi, Reingold, Roth (2015), as quoted by He, Wang & Tao;
+    sample size condition from memory.
 
     >>> dwork(0.1, 1e-6, 1_000_000).vacuous        # 8 delta^epsilon = 2
     True
@@ -78,7 +87,7 @@ def dwork(epsilon: float, delta: float, records: int) -> GeneralizationBound:
     failure = math.inf if unmet else 8.0 * delta**epsilon
     return GeneralizationBound(
         "4 epsilon",
-        "Dwork et al. 2015, as quoted by HWT",
+        "Dwork et al. 2015, as quoted by He, Wang & Tao",
         "unverified",
         ONE_SIDED,
         4.0 * epsilon,

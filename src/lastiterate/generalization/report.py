@@ -64,8 +64,8 @@ class Generalization:
     def population_risk(self, training_risk: float) -> float:
         """An upper bound on the risk on unseen data, with the confidence asked for.
 
-        This is the direction that learning needs. (HWT, Remarks 1 and 2, bound the training risk by
-        the population risk, which says nothing about learnability.)
+        This is the direction that learning needs. (He, Wang & Tao 2020, Remarks 1 and 2, bound the
+        training risk by the population risk, which says nothing about learnability.)
 
         >>> round(generalization((0.1, 1e-6), 10_000).population_risk(0.05), 3)
         0.202
@@ -159,7 +159,7 @@ def _expected(privacy: Privacy, records: int) -> list[GeneralizationBound]:
     def theorem_2(pair: Pair) -> GeneralizationBound:
         value = on_average(pair.epsilon, pair.delta)
         return GeneralizationBound(
-            "1 - e^-epsilon", "HWT Theorem 2", "sound", ABSOLUTE_EXPECTATION, value
+            "1 - e^-epsilon", "He, Wang & Tao 2020, Theorem 2", "sound", ABSOLUTE_EXPECTATION, value
         )
 
     found = [
@@ -208,7 +208,7 @@ def _single_run(privacy: Privacy, records: int, failure: float) -> list[Generali
 
     def repaired(pair: Pair) -> GeneralizationBound:
         value = monitor(pair.epsilon, pair.delta, records, failure)
-        reference = "HWT Theorem 1, repaired"
+        reference = "He, Wang & Tao 2020, Theorem 1, repaired"
         return GeneralizationBound("monitor", reference, "sound", ONE_SIDED, value, failure)
 
     best_pair = min(privacy.pairs, key=lambda pair: laplace(pair).value)

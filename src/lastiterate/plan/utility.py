@@ -1,6 +1,6 @@
 """How good the released model is: excess risk of noisy gradient descent on strongly convex losses.
 
-C Lemma 6 with its correction.
+Chourasia, Ye & Shokri 2021, Lemma 6 with its correction.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from lastiterate.errors import AssumptionError
 def excess_risk(training: Training, loss: Loss, dimension: int) -> float:
     """An upper bound on E[empirical risk of the last iterate − its minimum].
 
-    Statement (C Lemma 6): λ-strongly convex, β-smooth, L-Lipschitz, η ≤ λ/(2β²), noise variance
-    2ησ² per coordinate: excess ≤ (2βL²/λ²)·e^(−ληT) + 2βdσ²/λ.
+    Statement (Chourasia, Ye & Shokri 2021, Lemma 6): λ-strongly convex, β-smooth, L-Lipschitz, η ≤
+    λ/(2β²), noise variance 2ησ² per coordinate: excess ≤ (2βL²/λ²)·e^(−ληT) + 2βdσ²/λ.
     Assumptions: the minimiser lies in the relative interior of the (bounded) domain, so that its
     diameter is at most 2L/λ; full batch.
     Status: corrected (an unrolling line misses η; the result stands, its noise part is twice the
@@ -33,10 +33,13 @@ def excess_risk(training: Training, loss: Loss, dimension: int) -> float:
     if eta > curvature / (2 * smoothness**2) * (1 + 1e-12):
         raise AssumptionError(
             "excess_risk needs step_size <= lambda/(2 beta^2) = "
-            f"{curvature / (2 * smoothness**2):g} (C Lemma 6), but it is {eta:g}. "
+            f"{curvature / (2 * smoothness**2):g} (Chourasia, Ye & Shokri 2021, Lemma 6), "
+            f"but it is {eta:g}. "
             "Take smaller steps."
         )
-    lipschitz = training.needs_gradient_norm("the excess risk of C Lemma 6")
+    lipschitz = training.needs_gradient_norm(
+        "the excess risk of Chourasia, Ye & Shokri 2021, Lemma 6"
+    )
     bias = 2 * smoothness * (lipschitz / curvature) ** 2
     bias *= math.exp(-curvature * eta * training.steps)
     return bias + smoothness * dimension * nu**2 / (eta * curvature)

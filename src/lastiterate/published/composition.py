@@ -1,4 +1,4 @@
-"""Composition as He, Wang and Tao (HWT) printed it: refuted, for study only.
+"""Composition as He, Wang & Tao 2020 printed it: refuted, for study only.
 
 Their Theorems 4 and 6 and Corollary 2 bound the probability of rectangles of outputs alone. The
 event "some round revealed the record" is the complement of a rectangle: it alone costs
@@ -31,7 +31,8 @@ _SURE = 1 - 1e-9  # ``optimal`` is at most this much above the truth
 
 
 def theorem_4(epsilons: Sequence[float], deltas: Sequence[float], slack: float) -> Pair:
-    """HWT Theorem 4 (unequal rounds, epsilon' the least of Kairouz' three forms). REFUTED.
+    """He, Wang & Tao 2020, Theorem 4 (unequal rounds, epsilon' the least of Kairouz' three forms).
+    REFUTED.
 
     delta' = max over a of 2 - prod(1 - e^a_i d_i/(1+e^e_i)) - prod(1 - d_i/(1+e^e_i)) + slack,
     where sum a_i = epsilon' and all but one a_i are 0 or e_i. The maximum is relaxed upwards
@@ -46,7 +47,8 @@ def theorem_4(epsilons: Sequence[float], deltas: Sequence[float], slack: float) 
 
 
 def theorem_6(epsilons: Sequence[float], deltas: Sequence[float], slack: float) -> Pair:
-    """HWT Theorem 6: Theorem 4 with epsilon' of Theorem 5. REFUTED by the same event.
+    """He, Wang & Tao 2020, Theorem 6: Theorem 4 with epsilon' of Theorem 5. REFUTED by the same
+    event.
 
     >>> claimed = theorem_6([1.0] * 1000, [1e-5] * 1000, 1e-6)
     >>> claimed.delta < 1 - (1 - 1e-5) ** 1000
@@ -58,7 +60,7 @@ def theorem_6(epsilons: Sequence[float], deltas: Sequence[float], slack: float) 
 
 
 def corollary_2(epsilon: float, delta: float, rounds: int, slack: float) -> Pair:
-    """HWT Corollary 2 (equal rounds). REFUTED.
+    """He, Wang & Tao 2020, Corollary 2 (equal rounds). REFUTED.
 
     delta' = 1 - (1 - e^e d/(1+e^e))^m (1 - d/(1+e^e))^(T-m) + 1 - (1 - d/(1+e^e))^T + slack with
     m = ceil(epsilon'/epsilon) and epsilon' the least of Kairouz' three forms.
@@ -73,7 +75,8 @@ def corollary_2(epsilon: float, delta: float, rounds: int, slack: float) -> Pair
 
 
 def corollary_3(epsilon: float, delta: float, rounds: int, slack: float) -> Pair:
-    """HWT Corollary 3 (equal rounds, Chernoff's bound for the slack). REFUTED even at delta = 0.
+    """He, Wang & Tao 2020, Corollary 3 (equal rounds, Chernoff's bound for the slack). REFUTED even
+    at delta = 0.
 
     The print has e^(-(epsilon' + T epsilon)/2) where the proof's own optimiser gives the plus
     sign; ``lastiterate.composition.chernoff`` is the corrected value.
@@ -86,7 +89,8 @@ def corollary_3(epsilon: float, delta: float, rounds: int, slack: float) -> Pair
     target = kairouz_forms(epsilon, rounds, slack).azuma
     if not 0.0 < target < rounds * epsilon:
         raise UnsupportedError(
-            f"HWT Corollary 3 is undefined at epsilon' = {target:g}: it needs epsilon' < T epsilon "
+            f"He, Wang & Tao 2020, Corollary 3 is undefined at epsilon' = {target:g}: it "
+            f"needs epsilon' < T epsilon "
             f"= {rounds * epsilon:g}; use lastiterate.composition.optimal, which has no such limit."
         )
     printed = math.exp(log_chernoff(epsilon, rounds, target) - (target + rounds * epsilon))
@@ -94,7 +98,8 @@ def corollary_3(epsilon: float, delta: float, rounds: int, slack: float) -> Pair
 
 
 def subsampled_linear(epsilon: float, delta: float, rate: float) -> Pair:
-    """(2 q epsilon, q delta), the subsampling rule HWT Theorems 7 and 8 rest on. REFUTED.
+    """(2 q epsilon, q delta), the subsampling rule He, Wang & Tao 2020, Theorems 7 and 8 rest on.
+    REFUTED.
 
     Sound only while ln(1 + q (e^epsilon - 1)) <= 2 q epsilon.
 
@@ -107,7 +112,7 @@ def subsampled_linear(epsilon: float, delta: float, rate: float) -> Pair:
 
 @dataclass(frozen=True)
 class Violation:
-    """HWT Corollary 2 against the smallest true delta' at the same epsilon'."""
+    """He, Wang & Tao 2020, Corollary 2 against the smallest true delta' at the same epsilon'."""
 
     epsilon: float
     published: float
@@ -142,7 +147,9 @@ def violation(epsilon: float, delta: float, rounds: int, slack: float) -> Violat
 
 @dataclass(frozen=True)
 class ViolatedRegion:
-    """Where HWT Corollary 2 fails, on a product grid; axes in the order of the fields."""
+    """Where He, Wang & Tao 2020, Corollary 2 fails, on a product grid; axes in the order of the
+    fields.
+    """
 
     epsilons: NDArray[np.float64]
     rounds: NDArray[np.int64]

@@ -1,9 +1,11 @@
-"""Federated averaging as printed in HWT Theorem 8: refuted, for study, and the truth beside it.
+"""Federated averaging as printed in He, Wang & Tao 2020, Theorem 8: refuted, for study, and the
+truth beside it.
 
-HWT Algorithm 2 averages tau clipped updates (clip L) of N clients and adds N(0, L^2 sigma^2 I) to
-the average, so that mu = 2/(tau sigma) if one client is replaced and 1/(tau sigma) if its update
-becomes zero. The theorem loses a factor in that step, samples by a rule that holds for small
-epsilon only, and composes by a false theorem. No guarantee rests on the printed forms.
+He, Wang & Tao 2020, Algorithm 2 averages tau clipped updates (clip L) of N clients and adds N(0,
+L^2 sigma^2 I) to the average, so that mu = 2/(tau sigma) if one client is replaced and 1/(tau
+sigma) if its update becomes zero. The theorem loses a factor in that step, samples by a rule that
+holds for small epsilon only, and composes by a false theorem. No guarantee rests on the printed
+forms.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from lastiterate.federated.accounting import account_federated
 def theorem_8_gaussian(
     sampled: int, sigma: float, step_delta: float, *, reading: str = "printed"
 ) -> Pair:
-    """HWT's (eps~, delta) of one round without sampling. REFUTED for replaced clients.
+    """He, Wang & Tao's (eps~, delta) of one round without sampling. REFUTED for replaced clients.
 
     ``reading``: "printed", eps~ = 4 (sigma/tau) sqrt(ln(1/delta) + 1/tau^2) / (2 sigma^2), or
     "outside", with 1/tau^2 outside the root as in the paper's Theorem 7. Correct would be
@@ -45,7 +47,7 @@ def theorem_8_gaussian(
 def theorem_8_step(
     clients: int, sampled: int, sigma: float, step_delta: float, *, reading: str = "printed"
 ) -> Pair:
-    """HWT's (2 q eps~, q delta) of one round with sampling. REFUTED.
+    """He, Wang & Tao's (2 q eps~, q delta) of one round with sampling. REFUTED.
 
     >>> claim = theorem_8_step(1000, 10, 0.1, 1e-5)
     >>> truth = account_federated(1000, 10, 1, clip=1.0, noise_multiplier=1.0)
@@ -68,7 +70,8 @@ def theorem_8(
     *,
     reading: str = "printed",
 ) -> Pair:
-    """HWT Theorem 8 with its slack delta~ given and eq. (15)'s epsilon read as eps~. REFUTED.
+    """He, Wang & Tao 2020, Theorem 8 with its slack delta~ given and eq. (15)'s epsilon read as
+    eps~. REFUTED.
 
     Its closed form for delta~ is that of Theorem 7 (`published.sgld.theorem_7_slack`) and shares
     its errors.
@@ -99,7 +102,8 @@ def theorem_8_corrected(
     delta: float,
     adjacency: str = "replace",
 ) -> float:
-    """The epsilon that HWT Algorithm 2 really has: the exact round, composed by its losses.
+    """The epsilon that He, Wang & Tao 2020, Algorithm 2 really has: the exact round, composed by
+    its losses.
 
     >>> round(theorem_8_corrected(1000, 10, 0.1, 1000, 1e-4), 2)
     12.58

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 
 def output_perturbation_coefficient(diameter: float, noise: float) -> float:
-    """L Figure 1: R_alpha <= alpha·D²/(2ν²). Refuted: the gradient step moves before the noise.
+    """Chien & Li 2025, Figure 1: R_alpha <= alpha·D²/(2ν²). Refuted: the gradient step moves before
+    the noise.
 
     >>> output_perturbation_coefficient(1.0, 1.0)
     0.5
@@ -17,5 +18,7 @@ def output_perturbation_coefficient(diameter: float, noise: float) -> float:
 
 
 def clipped_softmax_contraction(step_size: float, regularization: float) -> float:
-    """Y Proposition F.2: clipped softmax contracts by 1 − ηλ. Refuted for three or more classes."""
+    """Ye & Shokri 2022, Proposition F.2: clipped softmax contracts by 1 − ηλ. Refuted for three or
+    more classes.
+    """
     return 1 - step_size * regularization

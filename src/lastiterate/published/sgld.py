@@ -1,9 +1,10 @@
 """SGLD and posterior sampling as printed: refuted claims, for study, and the truth beside them.
 
-HWT Theorem 7 (SGLD by composition) loses a factor 2 in the Gaussian step, uses a subsampling rule
-that holds for small epsilon only, and composes by a false theorem. HF Lemma A.1 (one posterior
-sample) drops the noise precision from its condition. No guarantee rests on the printed forms.
-Throughout mu = 2 L / (tau sigma) and rate = tau / N, batches fresh without replacement and secret.
+He, Wang & Tao 2020, Theorem 7 (SGLD by composition) loses a factor 2 in the Gaussian step, uses a
+subsampling rule that holds for small epsilon only, and composes by a false theorem. Heller & Fetaya
+2022, Lemma A.1 (one posterior sample) drops the noise precision from its condition. No guarantee
+rests on the printed forms. Throughout mu = 2 L / (tau sigma) and rate = tau / N, batches fresh
+without replacement and secret.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from lastiterate.sampling.posterior import lemma_a1
 
 
 def theorem_7_gaussian(mu: float, step_delta: float) -> Pair:
-    """HWT's (eps~, delta) of one unsampled step. REFUTED: 2 sqrt 2 stands where 4 sqrt 2 should.
+    """He, Wang & Tao's (eps~, delta) of one unsampled step. REFUTED: 2 sqrt 2 stands where 4 sqrt 2
+    should.
 
     >>> claim = theorem_7_gaussian(1.0, 1e-5)
     >>> round(gaussian.delta(1.0, claim.epsilon) / claim.delta)      # the truth is 208 times worse
@@ -32,7 +34,7 @@ def theorem_7_gaussian(mu: float, step_delta: float) -> Pair:
 
 
 def theorem_7_step(mu: float, rate: float, step_delta: float) -> Pair:
-    """HWT's (2 q eps~, q delta) of one step on a random batch. REFUTED from mu = 0.2 on.
+    """He, Wang & Tao's (2 q eps~, q delta) of one step on a random batch. REFUTED from mu = 0.2 on.
 
     >>> claim = theorem_7_step(1.0, 0.01, 1e-5)
     >>> round(one_step_delta(1.0, 0.01, claim.epsilon) / claim.delta)
@@ -43,7 +45,8 @@ def theorem_7_step(mu: float, rate: float, step_delta: float) -> Pair:
 
 
 def theorem_7(mu: float, rate: float, steps: int, step_delta: float, slack: float) -> Pair:
-    """HWT Theorem 7 with its slack delta~ given. REFUTED (e.g. mu = 3, q = 1e-3, T = 1e4).
+    """He, Wang & Tao 2020, Theorem 7 with its slack delta~ given. REFUTED (e.g. mu = 3, q = 1e-3, T
+    = 1e4).
 
     >>> claim = theorem_7(3.0, 1e-3, 10_000, 1e-5, 1e-6)
     >>> round(claim.epsilon, 2), round(theorem_7_exact(3.0, 1e-3, 10_000, claim.delta), 1)
@@ -61,7 +64,8 @@ def theorem_7(mu: float, rate: float, steps: int, step_delta: float, slack: floa
 
 
 def theorem_7_slack(mu: float, rate: float, steps: int, step_delta: float, epsilon: float) -> float:
-    """HWT's closed form for delta~. REFUTED: wrong sign of the exponent, and half the step.
+    """He, Wang & Tao's closed form for delta~. REFUTED: wrong sign of the exponent, and half the
+    step.
 
     Undefined for epsilon >= T q eps~, and then this raises.
 
@@ -73,7 +77,8 @@ def theorem_7_slack(mu: float, rate: float, steps: int, step_delta: float, epsil
     total = steps * e
     if not epsilon < total:
         raise AssumptionError(
-            f"HWT's delta~ is undefined at epsilon' = {epsilon:g}: it needs epsilon' < T q eps~ = "
+            f"He, Wang & Tao's delta~ is undefined at epsilon' = {epsilon:g}: it needs "
+            f"epsilon' < T q eps~ = "
             f"{total:g}. Use theorem_7_exact, which has no such limit."
         )
     log = -(epsilon + total) / 2
@@ -94,7 +99,8 @@ def one_step_delta(mu: float, rate: float, epsilon: float) -> float:
 def theorem_7_corrected(
     mu: float, rate: float, steps: int, delta: float, step_delta: float | None = None
 ) -> float:
-    """HWT Theorem 7 made true: an upper bound on epsilon at ``delta``, poor for mu near 1.
+    """He, Wang & Tao 2020, Theorem 7 made true: an upper bound on epsilon at ``delta``, poor for mu
+    near 1.
 
     eps0 from G_mu(eps0) = step_delta; one step is (ln(1 + q (e^eps0 - 1)), q step_delta); exact
     composition (Kairouz, Oh, Viswanath). ``step_delta`` is free; by default the best of a grid.
@@ -133,7 +139,8 @@ def lemma_a1_printed(
     slope: float,
     deviation: float,
 ) -> float:
-    """HF Lemma A.1 with its printed condition on n. REFUTED for noise_precision > 1.
+    """Heller & Fetaya 2022, Lemma A.1 with its printed condition on n. REFUTED for noise_precision
+    > 1.
 
     The printed n > 1 + 10 (x_high^2/x_low^2) order/noise_precision lets the variances differ too
     much; ``posterior_privacy(...).lemma(order)`` has the corrected condition.
@@ -149,7 +156,8 @@ def lemma_a1_printed(
     needed = max(1 + 10 * ratio * order / noise_precision, 1 + order * ratio)
     if not records > needed:
         raise AssumptionError(
-            f"HF Lemma A.1 needs more than {needed:g} records, and there are {records}."
+            f"Heller & Fetaya 2022, Lemma A.1 needs more than {needed:g} records, and there "
+            f"are {records}."
         )
     return lemma_a1(
         order, records, prior_precision, noise_precision, x_low, x_high, slope, deviation

@@ -22,7 +22,7 @@ class ComparisonDisplay:
     ...                batches=FullBatch())
     >>> display = ComparisonDisplay.from_run(run, Loss(smoothness=1.0, strong_convexity=1.0))
     >>> display.comparison[0].theorem.name
-    'Shifted interpolation'
+    'Shifted interpolation (Bok, Su & Altschuler 2024)'
     """
 
     def __init__(self, comparison: Comparison) -> None:

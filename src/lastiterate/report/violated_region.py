@@ -25,7 +25,8 @@ def violated_region_figure(region: ViolatedRegion, delta: int = 0, slack: int = 
     false = region.violated[:, :, delta, slack]
     plane = f"delta = {region.deltas[delta]:g}, slack = {region.slacks[slack]:g}"
     figure = blank(
-        f"HWT Theorem 4 claims less than the optimum in {int(false.sum())} of {false.size} cases",
+        "He, Wang & Tao 2020, Theorem 4 claims less than the optimum in "
+        f"{int(false.sum())} of {false.size} cases",
         "rounds",
         "epsilon per round",
         f"claimed over optimal delta', {plane}",

@@ -1,6 +1,6 @@
 """The continuous process behind noisy gradient descent, for study.
 
-Chourasia, Ye, Shokri (C) analyse noisy gradient descent through a diffusion that passes through
+Chourasia, Ye & Shokri 2021 analyse noisy gradient descent through a diffusion that passes through
 its iterates. Here it is, by Euler-Maruyama: plain Langevin diffusion, the tracing diffusion whose
 gradient is held fixed during a step, and the coupled tracing diffusions of two neighbours.
 """
@@ -46,11 +46,11 @@ def langevin_diffusion(
     """Simulate dTheta = -gradient(Theta) dt + sqrt(2) sigma dW, ``substeps`` points in all.
 
     Without ``step_size``: Euler-Maruyama with time step time/substeps.
-    With ``step_size`` eta (C section 3.1): the gradient is held at its value at the start of each
-    interval of length eta; at multiples of eta the law is exactly that of noisy gradient descent
-    theta <- theta - eta gradient(theta) + sqrt(2 eta) sigma N(0, I), at any time step.
-    With ``neighbour`` too, half of the coupled pair: every interval begins with the jump
-    -eta U1 and drifts by -U2 dt, U1 and U2 the half sum and half difference of the gradients.
+    With ``step_size`` eta (Chourasia, Ye & Shokri 2021, section 3.1): the gradient is held at its
+    value at the start of each interval of length eta; at multiples of eta the law is exactly that
+    of noisy gradient descent theta <- theta - eta gradient(theta) + sqrt(2 eta) sigma N(0, I), at
+    any time step. With ``neighbour`` too, half of the coupled pair: every interval begins with the
+    jump -eta U1 and drifts by -U2 dt, U1 and U2 the half sum and half difference of the gradients.
 
     >>> path = langevin_diffusion(lambda t: t, np.full((2000, 1), 3.0), time=4.0, substeps=400,
     ...                           random_state=0)

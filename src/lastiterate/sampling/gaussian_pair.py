@@ -92,8 +92,8 @@ def renyi(distance: ArrayLike, excess: ArrayLike, order: float) -> Floats:
     """Renyi divergence of ``order`` > 1 of N(distance, 1+excess) from N(0, 1).
 
     D = -ln(1+g)/2 - ln(v)/(2(order-1)) + order d^2/(2v), v = 1 - (order-1) g; infinite for v <= 0
-    (Gil, Alajaji, Linder 2013; HF's eq. (20) inverts the first logarithm and the factor of the
-    second). Rounded up.
+    (Gil, Alajaji, Linder 2013; Heller & Fetaya's eq. (20) inverts the first logarithm and the
+    factor of the second). Rounded up.
 
     >>> float(renyi(0.0, 1 / 1.21 - 1, 5.0).round(4))      # s1 = 1, s2 = 1.1
     0.0294

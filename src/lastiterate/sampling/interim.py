@@ -1,6 +1,6 @@
 """How much cyclic SGLD leaks between its first steps and convergence.
 
-Heller and Fetaya's counterexample (HF section IV): Bayesian linear regression on n equal records,
+Heller & Fetaya's counterexample (2022, section IV): Bayesian linear regression on n equal records,
 one of which may be half as long. SGLD with batches of one record has, at the end of every epoch, a
 Gaussian law on the one dataset and a mixture of n Gaussians on the other, both in closed form.
 The posterior may be as private as desired while these laws are arbitrarily far apart.
@@ -85,7 +85,9 @@ class EpochLaws:
         return self._average(threshold, lambda z: np.asarray(log_ndtr(-z)))
 
     def log_chernoff(self) -> Floats:
-        """ln of HF Lemma IV.5's bound on P(theta' > mean): the average of exp(-gap^2/(2 var))."""
+        """ln of Heller & Fetaya 2022, Lemma IV.5's bound on P(theta' > mean): the average of
+        exp(-gap^2/(2 var)).
+        """
         return self._average(np.zeros(self.mean.shape), lambda z: np.asarray(-0.5 * z * z))
 
     def log_worst_tail(self, threshold: Floats) -> Floats:
@@ -131,7 +133,8 @@ def epoch_laws(
     step_scale: float = 2.0,
     ratio: float = 0.25,
 ) -> EpochLaws:
-    """The closed forms, which replace HF Lemmas A.2-A.4 (whose noises must be fresh each epoch).
+    """The closed forms, which replace Heller & Fetaya 2022, Lemmas A.2-A.4 (whose noises must be
+    fresh each epoch).
 
     Proof: a step multiplies the deviation from the fixed point M = slope n x^2 beta / A by lam and
     the odd step by lam' > lam, after which the gap gains (lam' - lam)(slope - mean); summing the
@@ -173,7 +176,7 @@ def epoch_laws(
 class InterimPrivacy:
     """Lower bounds on the epsilon of cyclic SGLD, one entry per epoch.
 
-    ``chernoff``: HF's own bound (threshold at the mean, Chernoff on each component).
+    ``chernoff``: Heller & Fetaya's own bound (threshold at the mean, Chernoff on each component).
     ``exact``: best threshold, exact mixture. ``certificate``: best threshold, one worst component,
     O(1) arithmetic per threshold. Each says: after this epoch, releasing the iterate is not
     (epsilon, delta)-differentially private for any smaller epsilon.
@@ -220,14 +223,15 @@ def interim_privacy(
     *,
     ratio: float = 0.25,
 ) -> InterimPrivacy:
-    """Lower bounds on epsilon of cyclic SGLD at the end of every epoch (HF section IV).
+    """Lower bounds on epsilon of cyclic SGLD at the end of every epoch (Heller & Fetaya 2022,
+    section IV).
 
     Statement: for any threshold t, (epsilon, delta) holds only if P(theta > t) <= e^epsilon
     P(theta' > t) + delta, so epsilon >= ln(P(theta > t) - delta) - ln P(theta' > t).
     Assumptions: none beyond the model (theta ~ N(0, 1/prior_precision), y ~ N(theta x,
     1/noise_precision)), one record per step in a hidden fixed order, step size step_scale / A^2.
-    Reference: HF Theorem IV.1 and Figure 1. Status: sound; the closed forms replace A.2-A.9, and
-    Figure 1 is not what its caption's parameters give.
+    Reference: Heller & Fetaya 2022, Theorem IV.1 and Figure 1. Status: sound; the closed forms
+    replace A.2-A.9, and Figure 1 is not what its caption's parameters give.
 
     >>> result = interim_privacy(17_864_389, 2, 1, 1.8, 17_864_389**1.145578, 30, 1e-3)
     >>> result.peak, round(float(result.chernoff[24]), 1), round(float(result.exact[24]), 1)

@@ -3,9 +3,10 @@ r"""Stochastic gradient Langevin dynamics, many chains at once.
     theta <- theta + (eta/2) (grad ln prior(theta) + (n/b) sum over batch of grad ln p(y|x, theta))
              + sqrt(eta * temperature) N(0, I)
 
-(Welling and Teh 2011; HF eq. (3)). With ``clip`` every record's gradient is first divided by
-max(1, norm/clip) (HF eq. (66)): no longer a sampler of the posterior, but a noisy gradient descent
-that an accountant can bound. Without it nothing can be promised (see ``interim_privacy``).
+(Welling and Teh 2011; Heller & Fetaya 2022, eq. (3)). With ``clip`` every record's gradient is
+first divided by max(1, norm/clip) (Heller & Fetaya 2022, eq. (66)): no longer a sampler of the
+posterior, but a noisy gradient descent that an accountant can bound. Without it nothing can be
+promised (see ``interim_privacy``).
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def sgld_training(
     ``sgld`` returns more than that: ask its result for its ``guarantee()``, or give
     `account` the ``releases``.
 
-    HF's step eta moves by (eta n/2) times the average clipped gradient, with noise
+    Heller & Fetaya's step eta moves by (eta n/2) times the average clipped gradient, with noise
     sqrt(eta * temperature). A Gaussian prior of precision p is the data-free term p/n:
     account with ``Loss(..., regularization=p/n)``.
 

@@ -115,11 +115,12 @@ class PosteriorPrivacy:
         return self._attained_epsilon(delta, self._corners())
 
     def lemma(self, order: float) -> float:
-        """HF Lemma A.1, corrected: an upper bound on the Renyi divergence of ``order``.
+        """Heller & Fetaya 2022, Lemma A.1, corrected: an upper bound on the Renyi divergence of
+        ``order``.
 
         Statement: for order > 1 and n > 1 + 10 order x_high^2/x_low^2, one posterior sample is
         (order, value)-RDP, for a replaced and for an absent record.
-        Assumptions: |y/x - slope| <= deviation <= slope (or y >= 0, which HF assume).
+        Assumptions: |y/x - slope| <= deviation <= slope (or y >= 0, which Heller & Fetaya assume).
         Status: corrected; the paper divides the 10 by noise_precision, which is false for
         noise_precision > 1. Proof of the corrected condition: with g = beta(a'-a)/P it gives
         (order-1) g <= 1/10, so v >= 0.9, and |mean difference| <= beta (2 x_high^2 beta z dev +
@@ -335,7 +336,9 @@ def lemma_a1(
     slope: float,
     deviation: float,
 ) -> float:
-    """The value eps_1 of HF Lemma A.1 (deviation = n^gamma_1), without its condition on n."""
+    """The value eps_1 of Heller & Fetaya 2022, Lemma A.1 (deviation = n^gamma_1), without its
+    condition on n.
+    """
     n, alpha, beta, c, dev = records, prior_precision, noise_precision, slope, deviation
     low, high = x_low**2, x_high**2
     return (
@@ -357,7 +360,8 @@ def posterior_records(
     slope_exponent: float,
     deviation_exponent: float,
 ) -> int:
-    """The n of HF Claim D.28, corrected: with that many records a sample is (epsilon, delta)-DP.
+    """The n of Heller & Fetaya 2022, Claim D.28, corrected: with that many records a sample is
+    (epsilon, delta)-DP.
 
     The domain grows with n: slope = n^slope_exponent, deviation = n^deviation_exponent.
     Corrected: Lemma A.1's condition n > 1 + 10 order x_high^2/x_low^2 without noise_precision in

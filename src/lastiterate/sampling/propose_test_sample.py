@@ -78,7 +78,7 @@ class Proposal:
                 "noise_precision",
                 self.noise_precision,
                 f"more than 3/x_high^2 = {3 / self.x_high**2:g}",
-                "HF state the algorithm for noise_precision x_high^2 > 3",
+                "Heller & Fetaya state the algorithm for noise_precision x_high^2 > 3",
             )
         if not 1 < self.rho_1 < 1.5:
             raise DescriptionError(
@@ -108,8 +108,9 @@ class Proposal:
     def least_records(self, centre: float, size: float) -> float:
         """n_min: with so many records left, one posterior sample is (epsilon, delta)-private.
 
-        HF eq. (33) at m-breve = ``centre``, with the corrected condition of Lemma A.1
-        (n > 1 + 10 order x_high^2/x_low^2) and size^(rho_2/gamma) for n_1^(rho_2/gamma_1).
+        Heller & Fetaya 2022, eq. (33) at m-breve = ``centre``, with the corrected condition of
+        Lemma A.1 (n > 1 + 10 order x_high^2/x_low^2) and size^(rho_2/gamma) for
+        n_1^(rho_2/gamma_1).
         """
         e, order, g = self.epsilon, self.order, self.gamma
         alpha, beta = self.prior_precision, self.noise_precision
@@ -151,9 +152,10 @@ def propose_test_sample(
 
     Statement: the output is (5 epsilon, 2 delta)-private when a record is added or removed, and
     (4 epsilon, 2 delta)-private when one is replaced and the number of records is public
-    (``public_records``). Reference: HF Algorithm 1, Claim IV.8. Status: corrected: guards for a
-    noisy size <= 0, a negative centre and empty sets; Lemma A.1's condition; the exact sensitivity
-    of the slope, R x_high^2/((n_2-1) x_low^2 + x_high^2), half of HF's; n_2 in n_min.
+    (``public_records``). Reference: Heller & Fetaya 2022, Algorithm 1, Claim IV.8. Status:
+    corrected: guards for a noisy size <= 0, a negative centre and empty sets; Lemma A.1's
+    condition; the exact sensitivity of the slope, R x_high^2/((n_2-1) x_low^2 + x_high^2), half of
+    Heller & Fetaya's; n_2 in n_min.
 
     Values outside [x_low, x_high], negative y and non-numbers are clipped, as part of the
     mechanism. ``outside="refuse"`` raises instead, which tells the caller about the data: only
@@ -288,7 +290,8 @@ def swapped_for_sgld(
     slope_exponent: float = 1.1,
     epochs: int = 200,
 ) -> SwapDemonstration:
-    """Algorithm 1 with SGLD (step 1/A^2) as its last line is not private: HF Claim IV.9.
+    """Algorithm 1 with SGLD (step 1/A^2) as its last line is not private: Heller & Fetaya 2022,
+    Claim IV.9.
 
     Datasets: ``records`` equal records (x_high, n^slope_exponent x_high), and the same with one
     of half the length. Nothing is simulated: the probability that all tests pass with every

@@ -1,6 +1,6 @@
 """How regular a network looks along its training: estimates, never guarantees.
 
-After L (Chien, Li 2025), appendix A.13: around every iterate of several runs, draw points in a
+After Chien & Li 2025, appendix A.13: around every iterate of several runs, draw points in a
 ball and take the largest ratio ‖∇f(w) − ∇f(w')‖ / ‖w − w'‖^exponent. A maximum over samples is
 below the true constant, so the `Loss` says "estimated": it can be accounted with, to see what
 would follow, and can never be certified.
@@ -58,7 +58,7 @@ def estimate_holder(
         exponents: of the distance, between 0 and 1.
         step_size, steps, clip: of the descent; the mean gradient is shortened to ``clip``.
         points: compared with every iterate, uniform in a ball of ``radius`` around it. In many
-            dimensions nearly all of a ball lies near its rim, so with L's radius of 1 all
+            dimensions nearly all of a ball lies near its rim, so with the paper's radius of 1 all
             exponents get the same constant;
         smallest: draws distances between this and ``radius`` instead, evenly on a logarithmic
             scale, which tells exponents apart.

@@ -1,8 +1,8 @@
-r"""HF's crafted record: pushed over the decision boundary of every reference model.
+r"""Heller & Fetaya's crafted record: pushed over the decision boundary of every reference model.
 
-HF section V: find x0 on whose label all reference models agree, move it by DeepFool (Moosavi-
-Dezfooli et al. 2016) until all of them misclassify it, keep its label. Models trained on it
-learn the label within a few epochs, others do not.
+Heller & Fetaya 2022, section V: find x0 on whose label all reference models agree, move it by
+DeepFool (Moosavi-Dezfooli et al. 2016) until all of them misclassify it, keep its label. Models
+trained on it learn the label within a few epochs, others do not.
 
 A step of DeepFool at x goes to the nearest linearised boundary: with f the logits, y the label,
 over k ≠ y the smallest |f_k − f_y|/‖w‖, w = ∇f_k − ∇f_y, gives the move (|f_k − f_y|/‖w‖²)·w.

@@ -1,7 +1,9 @@
-"""HF's attack: four probabilities of a model, and a linear classifier that learns to read them.
+"""Heller & Fetaya's attack: four probabilities of a model, and a linear classifier that learns to
+read them.
 
-HF section V: p(y*|x*), p(y0|x*), p(y*|x0), p(y0|x0), where the record x* replaced x0. The
-classifier is fitted on the choosing part of the models; the audit counts its errors on the rest.
+Heller & Fetaya 2022, section V: p(y*|x*), p(y0|x*), p(y*|x0), p(y0|x0), where the record x*
+replaced x0. The classifier is fitted on the choosing part of the models; the audit counts its
+errors on the rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-r"""Clopper-Pearson bounds on the two error rates, and the epsilon they refute (HF eq. (10)-(12)).
+r"""Clopper-Pearson bounds on the two error rates, and the epsilon they refute (Heller & Fetaya
+2022, eq. (10)-(12)).
 
 **Statement.** If training is (ε, δ)-DP, every test fixed independently of the evaluated models has
 FPR + e^ε FNR ≥ 1 − δ and FNR + e^ε FPR ≥ 1 − δ (Kairouz, Oh, Viswanath 2015). With FPR ≤ p and

@@ -129,7 +129,7 @@
   });
 
   document.addEventListener("click", (event) => {
-    if (event.target.id === "preset-hf-counterexample") {
+    if (event.target.id === "preset-heller-fetaya") {
       document.getElementById("sgld").scrollIntoView({ behavior: "smooth" });
     }
     const button = event.target.closest("[data-copy]");

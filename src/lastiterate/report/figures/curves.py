@@ -43,7 +43,7 @@ def privacy_curve(guarantee: Guarantee) -> Any:
     ...                batches=FullBatch())
     >>> figure = account(run, Loss(smoothness=1.0)).plot()
     >>> figure.layout.title.text
-    'epsilon = 0.2069 at delta = 1e-05 (Shifted interpolation)'
+    'epsilon = 0.2069 at delta = 1e-05 (Shifted interpolation (Bok, Su & Altschuler 2024))'
     """
     quick = _quick(guarantee)
     deltas = np.geomspace(1e-10, 1e-2, _MANY if quick else _FEW)

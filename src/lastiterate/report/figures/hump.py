@@ -38,7 +38,7 @@ def interim_hump(interim: InterimPrivacy, posterior: PosteriorPrivacy | None = N
     shown: list[float] = []
     for name, values in (
         ("SGLD, exact mixture (at least)", interim.exact),
-        ("SGLD, HF's Chernoff bound (at least)", interim.chernoff),
+        ("SGLD, Heller & Fetaya's Chernoff bound (at least)", interim.chernoff),
     ):
         own = next(pen)
         figure.add_scatter(

@@ -1,14 +1,15 @@
-"""L (Chien, Li 2025), Figure 2(a): what Hoelder regularity of a network would buy.
+"""Chien & Li 2025, Figure 2(a): what Hoelder regularity of a network would buy.
 
 A network of two layers with 64 hidden units on Iris, step 0.1, 200 epochs, clip 1, loss x 0.1, 20
 initialisations; `holder_iris.py --out` measured its Hoelder constants along the runs (kept in
-results/), and they are put into the setting of L's Figure 1. Two pictures. As L describe it, points
-are uniform in a ball of radius 1: in 500 dimensions all of them lie near the rim, every exponent
-gets the same constant, and smoothness (exponent 1) costs least, unlike in L's figure. With
-distances down to 1/1000 rougher exponents do cost less, as L say. The order that L plot is not
-named; order 2 is drawn. Measured constants are no guarantee, and `certify` refuses such a loss.
+results/), and they are put into the setting of Chien & Li's Figure 1. Two pictures. As the paper
+describes it, points are uniform in a ball of radius 1: in 500 dimensions all of them lie near the
+rim, every exponent gets the same constant, and smoothness (exponent 1) costs least, unlike in Chien
+& Li's figure. With distances down to 1/1000 rougher exponents do cost less, as the paper says. The
+order that it plots is not named; order 2 is drawn. Measured constants are no guarantee, and
+`certify` refuses such a loss.
 
-    python examples/gallery_l_figure2a.py [FOLDER] [--png]
+    python examples/gallery_chien_li_figure2a.py [FOLDER] [--png]
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def line(loss: Loss, steps: list[int]) -> tuple[list[int], list[float]]:
 def figures(points: int = 16, folder: Path = RESULTS) -> dict[str, Any]:
     steps = np.unique(np.linspace(40, RUN.steps, points).round().astype(int)).tolist()
     drawn = {}
-    for name in ("l_figure2a", "l_figure2a_distances"):
+    for name in ("chien_li_figure2a", "chien_li_figure2a_distances"):
         found = json.loads((folder / f"{name}.json").read_text())
         lines = {
             f"exponent {p}, constant {constant:.3f}": line(

@@ -1,13 +1,14 @@
-"""HF (Heller, Fetaya 2022), Figures 2 and 3: attacks on LeNet-5 trained by SGLD, per epoch.
+"""Heller & Fetaya 2022, Figures 2 and 3: attacks on LeNet-5 trained by SGLD, per epoch.
 
 Drawn from what `audit_lenet_sgld.py` and `audit_clipped_sgld.py` write (audit.json; results/ keeps
-a run of each on one GPU: 1,000 models for 12 epochs, 400 clipped ones for 6). HF's crafted record
-is not published, so the heights cannot be compared, only the shape: without clipping the attack
-begins to work as the models fit, with clipping it finds nothing. HF plot each epoch as if it were
-the only one looked at; the best of those is no 90 % bound, so the corrected line is drawn too.
-Their ceiling of 4.89 does not belong to 500 models (a perfect attack on 250 + 250 proves 4.42).
+a run of each on one GPU: 1,000 models for 12 epochs, 400 clipped ones for 6). Heller & Fetaya's
+crafted record is not published, so the heights cannot be compared, only the shape: without clipping
+the attack begins to work as the models fit, with clipping it finds nothing. Heller & Fetaya plot
+each epoch as if it were the only one looked at; the best of those is no 90 % bound, so the
+corrected line is drawn too. Their ceiling of 4.89 does not belong to 500 models (a perfect attack
+on 250 + 250 proves 4.42).
 
-    python examples/gallery_hf_figures2_3.py [FOLDER] [--png]
+    python examples/gallery_heller_fetaya_figures2_3.py [FOLDER] [--png]
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RESULTS = Path(__file__).parent / "results"
 
 def figures(folder: Path = RESULTS) -> dict[str, Any]:
     drawn = {}
-    for name in ("hf_figure2", "hf_figure3"):
+    for name in ("heller_fetaya_figure2", "heller_fetaya_figure3"):
         report = json.loads((folder / f"{name}.json").read_text())
         result = AuditResult.from_dict(report["audit"])
         epochs = list(range(1, len(result.looks) + 1))
@@ -35,7 +36,7 @@ def figures(folder: Path = RESULTS) -> dict[str, Any]:
                 epochs,
                 [k.epsilon_lower for k in result.looks],
             ),
-            "each epoch alone, as HF plot": (epochs, report["each_epoch_alone"]),
+            "each epoch alone, as Heller & Fetaya plot": (epochs, report["each_epoch_alone"]),
         }
         if "certified" in report:
             lines["certificate (at most)"] = epochs, report["certified"]

@@ -1,13 +1,13 @@
-"""L (Chien, Li 2025), Figures 1(a) and 1(b): smooth losses on a bounded domain.
+"""Chien & Li 2025, Figures 1(a) and 1(b): smooth losses on a bounded domain.
 
-L's setting: smoothness and strong convexity 1, gradients of norm at most 2, noise 1, diameter 1,
-n = 5, step size 0.1. (a) compares what non-convex, convex and strongly convex losses cost; L's
-"output perturbation", alpha D^2/(2 sigma^2), is false for their update (the gradient step moves
-before the noise) and is drawn beside the corrected line. (b) compares bounds for strongly convex
-losses; quadratic ones attain shifted interpolation (without the projection). Altschuler and
-Talwar's bound of (b) is left out: L quote it without its constants.
+The setting: smoothness and strong convexity 1, gradients of norm at most 2, noise 1, diameter 1,
+n = 5, step size 0.1. (a) compares what non-convex, convex and strongly convex losses cost; the
+paper's "output perturbation", alpha D^2/(2 sigma^2), is false for their update (the gradient step
+moves before the noise) and is drawn beside the corrected line. (b) compares bounds for strongly
+convex losses; quadratic ones attain shifted interpolation (without the projection). Altschuler and
+Talwar's bound of (b) is left out: the paper quotes it without its constants.
 
-    python examples/gallery_l_figure1.py [FOLDER] [--png]
+    python examples/gallery_chien_li_figure1.py [FOLDER] [--png]
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from gallery import keep
 
-from lastiterate import FullBatch, Loss, Training, compare
+from lastiterate import FullBatch, Loss, Training, compare, theorems
 from lastiterate.published.hidden_state import output_perturbation_coefficient
 from lastiterate.report import line_figure
 
@@ -36,13 +36,14 @@ CLASSES = {
     "convex": Loss(smoothness=1.0),
     "non-convex": Loss.nonconvex(smoothness=1.0),
 }
+NAMES = {theorem.key: theorem.name for theorem in theorems()}
 AXES = ("steps T", "Renyi divergence of any order / order")
 
 
 def bounds(run: Training, loss: Loss) -> dict[str, float]:
     """Every applicable bound: divergence over order (all of them are linear in the order)."""
     return {
-        row.theorem.name: row.bound.curve.rdp(2.0) / 2
+        row.theorem.key: row.bound.curve.rdp(2.0) / 2
         for row in compare(run, loss)
         if row.bound is not None
     }
@@ -62,33 +63,33 @@ def figures(points: int = 40) -> dict[str, Any]:
     classes = line_figure(
         {
             **tightest,
-            "composition": (steps, [row["Composition"] for row in convex]),
-            "output perturbation": (steps, [row["Output perturbation"] for row in convex]),
+            "composition": (steps, [row["gaussian-composition"] for row in convex]),
+            "output perturbation": (steps, [row["output-perturbation"] for row in convex]),
             "the same as published (false)": (steps, [published] * len(steps)),
         },
         "On a bounded domain the loss stops growing, even without convexity",
         *AXES,
-        subtitle="L Figure 1(a)",
+        subtitle="Chien & Li 2025, Figure 1(a)",
         logarithmic="xy",
     )
     rows = table["strongly convex"]
-    names = (
-        "Shifted interpolation",
-        "Y Theorem D.6, sharper",
-        "L Theorem 3.1",
-        "Y Theorem D.6",
-        "C Corollary 1",
-        "Composition",
+    keys = (
+        "taut-string",
+        "ye-shokri-2022-d6-sharper",
+        "chien-li-2025-3.1",
+        "ye-shokri-2022-d6",
+        "chourasia-ye-shokri-2021-corollary-1",
+        "gaussian-composition",
     )
-    ratio = max(row["L Theorem 3.1"] / row["Shifted interpolation"] for row in rows)
+    ratio = max(row["chien-li-2025-3.1"] / row["taut-string"] for row in rows)
     compared = line_figure(
-        {name: (steps, [row[name] for row in rows]) for name in names},
-        f"L's bound is up to {100 * (ratio - 1):.1f} % above what quadratic losses really lose",
+        {NAMES[key]: (steps, [row[key] for row in rows]) for key in keys},
+        f"The paper's bound is up to {ratio - 1:.1%} above what quadratic losses really lose",
         *AXES,
-        subtitle="L Figure 1(b), strongly convex losses",
+        subtitle="Chien & Li 2025, Figure 1(b), strongly convex losses",
         logarithmic="xy",
     )
-    return {"l_figure1a": classes, "l_figure1b": compared}
+    return {"chien_li_figure1a": classes, "chien_li_figure1b": compared}
 
 
 if __name__ == "__main__":

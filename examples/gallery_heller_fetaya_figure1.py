@@ -1,13 +1,14 @@
-"""HF (Heller, Fetaya 2022), Figure 1: SGLD is not private on its way to the posterior.
+"""Heller & Fetaya 2022, Figure 1: SGLD is not private on its way to the posterior.
 
 n = 17,864,389 records, prior precision 2, noise precision 1, x between 0.9 and 1.8, delta = 1e-3.
-The caption does not determine the figure: the slope c is missing, and with HF's step 2/A^2 the peak
-is at epoch 25 whatever c is, not at 48 as the text says. So two pictures: the caption with the c
-that its n comes from (c = n^1.14558, Claim D.28), and the one simple setting that matches the text,
-"not (38, 0.001)-DP after 48 epochs" (step 1/A^2, c = n^1.01; a fit, and outside HF's conditions).
-The lines are lower bounds; one exact sample from the posterior is private all along.
+The caption does not determine the figure: the slope c is missing, and with Heller & Fetaya's step
+2/A^2 the peak is at epoch 25 whatever c is, not at 48 as the text says. So two pictures: the
+caption with the c that its n comes from (c = n^1.14558, Claim D.28), and the one simple setting
+that matches the text, "not (38, 0.001)-DP after 48 epochs" (step 1/A^2, c = n^1.01; a fit, and
+outside Heller & Fetaya's conditions). The lines are lower bounds; one exact sample from the
+posterior is private all along.
 
-    python examples/gallery_hf_figure1.py [FOLDER] [--png]
+    python examples/gallery_heller_fetaya_figure1.py [FOLDER] [--png]
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def figures(records: int = RECORDS) -> dict[str, Any]:
         posterior = posterior_privacy(
             records, PRIOR, NOISE, LOW, HIGH, given["slope"], deviation=records**0.1
         )
-        drawn[f"hf_figure1_{name}"] = interim.plot(posterior)
+        drawn[f"heller_fetaya_figure1_{name}"] = interim.plot(posterior)
     return drawn
 
 
