@@ -24,12 +24,13 @@ class Named(NamedTuple):
 
 THEOREMS: dict[str, Named] = {
     "taut-string": Named(
-        "Shifted interpolation",
-        "Bok, Su, Altschuler 2024; exact optimum and tightness: docs/theory",
+        "Shifted interpolation (Bok, Su & Altschuler 2024)",
+        "Bok, Su & Altschuler 2024; exact optimum and tightness: docs/theory",
     ),
-    "stopped-coupling": Named("Coupling (stop-DP)", "this library, docs/theory/coupling.md"),
+    "stopped-coupling": Named("Stopped coupling", "this library, docs/theory/coupling.md"),
     "worst-position": Named(
-        "Worst position", "shifted interpolation with impulses once per epoch; c = 1: Y Theorem D.4"
+        "Worst position",
+        "shifted interpolation with impulses once per epoch; c = 1: Ye & Shokri 2022, Theorem D.4",
     ),
     "hidden-position": Named(
         "Hidden position",
@@ -39,18 +40,18 @@ THEOREMS: dict[str, Named] = {
         "Boundary policy", "this library: independent epoch costs under fixed boundary levels"
     ),
     "gaussian-composition": Named(
-        "Composition",
-        "Dong, Roth, Su 2022 (Gaussian composition); per position for cyclic batches",
+        "Composition (Dong, Roth & Su 2022)",
+        "Dong, Roth & Su 2022 (Gaussian composition); per position for cyclic batches",
         hidden_state=False,
     ),
     "output-perturbation": Named(
-        "Output perturbation",
-        "Gaussian mechanism with the diameter; L Figure 1 and appendix A.13",
+        "Output perturbation (Chien & Li 2025, corrected)",
+        "Gaussian mechanism with the diameter; Chien & Li 2025, Figure 1 and appendix A.13",
         status="corrected",
     ),
     "poisson-composition": Named(
-        "Poisson composition",
-        "sampled Gaussian mechanism; Zhu, Dong, Wang 2022; privacy-loss distributions",
+        "Poisson composition (Zhu, Dong & Wang 2022)",
+        "sampled Gaussian mechanism; Zhu, Dong & Wang 2022; privacy-loss distributions",
         hidden_state=False,
     ),
     "poisson-deferral": Named("Poisson deferral", "this library, docs/theory/poisson.md"),
@@ -63,13 +64,13 @@ THEOREMS: dict[str, Named] = {
         "Poisson replace absorption", "this library, docs/theory/poisson.md"
     ),
     "chien-li-2025-3.12": Named(
-        "Corrected L Theorem 3.12",
-        "corrects Chien, Li 2025, Theorem 3.12; docs/theory/without-replacement.md",
+        "Chien & Li 2025, Theorem 3.12, corrected",
+        "corrects Chien & Li 2025, Theorem 3.12; docs/theory/without-replacement.md",
         status="corrected",
     ),
     "without-replacement-composition": Named(
-        "Without-replacement composition",
-        "advanced joint convexity, Balle, Barthe, Gaboardi 2018; attained at one step",
+        "Without-replacement composition (Balle, Barthe & Gaboardi 2018)",
+        "advanced joint convexity, Balle, Barthe & Gaboardi 2018; attained at one step",
         hidden_state=False,
     ),
 }
