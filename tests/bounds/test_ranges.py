@@ -112,7 +112,7 @@ QUESTIONS = [
     lambda training, loss: account(training, loss).delta(1.0),
     lambda training, loss: min(row.epsilon for row in compare(training, loss, 1e-5)),
     lambda training, loss: plateau(training, loss, 1e-5) or 0,
-    lambda training, loss: calibrate(training, loss, epsilon=1.0, delta=1e-5).training.steps,
+    lambda training, loss: calibrate(training, loss, epsilon=1.0, delta=1e-5).steps,
 ]
 
 

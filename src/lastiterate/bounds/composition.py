@@ -34,7 +34,7 @@ class Composition(Theorem):
     assumptions = ("per-record gradients are bounded",)
     hidden_state = False
     momentum = True
-    dominated_by = ("taut-string", "worst-position", "hidden-position", "boundary-policy")
+    dominated_by = ("taut-string", "worst-position", "hidden-position")
 
     def objection(self, run: Run) -> str | None:
         if not isinstance(run.training.batches, (FullBatch, Cyclic, Shuffled, Reshuffled)):

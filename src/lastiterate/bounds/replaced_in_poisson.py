@@ -89,7 +89,6 @@ class PoissonReplaceComposition(Theorem):
     assumptions = ("Poisson batches that stay secret", "replace adjacency")
     hidden_state = False
     momentum = True
-    dominated_by = ("poisson-replace-absorption",)
 
     def objection(self, run: Run) -> str | None:
         return _objection(run)

@@ -21,6 +21,7 @@ from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.searched import Searched
 from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import Poisson, WithoutReplacement
+from lastiterate.description.arithmetic import impulse_up
 
 _FAILURE_SHARE = 1e-3  # of delta, spent on batches larger than any that was allowed for
 _STEEPEST = 1e6  # an update that expands more forgets nothing, and its powers leave the doubles
@@ -53,7 +54,6 @@ class PoissonComposition(Theorem):
     assumptions = ("Poisson batches that stay secret", "zero-out adjacency")
     hidden_state = False
     momentum = True
-    dominated_by = ("poisson-deferral",)
 
     def objection(self, run: Run) -> str | None:
         return _poisson_objection(run)
@@ -191,11 +191,15 @@ def pushes(run: Run) -> Array:
     """How far one record moves a batch drawn without replacement, against any other batch of it.
 
     A record that is replaced moves it by the sensitivity. One that is zeroed out still displaces
-    another record, whose gradient is as long as its own: twice the sensitivity.
+    another record, whose gradient is as long as its own: twice the sensitivity. Either way there
+    are two sums, and each is rounded once.
     """
-    if run.training.adjacency == "replace":
+    training = run.training
+    if training.adjacency == "replace":
         return run.impulses
-    doubled: Array = 2 * run.impulses
+    divisor = training.batches.divisor(training.records)
+    each = impulse_up(2 * training.sensitivity, divisor, training.arithmetic)
+    doubled: Array = run.etas * each * dynamics.ROUNDING
     return doubled
 
 
@@ -221,7 +225,6 @@ class WithoutReplacementComposition(Theorem):
     assumptions = ("a fresh secret subset at every step",)
     hidden_state = False
     momentum = True
-    dominated_by = ("chien-li-2025-3.12",)
 
     def objection(self, run: Run) -> str | None:
         return _replacement_objection(run)

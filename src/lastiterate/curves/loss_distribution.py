@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -233,7 +233,6 @@ class LossDistribution(Curve):
 
     def __init__(self, counts: Mapping[Pair, int]) -> None:
         self.counts: dict[Pair, int] = {pair: n for pair, n in counts.items() if n > 0}
-        self._orders: tuple[_Order, ...] | None = None
 
     @classmethod
     def nothing(cls) -> Self:
@@ -291,15 +290,9 @@ class LossDistribution(Curve):
         # Spreading a cell's mass over its ends adds about grid^2 / 6 to the variance of a step.
         return max(math.sqrt(6.0 * GRID_SHARE * variance / total), finest, FINEST)
 
-    def _both(self) -> tuple[_Order, ...]:
-        if self._orders is None:
-            grid = self.grid
-            cut = [(pair, pair.atoms(grid), n) for pair, n in self.counts.items()]
-            forward = _Order([(pair, both[0], n) for pair, both, n in cut], 0, grid)
-            backward = _Order([(pair, both[1], n) for pair, both, n in cut], 1, grid)
-            symmetric = all(both[0] is both[1] for _, both, _ in cut)
-            self._orders = (forward,) if symmetric else (forward, backward)
-        return self._orders
+    @cached_property
+    def _orders(self) -> tuple[_Order, ...]:
+        return _both_orders(tuple(self.counts.items()), self.grid)
 
     def _unbounded(self) -> bool:
         return any(not math.isfinite(pair.reach) for pair in self.counts)
@@ -318,7 +311,7 @@ class LossDistribution(Curve):
         if sum(self.counts.values()) > MOST_STEPS:
             return self._renyi_delta(epsilon)
         # The order with the larger bound first: often the other's bound alone settles it.
-        likely, *rest = sorted(self._both(), key=lambda order: -order.bound(epsilon))
+        likely, *rest = sorted(self._orders, key=lambda order: -order.bound(epsilon))
         value = likely.delta(epsilon)
         for other in rest:
             if other.bound(epsilon) > value:
@@ -328,7 +321,7 @@ class LossDistribution(Curve):
     @cached_property
     def _divergences(self) -> list[tuple[float, float]]:
         """(order - 1, Renyi divergence): exact moments, which see neither grid nor cut tails."""
-        return [(order - 1.0, self.rdp(order)) for order in SCREENED]
+        return _screening(tuple(self.counts.items()))
 
     def _renyi_delta(self, epsilon: float) -> float:
         logs = (tilt * (rdp - epsilon) + _log_peak(tilt) for tilt, rdp in self._divergences)
@@ -373,10 +366,38 @@ class LossDistribution(Curve):
             return math.inf
         if math.isinf(order):
             return math.inf if self.counts else 0.0
-        both = [(n, pair.log_moments(order - 1.0)) for pair, n in self.counts.items()]
-        logs = [math.fsum(n * moments[side] for n, moments in both) for side in (0, 1)]
-        worst: float = max(*logs, 0.0)
-        return worst / (order - 1.0)
+        return _divergence(tuple(self.counts.items()), order)
+
+
+Counted = tuple[tuple[Pair, int], ...]
+
+
+# Two theorems often charge the same steps (plain composition is a candidate of every search): what
+# the last few multisets of pairs cost to prepare is kept. The values are those of a fresh one.
+
+
+@lru_cache(maxsize=4)
+def _both_orders(counts: Counted, grid: float) -> tuple[_Order, ...]:
+    """The sum of the losses in both orders of the pair, or once if they are alike."""
+    cut = [(pair, pair.atoms(grid), n) for pair, n in counts]
+    forward = _Order([(pair, both[0], n) for pair, both, n in cut], 0, grid)
+    backward = _Order([(pair, both[1], n) for pair, both, n in cut], 1, grid)
+    symmetric = all(both[0] is both[1] for _, both, _ in cut)
+    return (forward,) if symmetric else (forward, backward)
+
+
+@lru_cache(maxsize=16)
+def _screening(counts: Counted) -> list[tuple[float, float]]:
+    """(order - 1, Renyi divergence) at the orders of the first screening."""
+    return [(order - 1.0, _divergence(counts, order)) for order in SCREENED]
+
+
+def _divergence(counts: Counted, order: float) -> float:
+    """The Renyi divergence of the composition, the worse of both orders of the pair."""
+    both = [(n, pair.log_moments(order - 1.0)) for pair, n in counts]
+    logs = [math.fsum(n * moments[side] for n, moments in both) for side in (0, 1)]
+    worst: float = max(*logs, 0.0)
+    return worst / (order - 1.0)
 
 
 def _check_rate(rate: float) -> None:

@@ -143,10 +143,12 @@ def batch_share(case: Case) -> float:
 def pushes(case: Case, first: int, last: int) -> list[Ball]:
     """How far one record moves a batch drawn without replacement, against any other batch of it.
 
-    A record that is zeroed out displaces another one: twice its own impulse.
+    A record that is zeroed out displaces another one: twice its sensitivity. Rounding is that of
+    two sums in either case.
     """
     times = 1 if case.training.adjacency == "replace" else 2
-    return [times * impulse for impulse in case.impulses(first, last)]
+    each = times * arb(float(case.training.sensitivity)) / case.divisor + case.rounding
+    return [eta * each for eta in case.etas(first, last)]
 
 
 def lengths(case: Case, first: int, last: int) -> list[Ball]:
