@@ -34,6 +34,7 @@ COMPOSITIONS = {
     "gaussian-composition",
     "chourasia-ye-shokri-2021-1",
     "poisson-composition",
+    "poisson-replace-composition",
     "without-replacement-composition",
 }
 
@@ -52,8 +53,7 @@ def random_run(rng, scheme):
     steps = int(rng.integers(2, 7))
     sizes = rng.uniform(0.1, 1.0, steps) if rng.random() < 0.5 else float(rng.uniform(0.1, 1.0))
     noises = rng.uniform(0.3, 1.5, steps) if rng.random() < 0.5 else float(rng.uniform(0.3, 1.5))
-    only = {"poisson": "zero-out", "without-replacement": "replace"}
-    adjacency = only.get(scheme) or str(rng.choice(["replace", "zero-out"]))
+    adjacency = str(rng.choice(["replace", "zero-out"]))
     window = int(rng.integers(1, steps + 1))
     return Training(
         records=records,
