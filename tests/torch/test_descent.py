@@ -252,7 +252,7 @@ def test_refusals():
         noisy_descent(Logistic(), torch.ones(3), run, labels=y)
     broken = torch.from_numpy(X.copy())
     broken[2, 1] = math.nan
-    with pytest.raises(AssumptionError, match="1 of 23 rows"):
+    with pytest.raises(AssumptionError, match="rows"):
         noisy_descent(Logistic(), broken, run, labels=y)
     with pytest.raises(AssumptionError, match="diverged"):
         noisy_descent(

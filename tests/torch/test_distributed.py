@@ -81,7 +81,7 @@ def test_a_lost_rank_ends_the_run_without_a_model(tmp_path):
 def test_a_rank_whose_data_is_refused_tells_the_others(tmp_path):
     first, second, third = ranks(3, "refuse", tmp_path)
     assert "AssumptionError" in third.stdout
-    assert "rows have a norm above" in third.stdout
+    assert "rows with a norm above" in third.stdout
     for other in (first, second):
         assert other.returncode == 1
         assert "a rank refused it. rank 2: AssumptionError" in other.stdout

@@ -356,18 +356,19 @@ def test_data_that_is_not_finite_is_refused(wrong, form):
     X[4, 1] = wrong
     for clipping in ("none", "gradient"):
         run = describe(Logistic(), FullBatch(), clipping=clipping)
-        with pytest.raises(AssumptionError, match="1 of 13 rows"):
+        with pytest.raises(AssumptionError, match="rows that hold NaN"):
             noisy_descent(Logistic(), form(X), run, labels=y)
 
 
-def test_rows_that_are_too_long_are_counted_not_shown():
-    X, y = problem(Logistic())
-    X[2] = [7.25, 0, 0]
-    X[5] = [0, 8.5, 0]
-    with pytest.raises(AssumptionError, match="2 of 13 rows") as caught:
-        noisy_descent(Logistic(), X, describe(Logistic(), FullBatch()), labels=y)
-    assert "7.25" not in str(caught.value)
-    assert "8.5" not in str(caught.value)
+def test_rows_that_are_too_long_are_neither_counted_nor_shown():
+    said = set()
+    for long in (1, 2, 5):
+        X, y = problem(Logistic())
+        X[:long] = [7.25, 0, 0]
+        with pytest.raises(AssumptionError, match="rows with a norm above 1,") as caught:
+            noisy_descent(Logistic(), X, describe(Logistic(), FullBatch()), labels=y)
+        said.add(str(caught.value))
+    assert len(said) == 1
     noisy_descent(Logistic(), bound_rows(X, 1.0), describe(Logistic(), FullBatch()), labels=y)
 
 
@@ -375,7 +376,7 @@ def test_entries_of_one_place_that_are_kept_apart_do_not_hide_a_long_row():
     parts = sp.csr_array((np.array([0.9, 0.9, 0.1]), [0, 0, 1], [0, 2, 3]), shape=(2, 2))
     assert not parts.has_canonical_format
     run = describe(Logistic(), FullBatch(), records=2)
-    with pytest.raises(AssumptionError, match="1 of 2 rows"):
+    with pytest.raises(AssumptionError, match="rows with a norm above"):
         noisy_descent(Logistic(), parts, run, labels=[1.0, -1.0])
     assert parts.nnz == 3  # the caller's data is left alone
 
@@ -406,7 +407,7 @@ def test_a_bound_that_the_loss_cannot_keep_is_refused():
     run = describe(Logistic(), FullBatch(), gradient_norm=0.5)
     with pytest.raises(AssumptionError, match="gradients of norm"):
         noisy_descent(Logistic(), X, run, labels=y, feature_bound=1.0)
-    with pytest.raises(AssumptionError, match=r"rows have a norm above 0\.5"):
+    with pytest.raises(AssumptionError, match=r"rows with a norm above 0\.5"):
         noisy_descent(Logistic(), X, run, labels=y)
 
 
@@ -437,7 +438,7 @@ def test_a_gradient_function_is_held_to_its_bound():
         return rows
 
     run = describe(Logistic(), FullBatch(), gradient_norm=2.0, noise=0.0, steps=1, step_size=13.0)
-    with pytest.raises(AssumptionError, match="1 per-record gradients are longer"):
+    with pytest.raises(AssumptionError, match="A per-record gradient is longer"):
         noisy_descent(gradient, None, run, start=np.zeros(2))
     clipped = noisy_descent(gradient, None, run.replace(clipping="gradient"), start=np.zeros(2))
     np.testing.assert_allclose(clipped.parameters, [-(12 * 1.0 + 2.0), 0.0])

@@ -121,9 +121,9 @@ class ModuleGradients:
         long = norms > K * (1 + CALLABLE_OVERSHOOT)
         if long.any():
             raise AssumptionError(
-                f"{int(long.sum())} per-record gradients are longer than "
-                f"gradient_norm = {K:g}, which clipping='none' promises. Nothing was released. "
-                "Use clipping='gradient' or a larger gradient_norm."
+                f"A per-record gradient is longer than gradient_norm = {K:g}, which "
+                "clipping='none' promises. Nothing was released. Use clipping='gradient' or a "
+                "larger gradient_norm."
             )
         return None
 

@@ -200,9 +200,9 @@ class CallableGradients:
             each = each * shortening(norms, K)[:, None]
         elif (norms > K * (1 + CALLABLE_OVERSHOOT)).any():
             raise AssumptionError(
-                f"{np.count_nonzero(norms > K * (1 + CALLABLE_OVERSHOOT))} per-record gradients "
-                f"are longer than gradient_norm = {K:g}, which clipping='none' promises. Nothing "
-                "was released. Use clipping='gradient' or a larger gradient_norm."
+                f"A per-record gradient is longer than gradient_norm = {K:g}, which "
+                "clipping='none' promises. Nothing was released. Use clipping='gradient' or a "
+                "larger gradient_norm."
             )
         total = np.zeros(parameters.size)
         length = least_rows(parameters.size)

@@ -176,11 +176,10 @@ class DeviceGradients:
         else:
             for cut, block in self._X.blocks(0, self.records, self._device):
                 norms[cut] = row_lengths(block)
-        wrong = int((~norms.isfinite()).sum())
-        if wrong:
+        if not norms.isfinite().all():
             raise AssumptionError(
-                f"{wrong} of {self.records} rows of the data hold NaN, infinity or values too "
-                "large for a norm: their gradients have no bound. Fill or drop such rows."
+                "The data has rows that hold NaN, infinity or values too large for a norm: their "
+                "gradients have no bound. Fill or drop such rows."
             )
         return norms
 
@@ -198,8 +197,8 @@ class DeviceGradients:
         if rule == "check":
             room = f" (with {self._room:.1g} of it kept for rounding)" if self._room else ""
             raise AssumptionError(
-                f"{int(long.sum())} of {self.records} rows have a norm above {R:g}{room}, the "
-                "bound that gradient_norm and smoothness rest on: their gradients would be longer "
+                f"The data has rows with a norm above {R:g}{room}, the bound that "
+                "gradient_norm and smoothness rest on: their gradients would be longer "
                 "than the noise is made for. Pass rows='shorten', which shortens such rows on the "
                 "fly, or declare a larger bound."
             )
