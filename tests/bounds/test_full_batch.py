@@ -11,7 +11,6 @@ from scipy.stats import norm
 
 from lastiterate import FullBatch, Loss, TailAverage, Training, account, compare
 from lastiterate.bounds import LEDGER, Run
-from lastiterate.bounds.langevin_diffusion import squared_loss_coefficient
 from lastiterate.bounds.shifted_divergence import remaining_cost
 from lastiterate.curves import gaussian, renyi
 from lastiterate.errors import AssumptionError
@@ -176,7 +175,8 @@ def test_attained_by_quadratics_of_least_curvature():
         assert g.mu >= truth * (1 - 1e-15)
         assert g.lower(1e-5) == pytest.approx(g.epsilon(1e-5), rel=1e-6)
         assert g.lower(1e-5) <= g.epsilon(1e-5)
-        exact = squared_loss_coefficient(s * s / 2, eta * h, steps)
+        # Chourasia, Ye, Shokri 2021, Theorem 3: exact for squared losses.
+        exact = s * s / 2 * (1 + c) / (1 - c) * (1 - c**steps) / (1 + c**steps)
         assert exact == pytest.approx(truth**2 / 2, rel=1e-9)
 
 

@@ -15,7 +15,6 @@ from lastiterate.bounds.positions import (
     constant_position_mus,
     position_impulses,
     position_mus,
-    position_witness,
     released_mus,
 )
 from lastiterate.curves import gaussian
@@ -184,8 +183,8 @@ def test_witness_proves_the_same(seed):
     diameter = float(rng.choice([math.inf, 2.0]))
     mus = position_mus(c, s, nu, 4, diameter)
     for j in range(4):
-        witness = position_witness(c, s, nu, 4, j, diameter)
         impulses = position_impulses(s, 4, j)
+        witness = taut_string.best(c, impulses, nu, diameter)
         proved = taut_string.replay(c, impulses, nu, witness.shifts, witness.start, witness.restart)
         assert proved == witness.mu
         assert proved <= mus[j] * (1 + 1e-8)

@@ -90,7 +90,7 @@ def test_bounded_domains(head: str, string: str, coupled: str) -> None:
 
 
 def poisson_rows() -> Iterator[object]:
-    for head, *values in table("theory/poisson.md", "noise split", "this theorem"):
+    for head, *values in table("theory/poisson.md", "plain composition", "this theorem"):
         marks = [pytest.mark.slow] if numbers(head)[0] > 1000 else []
         yield pytest.param(head, values, marks=marks, id=head)
 
@@ -98,9 +98,8 @@ def poisson_rows() -> Iterator[object]:
 @pytest.mark.parametrize(("head", "values"), list(poisson_rows()))
 def test_poisson_batches(head: str, values: list[str]) -> None:
     steps, c = int(numbers(head)[0]), numbers(head)[1]
-    composed, split, joint, lower = values
+    composed, joint, lower = values
     assert shows(composed, poisson.plain_curve(1.0, 1.0, 0.01, steps).epsilon(1e-6))
-    assert shows(split, poisson.best_split(c, 1.0, 1.0, 0.01, steps, 1e-6).epsilon(1e-6))
     assert shows(joint, poisson.best(c, 1.0, 1.0, 0.01, steps, 1e-6).curve.epsilon(1e-6))
     assert 0 <= linear_lower(c, 1.0, 1.0, 0.01, steps, 1e-6) - float(lower) < 1e-3  # rounded down
 

@@ -159,13 +159,3 @@ class LangevinSquaredLoss(Theorem):
         h = float(run.etas[0]) * curvature(run)
         growth = -math.expm1(-(2 - h) * h * run.training.steps / 2)
         return Bound(self, linear(unit(run) * 4 * growth / (h * (2 - h)) * _UP))
-
-
-def squared_loss_coefficient(unit: float, h: float, steps: int) -> float:
-    """Chourasia, Ye & Shokri 2021, Theorem 3, exact for ½‖θ − x‖² and 0 < h = η < 1: a lower
-    reference, not rounded.
-
-    coefficient = (s²/2ν²)·(2 − h)/h·(1 − (1−h)^T)/(1 + (1−h)^T), the taut string at c = 1 − h.
-    """
-    shrunk = (1 - h) ** steps
-    return unit * (2 - h) / h * (1 - shrunk) / (1 + shrunk)

@@ -137,28 +137,6 @@ def strongly_convex_best_split(
     )
 
 
-def naive_recursion(unit: float, c: float, batches: int, epochs: int, position: int = 0) -> float:
-    """Ye & Shokri's recursion (95) alone, without recombining by composition.
-
-    kappa grows by ``unit`` at the record's step and is multiplied by c^2 S_t/S_{t+1} at the
-    others, S_t the sum of the first t powers of c^2 (the log-Sobolev constant after t steps, for
-    a record in the first batch; a later position runs B - j steps in its last epoch). Read as a
-    bound linear in alpha. Status: sound.
-
-    >>> round(naive_recursion(1.0, 0.98, 10, 2), 4)
-    0.4873
-    """
-    _check(c, batches, epochs, position)
-    kappa = 0.0
-    steps = (epochs - 1) * batches + batches - position
-    for step in range(steps):
-        if step % batches == 0:
-            kappa += unit
-        else:
-            kappa *= c**2 * _sum(c, step) / _sum(c, step + 1)
-    return kappa * (1 + 64 * steps * UNIT)
-
-
 def shuffled_once(
     unit: float, c: float, batches: int, epochs: int, order: float, restored: bool = True
 ) -> float:

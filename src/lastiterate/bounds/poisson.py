@@ -322,51 +322,6 @@ def plain_curve(s: PerStep, nu: PerStep, rate: float, steps: int) -> LossDistrib
     return poisson_curve(follow(0.0, s, nu, rate, np.zeros(steps + 1)))
 
 
-# The simpler fallback: split the noise
-
-
-def split_curve(
-    c: float, s: float, nu: float, rate: float, steps: int, tail: int, share: float
-) -> LossDistribution:
-    """Pay only for the last ``tail`` steps, each with ``share`` of the noise variance.
-
-    What earlier steps left, z = s (1 + c + ... + c^(T-tail-1)), is absorbed by the other part of
-    the noise: one Gaussian of mu^2 = (z c^tail)^2 / ((1 - share) nu^2 sum_{i<tail} c^(2i)).
-    ``tail = steps, share = 1`` is plain composition. Status: sound, never better than the best
-    path of Theorem M2 in what we tried; kept as a check.
-    """
-    left = s * _geometric(c, steps - tail)
-    tail_noise = (1.0 - share) * nu * nu * _geometric(c * c, tail)
-    absorbed = c**tail * left
-    shift = 0.0 if absorbed == 0.0 else absorbed / math.sqrt(tail_noise) if tail_noise else math.inf
-    sampled = LossDistribution.sampled_gaussian(rate, s / (math.sqrt(share) * nu) * (1 + 1e-14))
-    return sampled.self_compose(tail).compose(LossDistribution.gaussian(shift * (1 + 1e-13)))
-
-
-def best_split(
-    c: float, s: float, nu: float, rate: float, steps: int, delta: float
-) -> LossDistribution:
-    """The best tail and share on a coarse grid, screened by Renyi moments."""
-    tails = sorted({min(max(round(2 ** (k / 4)), 1), steps) for k in range(4 * 40)})
-    shares = [1.0 - 2.0 ** (-k / 2) for k in range(1, 20)]
-    found: tuple[float, int, float] = (math.inf, steps, 1.0)
-    orders = np.array(SCREEN_ORDERS, dtype=float)
-    for share in (*shares, 1.0):
-        one = np.array(
-            [_pair_moment(q, rate, 0.0, s / (math.sqrt(share) * nu)) for q in SCREEN_ORDERS]
-        )
-        for tail in (steps,) if share == 1.0 else tails:
-            left = c**tail * s * _geometric(c, steps - tail)
-            spare = (1.0 - share) * nu * nu * _geometric(c * c, tail)
-            mu2 = 0.0 if left == 0.0 else left * left / spare
-            moments = tail * one + orders * (orders - 1) * mu2 / 2
-            found = min(found, (chernoff_epsilon(orders, moments, delta), tail, share))
-    near = [split_curve(c, s, nu, rate, steps, steps, 1.0)]
-    if found[2] < 1.0:
-        near.append(split_curve(c, s, nu, rate, steps, *found[1:]))
-    return min(near, key=lambda curve: curve.epsilon(delta))
-
-
 # The best of all
 
 
@@ -462,12 +417,3 @@ def _free_distance(c: Array, s: Array, start: float, diameter: float) -> float:
         z = min(factor * z + impulse, diameter)
         most = max(most, z)
     return most
-
-
-def _geometric(c: float, terms: int) -> float:
-    """1 + c + ... + c^(terms - 1), rounded up by a few units."""
-    if c == 1.0:
-        return float(terms)
-    if c == 0.0:
-        return float(terms > 0)
-    return math.expm1(terms * math.log(c)) / (c - 1.0)

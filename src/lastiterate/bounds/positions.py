@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lastiterate.bounds import taut_string
 from lastiterate.errors import DescriptionError
 
 Floats = NDArray[np.float64]
@@ -140,27 +139,6 @@ def position_impulses(s: ArrayLike, batches: int, position: int) -> Floats:
     impulses = np.array(s, dtype=np.float64, ndmin=1)
     impulses[np.arange(len(impulses)) % batches != position] = 0.0
     return impulses
-
-
-def position_witness(
-    c: ArrayLike,
-    s: ArrayLike,
-    nu: ArrayLike,
-    batches: int,
-    position: int,
-    diameter: float = math.inf,
-) -> taut_string.TautString:
-    """The shifts that prove the bound of one position, for a certificate; their mu is replayed.
-
-    >>> position_witness(1.0, np.ones(6), 1.0, batches=3, position=2).shifts.round(4)
-    array([0.    , 0.    , 0.3333, 0.3333, 0.3333, 1.    ])
-    """
-    cs, ss, ns = checked_steps(c, s, nu, batches)
-    if not 0 <= position < batches:
-        raise DescriptionError(
-            "position", position, f"between 0 and {batches - 1}", "the record sits in one batch"
-        )
-    return taut_string.best(cs, position_impulses(ss, batches, position), ns, diameter)
 
 
 def _paid_at_once(s: float, nu: float) -> float:
