@@ -23,7 +23,7 @@ import lastiterate
 # CONTRIBUTING.md draws the floors; there is no second list.
 FLOORS = floors((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
 FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
-THE_WAY_UP = ("doorway", "report")  # objects that draw themselves; nothing else goes up
+THE_WAY_UP = ("drawing", "report")  # objects that draw themselves; nothing else goes up
 
 # Where a library is imported, and nowhere else. The core needs NumPy and SciPy alone.
 HOMES = {

@@ -36,7 +36,7 @@ def test_commands_run(line: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rooms_of_the_table_exist() -> None:
-    table = README.split("| room |")[1].split("\n\n")[0]
+    table = README.split("| package |")[1].split("\n\n")[0]
     rooms = [
         name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_ROOMS = {
+_PACKAGES = {
     "lastiterate.description": (
         "Arithmetic",
         "Cyclic",
@@ -40,7 +40,7 @@ _ROOMS = {
         "UnsupportedError",
     ),
 }
-_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+_HOME = {name: package for package, names in _PACKAGES.items() for name in names}
 
 if TYPE_CHECKING:
     from lastiterate.accounting import account, compare, theorems
@@ -102,6 +102,10 @@ __all__ = [
     "theorems",
     "verify",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

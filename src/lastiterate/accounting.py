@@ -17,9 +17,10 @@ from lastiterate.bounds import LEDGER
 from lastiterate.bounds.ledger import Bound, Run, Theorem
 from lastiterate.bounds.lower import lower_reference
 from lastiterate.description import FullBatch, Loss, Poisson, Training
-from lastiterate.doorway import picture
+from lastiterate.drawing import picture
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee, weakest_voucher
+from lastiterate.notebook import html_table
 from lastiterate.printing import printed
 
 
@@ -116,6 +117,29 @@ class Comparison:
         for row in self.inapplicable:
             lines.append(f"           -  {row.theorem.name}: {row.objection}")
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        estimated = "NOT A GUARANTEE, " if self.provenance == "estimated" else ""
+        best = (
+            f"epsilon <= {printed(self[0].epsilon)}, {self[0].theorem.name}" if self.rows else "-"
+        )
+        return (
+            f"<Comparison: {estimated}{len(self)} bounds at delta = {printed(self.delta)}, {best}; "
+            f"{len(self.inapplicable)} theorems do not apply>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [("epsilon", "theorem", "status")]
+        rows += [(printed(row.epsilon), row.theorem.name, row.theorem.status) for row in self]
+        rows += [
+            (printed(row.epsilon), "NOT THIS RUN", row.objection) for row in self.other_algorithms
+        ]
+        return html_table(
+            f"epsilon at delta = {printed(self.delta)}, {self.run.training}",
+            rows,
+            warning=NOT_A_GUARANTEE if self.provenance == "estimated" else "",
+            details="\n".join(f"{row.theorem.name}: {row.objection}" for row in self.inapplicable),
+        )
 
 
 def compare(

@@ -18,8 +18,9 @@ from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number
 from lastiterate.description.words import NOT_COVERED, Assumption, assumptions, vouchers
-from lastiterate.doorway import picture
+from lastiterate.drawing import picture
 from lastiterate.errors import EstimateWarning
+from lastiterate.notebook import html_table
 from lastiterate.printing import printed
 
 REFERENCE_DELTA = 1e-5  # where bounds are ranked when nobody asks for a particular delta
@@ -135,6 +136,21 @@ class Guarantee:
     def __str__(self) -> str:
         return _paragraph(self)
 
+    def __repr__(self) -> str:
+        return f"<Guarantee: {_finding(self)}>"
+
+    def _repr_html_(self) -> str:
+        training, best = self.training, self.best
+        rows = [
+            ("protected", f"each single record of {training.records:,} ({training.adjacency})"),
+            ("from whom", f"anybody who sees {_released(self.run)}"),
+            ("by", f"{best.theorem.name} ({best.theorem.status})"),
+            ("vouched for", self.provenance),
+        ]
+        rows += [] if self.mu is None else [("mu", printed(self.mu))]
+        warning = NOT_A_GUARANTEE if self.provenance == "estimated" else ""
+        return html_table(_numbers(self), rows, warning=warning, details=str(self))
+
 
 def _probability(field: str, value: float) -> float:
     why = "it is the probability with which the epsilon may fail"
@@ -155,6 +171,16 @@ def warn_if_estimated(training: Training, loss: Loss) -> None:
     """Warn whoever gets a bare number that rests on an estimate; the caller's caller is named."""
     if weakest_voucher(training, loss, (True,)) == "estimated":
         warnings.warn(NOT_A_GUARANTEE, EstimateWarning, stacklevel=3)
+
+
+def _numbers(guarantee: Guarantee) -> str:
+    epsilon = guarantee.best.curve.epsilon(REFERENCE_DELTA)
+    return f"epsilon <= {printed(epsilon)} at delta = {printed(REFERENCE_DELTA)}"
+
+
+def _finding(guarantee: Guarantee) -> str:
+    estimated = "NOT A GUARANTEE, " if guarantee.provenance == "estimated" else ""
+    return f"{estimated}{_numbers(guarantee)}, {guarantee.theorem.name}"
 
 
 def _paragraph(guarantee: Guarantee) -> str:

@@ -84,7 +84,7 @@ def test_a_failed_write_leaves_the_old_file(figure, tmp_path):
     assert os.listdir(tmp_path) == ["f.html"]
 
 
-def test_without_plotly_the_doorway_says_what_to_install():
+def test_without_plotly_a_plot_says_what_to_install():
     program = (
         "import sys\n"
         "sys.modules['plotly'] = None\n"

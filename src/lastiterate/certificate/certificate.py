@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.certificate.signatures import envelope, signature
+from lastiterate.notebook import html_table
+from lastiterate.printing import printed
 from lastiterate.verifier.authenticity import Key
 from lastiterate.verifier.document import Document, fingerprint
 from lastiterate.whole_files import write_whole
@@ -43,6 +45,23 @@ class Certificate(Document):
     def envelope(self) -> str:
         """The signatures as a DSSE envelope around an in-toto statement, for a file of its own."""
         return envelope(self)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("adjacency", self.adjacency),
+            ("released", self.release),
+            ("by", self.theorem),
+            ("dataset", self.dataset or "-"),
+            *(("declared, not proved", text) for text in self.declarations),
+            ("sha256", self.sha256),
+        ]
+        heading = (
+            f"Certificate: epsilon <= {printed(self.epsilon)} at delta = {printed(self.delta)} "
+            "(claimed: verify() recomputes it)"
+        )
+        resting = "\n".join(f"Rests on: {text}" for text in self.assumptions)
+        missing = "\n".join(f"Not covered: {text}" for text in self.not_covered)
+        return html_table(heading, rows, details=f"{resting}\n{missing}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the document; at every moment the path holds the old file or the whole new one."""

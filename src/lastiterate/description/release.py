@@ -1,4 +1,4 @@
-"""What leaves the building: the last iterate, or an average of the last few."""
+"""What is released: the last iterate, or an average of the last few."""
 
 from __future__ import annotations
 

@@ -482,7 +482,8 @@ class Training(Portable):
 
     def _gradients(self) -> str:
         norm, moved = printed(self.gradient_norm, 6), printed(self.sensitivity, 6)
-        bounded = f"gradients of norm at most {norm} ({self.clipping} clipping)"
+        by = {"none": "by the loss itself", "gradient": "each clipped", "margin": "margins clipped"}
+        bounded = f"gradients of norm at most {norm} ({by[self.clipping]})"
         if self.declared_sensitivity is None:
             return bounded
         change = f"one record changes their sum by at most {moved} (declared)"

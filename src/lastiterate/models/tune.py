@@ -34,6 +34,7 @@ from lastiterate.models.base import PrivateLinearModel
 from lastiterate.models.choose import Choice
 from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.noise import Source, source
+from lastiterate.notebook import html_table
 from lastiterate.printing import printed
 from lastiterate.train.torch_backend import as_array
 
@@ -83,6 +84,14 @@ class Tuned:
             f"{self.parameters} won; the selection spent epsilon = {printed(self.epsilon)} {costs}."
             f" Not covered: how long the selection took{classes}."
         )
+
+    def _repr_html_(self) -> str:
+        rows = [(name, str(value)) for name, value in self.parameters.items()]
+        rows += [("each trial, mu", printed(self.mu))]
+        spent = f"epsilon <= {printed(self.epsilon)} at delta = {printed(self.delta)}"
+        warning = "NOT A GUARANTEE: this selection is an experiment." if self.experiment else ""
+        heading = f"Selected by tune: {spent} for the whole selection"
+        return html_table(heading, rows, warning=warning, details=str(self))
 
 
 def tune(

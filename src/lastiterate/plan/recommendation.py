@@ -18,7 +18,7 @@ import numpy as np
 from lastiterate.description import FullBatch, Loss, Shuffled, TailAverage, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number, whole
-from lastiterate.doorway import picture
+from lastiterate.drawing import picture
 from lastiterate.plan.burst import best_burst, burst_rule, noise_factor
 from lastiterate.plan.calibration import calibrate
 from lastiterate.plan.optimal import optimal_schedule

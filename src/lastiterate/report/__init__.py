@@ -1,4 +1,4 @@
-"""Pictures of what the other rooms compute (Plotly, extra ``report``)."""
+"""Pictures of what the rest of the library computes (Plotly, extra ``report``)."""
 
 from lastiterate.report.displays import AuditDisplay, ComparisonDisplay
 from lastiterate.report.figures.accuracy import accuracy_against_epsilon

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
-from lastiterate.doorway import picture
+from lastiterate.drawing import picture
 from lastiterate.errors import DescriptionError
 from lastiterate.printing import printed, printed_down
 

@@ -1,6 +1,6 @@
 """What meets PyTorch: linear heads on a device, networks, Opacus, data loaders.
 
-Importing this room does not import torch; using one of its names does.
+Importing this package does not import torch; using one of its names does.
 """
 
 from __future__ import annotations

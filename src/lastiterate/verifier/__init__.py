@@ -1,7 +1,7 @@
 """Checking a certificate without trusting whoever wrote it, nor the accountant.
 
-Every claim is recomputed from the description and the witness in ball arithmetic. This room imports
-descriptions, errors and python-flint, and none of the code that proposed the numbers.
+Every claim is recomputed from the description and the witness in ball arithmetic. This package
+imports descriptions, errors and python-flint, and none of the code that proposed the numbers.
 """
 
 from lastiterate.verifier.verification import Verification, verify

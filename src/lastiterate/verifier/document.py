@@ -118,7 +118,7 @@ class Document:
 
     @property
     def release(self) -> str:
-        """What may leave the building."""
+        """What may be seen by others."""
         return str(self.content["release"])
 
     @property

@@ -1,1 +1,1 @@
-"""The figures, one idea per file. Each takes what other rooms computed and only draws it."""
+"""The figures, one idea per file. Each takes what was computed elsewhere and only draws it."""

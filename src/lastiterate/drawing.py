@@ -1,8 +1,7 @@
-"""The one way up: objects that can draw themselves ask the report room by name.
+"""How results draw themselves: by asking `lastiterate.report`, which holds the figures, by name.
 
-Lower rooms never import higher ones, and Plotly stays in the report room. ``guarantee.plot()`` is
-too natural a habit to give up, so this module, and no other, loads that room when a picture is
-asked for.
+``guarantee.plot()`` is too natural a habit to give up, and Plotly is not part of the core. So this
+module, and no other below it, loads the report when a picture is asked for.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ def picture(name: str, *arguments: Any, **options: Any) -> Any:
     TypeError: privacy_curve() missing 1 required positional argument: 'guarantee'
     """
     try:
-        room = importlib.import_module("lastiterate.report")
+        report = importlib.import_module("lastiterate.report")
     except ModuleNotFoundError as missing:
         raise UnsupportedError(
             f"Pictures need Plotly ({missing.name} is not installed). Install it with "
             "`pip install 'lastiterate[report]'`; all numbers are there without it."
         ) from None
-    return getattr(room, name)(*arguments, **options)
+    return getattr(report, name)(*arguments, **options)
