@@ -19,7 +19,7 @@ from lastiterate.losses import CappedSoftmax, Softmax
 from lastiterate.noise import source
 from lastiterate.torch import noisy_descent
 from lastiterate.torch.distributed import distributed_descent
-from lastiterate.train import bound_rows
+from lastiterate.train import MemoryCheckpoint, bound_rows
 
 N, D, C = 41, 6, 3
 LOSS = Softmax(C)
@@ -132,6 +132,8 @@ REFUSALS = {  # what the last rank must not do at all
     "device": {"device": "nowhere"},
     "feature_bound": {"feature_bound": 50.0},
     "data": {"columns": None},
+    "checkpoint": {"checkpoint": MemoryCheckpoint()},
+    "a setting that does not exist": {"seed": 1},
 }
 
 

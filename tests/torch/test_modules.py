@@ -312,3 +312,29 @@ def test_a_network_resumed_without_its_seed_stays_an_experiment():
     assert noisy_module_descent(net, loss, X, y, run, checkpoint=kept).experiment
     net.load_state_dict(start)
     assert not noisy_module_descent(net, loss, X, y, run, checkpoint=kept).experiment
+
+
+def test_a_part_by_ghost_clipping_marks_the_whole_run():
+    """Sums without a proved error before a checkpoint: no better ones after it repair them."""
+    pytest.importorskip("opacus")
+    X, y = problem()
+    net, run = network(), describe(FullBatch())
+    kept = Kept(every=3)
+    with pytest.raises(KeyboardInterrupt):
+        noisy_module_descent(
+            net, nn.CrossEntropyLoss(), X, y, run, per_record="ghost", checkpoint=kept
+        )
+    assert kept.load().step == 3
+    got = noisy_module_descent(net, nn.CrossEntropyLoss(), X, y, run, checkpoint=kept)
+    assert got.experiment
+    assert "before its checkpoint" in got.objection
+
+
+class Kept(MemoryCheckpoint):
+    """Stopped as soon as something is kept, once."""
+
+    def save(self, state):
+        first, self.stopped = not hasattr(self, "stopped"), True
+        super().save(state)
+        if first:
+            raise KeyboardInterrupt

@@ -7,12 +7,13 @@ import pytest
 
 from lastiterate import Cyclic, FullBatch, TailAverage, Training
 from lastiterate.losses import Logistic, Softmax
-from lastiterate.noise import SeededSource
 from lastiterate.train import MemoryCheckpoint, bound_rows, noisy_descent
+from lastiterate.train.loop import Draws, Run, Updates
+from lastiterate.train.settings import Settings
 
 torch = pytest.importorskip("torch")
 from lastiterate.train.torch_backend import replay  # noqa: E402
-from lastiterate.train.torch_backend.draws import Draws  # noqa: E402
+from lastiterate.train.torch_backend.backend import TorchBackend  # noqa: E402
 from lastiterate.train.torch_backend.gradients import DeviceGradients  # noqa: E402
 
 N, D = 40, 5
@@ -42,46 +43,68 @@ def describe(loss, **changes):
     return Training(**{**settings, **changes})
 
 
+def updates_of(loss, run):
+    """The loop of a run on the CPU before its first update, and its backend."""
+    X, y = problem(loss)
+    device = torch.device("cpu")
+    gradients = DeviceGradients(loss, X, y, run, 0.1, 1.0, device)
+    told = Settings(regularization=0.1, random_state=3)
+    made = Run.of(loss, run, told, gradients)
+    backend = TorchBackend(device, made.source)
+    return Updates(made, gradients, Draws(made, backend), backend), backend
+
+
+def plain(loss, run):
+    X, y = problem(loss)
+    return noisy_descent(
+        loss, X, run, labels=y, regularization=0.1, feature_bound=1.0, random_state=3, device="cpu"
+    ).parameters
+
+
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=repr)
 @pytest.mark.parametrize("first", [0, 5])
 def test_in_place_it_is_the_same_update(loss, first):
-    X, y = problem(loss)
-    run, l2 = describe(loss), 0.1
-    device = torch.device("cpu")
-    gradients = DeviceGradients(loss, X, y, run, l2, 1.0, device)
-    source = SeededSource(3)
-    draws = Draws(run, gradients.shape, source, run.batches.rows(N, source), device)
-    centre = torch.zeros(gradients.shape, dtype=torch.float64)
-    place = replay.Place(0, centre.clone(), centre.clone(), centre, run.diameter / 2)
-    update = replay.InPlace(gradients, draws, run, l2, place)
+    run = describe(loss)
+    updates, _ = updates_of(loss, run)
     for k in range(first):
-        update.draw(k)
-        update()
+        updates.update(k)
+    updates.done = first
+    update = replay.InPlace(updates, None)
     # From another place and back, as after a recording.
-    place = replay.Place(first, update.theta.clone(), update.tail.clone(), centre, 0.75)
+    theta, tail = updates.theta.clone(), updates.tail.clone()
     update()
-    update.put(place)
+    update.put(theta, tail)
     for k in range(first, run.steps):
         update.draw(k)
         update()
-    expected = noisy_descent(
-        loss, X, run, labels=y, regularization=l2, feature_bound=1.0, random_state=3, device="cpu"
-    )
-    np.testing.assert_array_equal((update.tail / 7).numpy(), expected.parameters)
+    np.testing.assert_array_equal((updates.tail / 7).numpy(), plain(loss, run))
+
+
+def test_a_recording_that_fails_has_not_happened(monkeypatch):
+    """What was tried before a driver gave up is not a part of the run that goes on without it."""
+    run, tried = describe(Logistic()), []
+
+    class Failing:
+        def __init__(self, update, theta, tail):
+            update()
+            tried.append(update)
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(DeviceGradients, "resident", True)
+    monkeypatch.setattr(replay, "Replay", Failing)
+    with pytest.warns(UserWarning, match="launch by launch"):
+        got = plain(Logistic(), run)
+    assert tried
+    monkeypatch.undo()
+    np.testing.assert_array_equal(got, plain(Logistic(), run))
 
 
 def test_only_full_batches_on_a_gpu_are_recorded():
-    X, y = problem(Logistic())
-    device = torch.device("cpu")
-    zero = torch.zeros(D, dtype=torch.float64)
-    place = replay.Place(0, zero.clone(), zero.clone(), zero, 1.0)
     for batches in (FullBatch(), Cyclic(10)):
-        run = describe(Logistic(), batches=batches)
-        gradients = DeviceGradients(Logistic(), X, y, run, 0.0, 1.0, device)
-        source = SeededSource(3)
-        draws = Draws(run, gradients.shape, source, run.batches.rows(N, source), device)
-        assert replay.recorded(gradients, draws, run, 0.0, place) is None
-        assert replay.recorded("a network", draws, run, 0.0, place) is None
+        updates, backend = updates_of(Logistic(), describe(Logistic(), batches=batches))
+        assert backend.quicker(updates) is None
+        updates.gradients = "a network"
+        assert backend.quicker(updates) is None
 
 
 @GPU

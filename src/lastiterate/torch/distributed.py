@@ -12,7 +12,6 @@ import hashlib
 import io
 import math
 import os
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,25 +19,23 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 import lastiterate
 from lastiterate.description import Training
 from lastiterate.description.rows import Rows
 from lastiterate.description.validation import number
-from lastiterate.errors import AssumptionError, LastIterateError
+from lastiterate.errors import AssumptionError, DescriptionError, LastIterateError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of
-from lastiterate.noise import Source, unpredictable
-from lastiterate.noise.seeded import Seed
-from lastiterate.train.result import Descent, Parameters, concluded
-from lastiterate.train.settings import centre_of, generator_of, radius_of
+from lastiterate.noise import unpredictable
+from lastiterate.train.loop import Draws, Run, descend
+from lastiterate.train.result import Descent, concluded
+from lastiterate.train.settings import Settings
 from lastiterate.train.summation import linear_arithmetic
-from lastiterate.train.torch_backend.descent import descend, linear
-from lastiterate.train.torch_backend.draws import Draw, Draws
-from lastiterate.train.torch_backend.gradients import DeviceGradients, RowRule, features
-from lastiterate.train.torch_backend.kernels import Products
+from lastiterate.train.torch_backend.backend import TorchBackend
+from lastiterate.train.torch_backend.descent import linear
+from lastiterate.train.torch_backend.gradients import DeviceGradients
 from lastiterate.whole_files import write_whole
 
 _LONGEST = 86_400.0 * 365  # seconds; a clock that counts nanoseconds overflows soon after
@@ -53,71 +50,41 @@ def distributed_descent(
     data: Any,
     training: Training,
     *,
-    labels: ArrayLike | Tensor | None = None,
-    regularization: float = 0.0,
-    start: ArrayLike | None = None,
-    feature_bound: float | None = None,
-    noise: Source | None = None,
-    random_state: Seed = None,
-    radius: float | None = None,
-    progress: bool | None = None,
-    device: str | torch.device | None = None,
-    products: Products = "double",
-    rows: RowRule = "check",
     save: str | os.PathLike[str] | None = None,
     patience: float = 600.0,
+    **settings: Any,
 ) -> Descent:
     """Run a description on the records of all ranks; every rank returns the same result.
 
-    The process group must exist (`torch.distributed.init_process_group`). Arguments are those of
-    `noisy_descent`, except:
+    The process group must exist (`torch.distributed.init_process_group`).
 
     Args:
+        objective: a loss of `lastiterate.losses`.
         data: the features of this rank's records. The records of the run are those of rank 0,
             then those of rank 1, and so on; `training.records` counts all of them.
-        labels: of this rank's records.
-        noise, random_state: only those of rank 0 are used.
-        device: by default a GPU of this rank (LOCAL_RANK) with NCCL, the CPU with gloo.
+        training: what to run.
         save: rank 0 writes the released parameters there (.npy), all or nothing, once every rank
             has finished.
         patience: seconds after which a silent rank counts as lost.
+        settings: the other arguments of `lastiterate.torch.noisy_descent`, without a checkpoint.
+            ``labels`` are those of this rank's records; of ``noise`` and ``random_state`` only
+            those of rank 0 are used; ``device`` is by default a GPU of this rank (LOCAL_RANK)
+            with NCCL, the CPU with gloo.
     """
     _need_group()
     group = dist.new_group(timeout=timedelta(seconds=_seconds(patience)))
     rank = dist.get_rank(group)
     # What a rank refuses it tells the others, so that all of them raise and none waits for it.
-    ready: _Ready | None = None
     refusal: Exception | None = None
     try:
         number("patience", patience, "ranks wait for it", above=0.0)
-        where = _device(device)
-        l2 = number("regularization", regularization, "it shrinks every update", at_least=0.0)
-        held = features(data, where)
-        gradients = DeviceGradients(
-            linear(objective),
-            held,
-            labels,
-            training,
-            l2,
-            feature_bound,
-            where,
-            products=products,
-            rows=rows,
-            records=held.shape[0],
+        told = _told(settings)
+        where = _device(told.device)
+        gradients = DeviceGradients.told(
+            linear(objective), data, training, told, where, everything=False
         )
-        generator = generator_of(noise, random_state)
-        batches = training.batches.rows(training.records, generator)
-        centre = centre_of(start, gradients.shape)
-        ready = _Ready(
-            gradients,
-            Draws(training, gradients.shape, generator, batches, where),
-            centre,
-            radius_of(radius, training),
-            l2,
-            where,
-        )
-        bound = feature_bound_of(objective, training, feature_bound)
-        mine = _facts(ready, objective, training, bound, products=products, rows=rows)
+        run = Run.of(objective, training, told, gradients)
+        mine = _facts(run, gradients, objective, told)
     except Exception as error:
         refusal, mine = error, {_REFUSED: f"{type(error).__name__}: {error}"}
     with _lost(rank, "before the first update"):
@@ -125,17 +92,16 @@ def distributed_descent(
         dist.all_gather_object(everyone, mine, group=group)
     if refusal is not None:
         raise refusal
-    assert ready is not None
     _agreed(everyone, training)
     first = sum(other[_HELD] for other in everyone[:rank])
     objection = next((other[_OBJECTION] for other in everyone if other[_OBJECTION]), "")
 
-    shape = gradients.shape
-    shared = _SharedDraws(ready.draws if rank == 0 else None, training, shape, where, group)
+    backend = TorchBackend(where, run.source)
+    shared = _SharedDraws(Draws(run, backend) if rank == 0 else None, run, where, group)
     reduced = _Reduced(gradients, first, group)
     with _lost(rank, "during the updates"):
-        released = descend(reduced, shared, training, l2, centre, ready.ball, where, progress)
-        facts: list[Any] = [not unpredictable(generator), batches.nonce]
+        released = descend(run, reduced, shared, backend)
+        facts: list[Any] = [not unpredictable(run.source), run.batches.nonce]
         dist.broadcast_object_list(facts, group_src=0, group=group, device=where)
         # Reached by every rank, or by none: only then is there a model.
         dist.all_reduce(torch.zeros(1, device=where), group=group)
@@ -151,44 +117,36 @@ def distributed_descent(
     )
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """What a rank has checked before the run."""
-
-    gradients: DeviceGradients
-    draws: Draws
-    centre: Parameters
-    ball: float
-    l2: float
-    where: torch.device
-
-
 _REFUSED, _HELD, _OBJECTION = "refused", "records", "why sums have no proved error"
 _OWN = {_HELD, _OBJECTION}  # what may differ from rank to rank
 
 
+def _told(settings: dict[str, Any]) -> Settings:
+    if settings.get("checkpoint") is not None:
+        why = "ranks would have to keep and lose it together"
+        raise DescriptionError("checkpoint", "given", "absent on several ranks", why)
+    return Settings(**settings)
+
+
 def _facts(
-    ready: _Ready,
-    objective: LinearLoss,
-    training: Training,
-    feature_bound: float | None,
-    **settings: Any,
+    run: Run, gradients: DeviceGradients, objective: LinearLoss, told: Settings
 ) -> dict[str, Any]:
     """Everything that a certificate of the run rests on, as plain values to be compared."""
-    loss = ready.gradients.loss
+    loss = gradients.loss
     return {
-        _HELD: ready.gradients.records,
-        _OBJECTION: ready.gradients.objection,
-        "description": training.to_dict(),
+        _HELD: gradients.records,
+        _OBJECTION: gradients.objection,
+        "description": run.training.to_dict(),
         "loss": f"{type(objective).__module__}.{objective!r}",
         "proved constants": (loss.to_dict(), loss.provenance),
-        "feature bound": feature_bound,
-        "radius": ready.ball,
-        "regularization": ready.l2,
-        "number of columns": ready.gradients.shape,
-        "start": hashlib.sha256((ready.centre + 0.0).tobytes()).hexdigest(),  # no -0.0
+        "feature bound": feature_bound_of(objective, run.training, told.feature_bound),
+        "radius": run.ball,
+        "regularization": run.l2,
+        "number of columns": gradients.shape,
+        "start": hashlib.sha256((run.centre + 0.0).tobytes()).hexdigest(),  # no -0.0
         "library": lastiterate.__version__,
-        **settings,
+        "products": told.products,
+        "rows": told.rows,
     }
 
 
@@ -214,29 +172,23 @@ class _Reduced:
 class _SharedDraws:
     """What rank 0 draws, on every rank."""
 
-    def __init__(
-        self,
-        own: Draws | None,
-        training: Training,
-        shape: tuple[int, ...],
-        device: torch.device,
-        group: Any,
-    ) -> None:
-        self._own, self._training, self._shape = own, training, shape
+    def __init__(self, own: Draws | None, run: Run, device: torch.device, group: Any) -> None:
+        self._own, self._noises, self._shape = own, run.training.noises, run.centre.shape
         self._device, self._group = device, group
 
-    def of(self, update: int) -> Draw:
-        draw = None if self._own is None else self._own.of(update)
-        rows = self._rows(None if draw is None else draw.rows)
-        noise = None if draw is None else draw.noise
-        if self._training.noises[update] > 0:
-            if noise is None:
-                noise = torch.empty(self._shape, dtype=torch.float64, device=self._device)
-            dist.broadcast(noise, group_src=0, group=self._group)
-        return Draw(rows, noise)
+    def noise(self, update: int) -> Tensor | None:
+        """Its Gaussians."""
+        if self._noises[update] == 0:
+            return None
+        noise = None if self._own is None else self._own.noise(update)
+        if noise is None:
+            noise = torch.empty(self._shape, dtype=torch.float64, device=self._device)
+        dist.broadcast(noise, group_src=0, group=self._group)
+        return noise
 
-    def _rows(self, rows: Rows | None) -> Rows:
-        """A range as (-1, first, last); indices as their count, then themselves."""
+    def rows(self) -> Rows:
+        """The next batch: a range as (-1, first, last); indices as their count, then themselves."""
+        rows = None if self._own is None else self._own.rows()
         head = torch.zeros(3, dtype=torch.int64, device=self._device)
         if isinstance(rows, slice):
             head = torch.tensor([-1, rows.start, rows.stop], device=self._device)

@@ -29,6 +29,7 @@ class ModuleGradients:
     """
 
     objection = ""  # why the sums have no proved error, if so
+    loss = None  # nobody vouches for it
 
     def __init__(
         self,
@@ -56,6 +57,11 @@ class ModuleGradients:
             self._module, {**parameters, **self._fixed}, (x.unsqueeze(0),)
         )
         return self._loss(out, y.unsqueeze(0)).reshape(())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the vector."""
+        return (self.size,)
 
     def vector(self) -> Tensor:
         """The trainable parameters, one after another, in double precision."""

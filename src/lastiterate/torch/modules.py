@@ -12,16 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from lastiterate.description import Training
-from lastiterate.description.validation import number, one_of
-from lastiterate.noise import Source, unpredictable
+from lastiterate.description.validation import one_of
+from lastiterate.noise import Source
 from lastiterate.noise.seeded import Seed
 from lastiterate.torch.module_gradients import LossFunction, ModuleGradients
 from lastiterate.train.checkpoint import Checkpoint
-from lastiterate.train.keeping import Keeping, fingerprint
-from lastiterate.train.result import Descent, concluded
-from lastiterate.train.settings import generator_of, radius_of
-from lastiterate.train.torch_backend.descent import descend
-from lastiterate.train.torch_backend.draws import Draws
+from lastiterate.train.loop import Run
+from lastiterate.train.result import Descent
+from lastiterate.train.settings import Settings
+from lastiterate.train.torch_backend.backend import TorchBackend
 
 
 def noisy_module_descent(
@@ -70,8 +69,6 @@ def noisy_module_descent(
     >>> done.parameters.shape
     (17,)
     """
-    generator = generator_of(noise, random_state)
-    l2 = number("regularization", regularization, "it shrinks every update", at_least=0.0)
     one_of("per_record", per_record, ("func", "hooks", "ghost"), "each clips in its own way")
     gradients = ModuleGradients(module, loss, inputs, targets, training, chunk)
     if per_record != "func":
@@ -79,28 +76,20 @@ def noisy_module_descent(
 
         gradients = OpacusGradients(gradients, ghost=per_record == "ghost")
     start = gradients.vector()
-    batches = training.batches.rows(training.records, generator)
-    draws = Draws(training, tuple(start.shape), generator, batches, start.device)
-    ball = radius_of(radius, training)
-    centre = start.cpu().numpy()
-    content = () if checkpoint is None else gradients.content()
-    run = fingerprint(module, training, l2, ball, centre, content)
-    keeping = Keeping(checkpoint, run, batches, generator)
-    where = start.device
-    released = descend(gradients, draws, training, l2, centre, ball, where, progress, keeping)
-    values = gradients.shaped(torch.from_numpy(released.copy()).to(start.device))
+    told = Settings(
+        regularization=regularization,
+        start=start.cpu().numpy(),
+        noise=noise,
+        random_state=random_state,
+        radius=radius,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
+    run = Run.of(module, training, told, gradients)
+    done = run.descended(gradients, TorchBackend(start.device, run.source))
+    values = gradients.shaped(torch.from_numpy(done.parameters.copy()).to(start.device))
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if name in values:
                 parameter.copy_(values[name])
-    engine = None if gradients.objection else gradients.arithmetic(gradients.size)
-    return concluded(
-        released,
-        training,
-        None,
-        batches.nonce,
-        engine,
-        coarse=gradients.objection,
-        secure=unpredictable(generator),
-        marked=keeping.experiment,
-    )
+    return done

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import UnsupportedError
 from lastiterate.models.softmax import PrivateSoftmaxRegression
+from lastiterate.train.settings import Products
 from lastiterate.train.torch_backend.descent import device_of
 from lastiterate.train.torch_backend.gradients import features
-from lastiterate.train.torch_backend.kernels import Products
 
 
 class PrivateLinearProbe(PrivateSoftmaxRegression):

@@ -1,38 +1,21 @@
-"""The loop: projected noisy gradient descent, exactly as described.
-
-    θ ← project(θ − η_k·(Σ_{i in batch k} g_i(θ)/divisor + regularization·θ) + ν_k·N(0, I))
-
-with the batch scheme, the nominal divisor, the step sizes η, the noises ν, the clipping of the
-per-record gradients g_i and the projection of the `Training`. With momentum m the noisy update u_k
-moves a velocity, v ← m·v + u_k, and that the parameters, θ ← project(θ − v). Nothing but what it
-releases leaves.
-"""
+"""`noisy_descent`: a description, run with NumPy or PyTorch by the one loop of `loop`."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.description import Training
-from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
-from lastiterate.noise import Source, unpredictable
+from lastiterate.noise import Source
 from lastiterate.noise.seeded import Seed
-from lastiterate.progress import shown
 from lastiterate.train.checkpoint import Checkpoint
-from lastiterate.train.gradients import (
-    CallableGradients,
-    GradientFunction,
-    Gradients,
-    LinearGradients,
-)
-from lastiterate.train.keeping import Keeping, fingerprint
-from lastiterate.train.result import Descent, Parameters, concluded, released, shares
-from lastiterate.train.settings import centre_of, generator_of, radius_of
+from lastiterate.train.gradients import CallableGradients, GradientFunction, LinearGradients
+from lastiterate.train.loop import Backend, Gradients, Run
+from lastiterate.train.result import Descent
+from lastiterate.train.settings import Products, RowRule, Settings
 from lastiterate.train.torch_backend import on_device
 
 
@@ -51,8 +34,8 @@ def noisy_descent(
     progress: bool | None = None,
     checkpoint: Checkpoint | None = None,
     device: Any = None,
-    products: Literal["double", "split", "fast"] = "double",
-    rows: Literal["check", "shorten", "rescale"] = "check",
+    products: Products = "double",
+    rows: RowRule = "check",
 ) -> Descent:
     """Run a description, with NumPy or, where the data is a tensor, with PyTorch.
 
@@ -84,6 +67,7 @@ def noisy_descent(
     says how far they can be off (`Descent.training.arithmetic`): account and certify that
     description, or calibrate one that has it (`lastiterate.train.summation`).
 
+    >>> import numpy as np
     >>> from lastiterate import FullBatch, Training
     >>> from lastiterate.losses import Logistic
     >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])
@@ -92,97 +76,45 @@ def noisy_descent(
     >>> noisy_descent(Logistic(), X, run, labels=y, regularization=0.1).parameters.round(3)
     array([ 1.177, -1.177])
     """
+    told = Settings(
+        labels=labels,
+        regularization=regularization,
+        start=start,
+        feature_bound=feature_bound,
+        noise=noise,
+        random_state=random_state,
+        radius=radius,
+        progress=progress,
+        checkpoint=checkpoint,
+        device=device,
+        products=products,
+        rows=rows,
+    )
     if isinstance(objective, LinearLoss) and (device is not None or on_device(data)):
-        from lastiterate.train.torch_backend import descent as torch_descent
+        from lastiterate.train.torch_backend.descent import descent
 
-        return torch_descent.noisy_descent(
-            objective,
-            data,
-            training,
-            labels=labels,
-            regularization=regularization,
-            start=start,
-            feature_bound=feature_bound,
-            noise=noise,
-            random_state=random_state,
-            radius=radius,
-            progress=progress,
-            checkpoint=checkpoint,
-            device=device,
-            products=products,
-            rows=rows,
-        )
-    _only_with_torch(device, products, rows)
-    generator = generator_of(noise, random_state)
-    l2 = number("regularization", regularization, "it shrinks every update", at_least=0.0)
+        return descent(objective, data, training, told)
+    _only_with_torch(told)
     gradients: Gradients
     if isinstance(objective, LinearLoss):
+        l2 = told.regularization
         gradients = LinearGradients(objective, data, labels, training, l2, feature_bound)
     else:
-        gradients = _of_function(objective, data, labels, feature_bound, training)
-    centre = centre_of(start, gradients.shape)
-    ball = radius_of(radius, training)
-    batches = training.batches.rows(training.records, generator)
-    content = () if checkpoint is None else gradients.content()
-    run = fingerprint(objective, training, l2, ball, centre, content)
-    keeping = Keeping(checkpoint, run, batches, generator)
-
-    first, theta, tail = 0, centre.copy(), np.zeros_like(centre)
-    velocity = np.zeros_like(centre) if training.momentum else None
-    if (kept := keeping.resume()) is not None:
-        first, theta, tail = kept.step, kept.parameters.copy(), kept.tail.copy()
-        velocity = kept.velocity
-
-    etas, nus = training.step_sizes, training.noises
-    divisor = training.batches.divisor(training.records)
-    window, counts = shares(training)
-    with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported below
-        for k in shown("noisy descent", first, training.steps, progress):
-            step = gradients.total(theta, next(batches)) / divisor + l2 * theta
-            moved = theta - etas[k] * step
-            if nus[k] > 0:
-                moved += nus[k] * generator.normal(theta.shape)
-            if velocity is not None:
-                velocity = training.momentum * velocity + (theta - moved)
-                moved = theta - velocity
-            theta = _project(moved, centre, ball)
-            if counts[k]:
-                tail += counts[k] * theta
-            if keeping.due(k + 1, training):
-                keeping.save(k + 1, theta.copy(), tail.copy(), velocity)
-    final = released(tail / window if training.steps else theta, training)
-    keeping.end()
-    return concluded(
-        final,
-        training,
-        gradients.loss,
-        batches.nonce,
-        gradients.arithmetic(centre.size),
-        secure=unpredictable(generator),
-        marked=keeping.experiment,
-    )
+        gradients = _of_function(objective, data, training, told)
+    return Run.of(objective, training, told, gradients).descended(gradients, Backend())
 
 
-def _project(theta: Parameters, centre: Parameters, radius: float) -> Parameters:
-    """The nearest point of the ball."""
-    if math.isinf(radius):
-        return theta
-    offset = theta - centre
-    length = float(np.linalg.norm(offset))
-    return theta if length <= radius else centre + offset * (radius / length)
-
-
-def _only_with_torch(device: Any, products: str, rows: str) -> None:
+def _only_with_torch(told: Settings) -> None:
     """Raise rather than ignore what the NumPy backend cannot do."""
-    given = [("device", device, None), ("products", products, "double"), ("rows", rows, "check")]
-    for name, value, usual in given:
-        if value != usual:
+    for name in ("device", "products", "rows"):
+        value = getattr(told, name)
+        if value != getattr(Settings, name):
             allowed = "left out unless the data is a tensor and the objective a linear loss"
             raise DescriptionError(name, value, allowed, "what is asked for must be what runs")
 
 
 def _of_function(
-    objective: Any, data: Any, labels: Any, feature_bound: float | None, training: Training
+    objective: Any, data: Any, training: Training, told: Settings
 ) -> CallableGradients:
     if not callable(objective):
         raise DescriptionError(
@@ -191,8 +123,8 @@ def _of_function(
             "a loss of lastiterate.losses or a function (parameters, indices) -> gradients",
             "the run needs one gradient per record",
         )
-    for name, value in (("labels", labels), ("feature_bound", feature_bound)):
-        if value is not None:
+    for name in ("labels", "feature_bound"):
+        if getattr(told, name) is not None:
             why = "a gradient function already knows its data"
             raise DescriptionError(name, "given", "absent with a gradient function", why)
     if data is not None and _length(data) != training.records:

@@ -1,14 +1,13 @@
 """Sums of per-record gradients, each no longer than the description says.
 
 The place where arrays are multiplied: everything else in this package is about the run. A linear
-model never materialises a gradient per record: the norm of x ⊗ slope is ‖x‖·‖slope‖. Another
-backend provides the same two methods.
+model never materialises a gradient per record: the norm of x ⊗ slope is ‖x‖·‖slope‖.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -40,29 +39,10 @@ from lastiterate.train.summation import (
 GradientFunction = Callable[[Parameters, NDArray[np.int64]], ArrayLike]
 
 
-class Gradients(Protocol):
-    """What the loop asks of a backend."""
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The shape of the parameters; None: whatever the start has."""
-
-    @property
-    def loss(self) -> Loss | None:
-        """What is proved about the loss; None if nobody said."""
-
-    def arithmetic(self, size: int) -> Arithmetic | None:
-        """How far its sums of so many numbers can be off; None if that has no bound."""
-
-    def total(self, parameters: Parameters, rows: Rows) -> Parameters:
-        """The sum of the (clipped) gradients of the records in ``rows``."""
-
-    def content(self) -> Iterable[NDArray[Any]]:
-        """Labels and records in their order, as far as the backend has them."""
-
-
 class LinearGradients:
     """Gradients of a loss on a linear model; data dense or CSR, float64 or float32."""
+
+    objection = ""  # their sums have a proved error
 
     def __init__(
         self,
@@ -157,6 +137,7 @@ class CallableGradients:
 
     shape = None
     loss = None
+    objection = ""
 
     def __init__(self, gradient: GradientFunction, training: Training) -> None:
         if training.clipping == "margin":

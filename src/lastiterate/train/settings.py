@@ -1,6 +1,11 @@
-"""What every run is told beside its description, checked: randomness, start and ball."""
+"""What a run is told beside its description, checked."""
 
 from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,40 +15,82 @@ from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
 from lastiterate.noise import Source, source
 from lastiterate.noise.seeded import Seed
+from lastiterate.train.checkpoint import Checkpoint, usable
 from lastiterate.train.result import Parameters
 
-
-def generator_of(noise: Source | None, random_state: Seed) -> Source:
-    """The run's source of randomness: as given, or seeded, or the secure one."""
-    if noise is None:
-        return source(random_state)
-    if random_state is not None:
-        why = "one run has one source of randomness"
-        raise DescriptionError("random_state", random_state, "absent when noise is given", why)
-    return noise
+Products = Literal["double", "split", "fast"]
+RowRule = Literal["check", "shorten", "rescale"]
 
 
-def centre_of(start: ArrayLike | None, shape: tuple[int, ...] | None) -> Parameters:
-    """Where a run starts, which is the centre of its projection; zero by default."""
-    if start is None:
-        if shape is None:
-            why = "a gradient function does not say how many parameters there are"
-            raise DescriptionError("start", None, "given with a gradient function", why)
-        return np.zeros(shape)
-    centre = np.array(start, dtype=np.float64)
-    if shape is not None and centre.shape != shape:
-        why = "there is one parameter per feature and output"
-        raise DescriptionError("start", f"of shape {centre.shape}", f"of shape {shape}", why)
-    if not np.isfinite(centre).all():
-        why = "a run starts somewhere"
-        raise DescriptionError("start", "not finite", "finite numbers", why)
-    return centre
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Settings:
+    """The arguments of every run, with their defaults; `noisy_descent` says what each one means."""
+
+    labels: Any = None
+    regularization: float = 0.0
+    start: ArrayLike | None = None
+    feature_bound: float | None = None
+    noise: Source | None = None
+    random_state: Seed = None
+    radius: float | None = None
+    progress: bool | None = None
+    checkpoint: Checkpoint | None = None
+    device: Any = None
+    products: Products = "double"
+    rows: RowRule = "check"
+
+    def __post_init__(self) -> None:
+        if self.noise is not None and self.random_state is not None:
+            given, why = self.random_state, "one run has one source of randomness"
+            raise DescriptionError("random_state", given, "absent when noise is given", why)
+        why = "it shrinks every update"
+        l2 = number("regularization", self.regularization, why, at_least=0.0)
+        object.__setattr__(self, "regularization", l2)
+        usable(self.checkpoint)
+
+    def source(self) -> Source:
+        """The run's source of randomness: as given, or seeded, or the secure one."""
+        return source(self.random_state) if self.noise is None else self.noise
+
+    def centre(self, shape: tuple[int, ...] | None) -> Parameters:
+        """Where a run starts, which is the centre of its projection; zero by default."""
+        if self.start is None:
+            if shape is None:
+                why = "a gradient function does not say how many parameters there are"
+                raise DescriptionError("start", None, "given with a gradient function", why)
+            return np.zeros(shape)
+        centre = np.array(self.start, dtype=np.float64)
+        if shape is not None and centre.shape != shape:
+            why = "there is one parameter per feature and output"
+            raise DescriptionError("start", f"of shape {centre.shape}", f"of shape {shape}", why)
+        if not np.isfinite(centre).all():
+            why = "a run starts somewhere"
+            raise DescriptionError("start", "not finite", "finite numbers", why)
+        return centre
+
+    def ball(self, training: Training) -> float:
+        """The radius that parameters are projected on: half of the diameter, or less."""
+        half = training.diameter / 2
+        if self.radius is None:
+            return half
+        why = "the guarantee counts on the diameter of the set that parameters are projected on"
+        return number("radius", self.radius, why, at_least=0.0, at_most=half, infinite=True)
 
 
-def radius_of(radius: float | None, training: Training) -> float:
-    """Of the ball that parameters are projected on: half of the diameter, or less."""
-    if radius is None:
-        return training.diameter / 2
-    why = "the guarantee counts on the diameter of the set that parameters are projected on"
-    half = training.diameter / 2
-    return number("radius", radius, why, at_least=0.0, at_most=half, infinite=True)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def taking(model: Callable[P, R]) -> Callable[[Callable[..., R]], Callable[P, R]]:
+    """Declares that a function of ``**settings`` takes what another one takes.
+
+    >>> def one(a, *, b=2): ...
+    >>> inspect.signature(taking(one)(lambda a, **settings: None))
+    <Signature (a, *, b=2)>
+    """
+
+    def declared(function: Callable[..., R]) -> Callable[P, R]:
+        function.__signature__ = inspect.signature(model)  # type: ignore[attr-defined]
+        return function
+
+    return declared

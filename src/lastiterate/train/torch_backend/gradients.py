@@ -8,28 +8,29 @@ that is too long can be shortened on the fly, by a factor beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from lastiterate.description import Loss, Training
+from lastiterate.description import Arithmetic, Loss, Training
 from lastiterate.description.rows import Rows
 from lastiterate.description.validation import one_of
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of, targets_of
 from lastiterate.train.norms import UNIT
+from lastiterate.train.settings import Products, RowRule, Settings
+from lastiterate.train.summation import linear_arithmetic
 from lastiterate.train.torch_backend import as_array
 from lastiterate.train.torch_backend.heads import head_of
-from lastiterate.train.torch_backend.kernels import ROUNDING, Products, gradient_sum
+from lastiterate.train.torch_backend.kernels import ROUNDING, gradient_sum
 from lastiterate.train.torch_backend.norms import row_lengths
 from lastiterate.train.torch_backend.shards import Shards
 
 Features = Tensor | Shards
-RowRule = Literal["check", "shorten", "rescale"]
 
 _AT_ONCE = 1 << 23  # numbers that are read at once where nothing is multiplied
 _SMALLEST = 2.0**-120  # no factor overflows, not even in float32
@@ -117,8 +118,39 @@ class DeviceGradients:
         self._head = head_of(objective, **limits)
         columns, outputs = int(data.shape[1]), objective.outputs()
         self.shape = (columns,) if outputs == 1 else (columns, outputs)
+        self._arithmetic = linear_arithmetic(training, objective, columns)
         unknown = Loss.unknown(regularization=regularization, provenance="proved")
         self.loss = unknown if R is None else objective.regularity(R, regularization)
+
+    @classmethod
+    def told(
+        cls,
+        objective: LinearLoss,
+        data: Any,
+        training: Training,
+        told: Settings,
+        device: torch.device,
+        *,
+        everything: bool = True,
+    ) -> DeviceGradients:
+        """As a run is told; ``everything``: the data is that of all records of the run."""
+        held = features(data, device)
+        return cls(
+            objective,
+            held,
+            told.labels,
+            training,
+            told.regularization,
+            told.feature_bound,
+            device,
+            products=told.products,
+            rows=told.rows,
+            records=None if everything else held.shape[0],
+        )
+
+    def arithmetic(self, size: int) -> Arithmetic | None:
+        """How far its sums can be off, if they are in double precision."""
+        return self._arithmetic
 
     @property
     def resident(self) -> bool:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from lastiterate.train.norms import SMALLEST, UNIT
+from lastiterate.train.settings import Products
 from lastiterate.train.summation import MOST_ROWS
 from lastiterate.train.torch_backend import fused
 from lastiterate.train.torch_backend.norms import scaled_lengths, shortening
 
-Products = Literal["double", "split", "fast"]
 # How much a product rounds each slope, relative to its size: twice the unit roundoff and a little.
 ROUNDING = {
     (torch.bfloat16, "fast"): 2.0**-8,

@@ -1,0 +1,215 @@
+"""The loop: projected noisy gradient descent, exactly as described, on arrays of either backend.
+
+    θ ← project(θ − η_k·(Σ_{i in batch k} g_i(θ)/divisor + regularization·θ) + ν_k·N(0, I))
+
+with the batch scheme, the nominal divisor, the step sizes η, the noises ν, the clipping of the
+per-record gradients g_i and the projection of the `Training`. With momentum m the noisy update u_k
+moves a velocity, v ← m·v + u_k, and that the parameters, θ ← project(θ − v). Nothing but what it
+releases leaves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.description import Arithmetic, Loss, Training
+from lastiterate.description.rows import Rows, RowStream
+from lastiterate.noise import Source, unpredictable
+from lastiterate.progress import shown
+from lastiterate.train.keeping import Keeping, fingerprint
+from lastiterate.train.result import Descent, Parameters, concluded, released, shares
+from lastiterate.train.settings import Settings
+
+Array = Any  # NumPy's or PyTorch's: the rule adds and multiplies, whoever does it
+
+
+class Total(Protocol):
+    """What an update asks of gradients."""
+
+    def total(self, parameters: Array, rows: Rows) -> Array:
+        """The sum of the (clipped) gradients of the records in ``rows``; float64."""
+
+
+class Gradients(Total, Protocol):
+    """What a run asks of gradients."""
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of the parameters; None: whatever the start has."""
+
+    @property
+    def loss(self) -> Loss | None:
+        """What is proved about the loss; None if nobody said."""
+
+    @property
+    def objection(self) -> str:
+        """Why their sums have no proved error; empty if they have one."""
+
+    def arithmetic(self, size: int) -> Arithmetic | None:
+        """How far their sums of so many numbers can be off; None if that has no bound."""
+
+    def content(self) -> Iterable[NDArray[Any]]:
+        """Labels and records in their order, as far as they are known."""
+
+
+class Backend:
+    """Whose arrays the loop computes with: here NumPy's."""
+
+    def put(self, values: Parameters) -> Array:
+        """A copy where the run computes."""
+        return values.copy()
+
+    def taken(self, values: Array) -> Parameters:
+        """A copy in host memory that later updates do not change."""
+        copied: Parameters = values.copy()
+        return copied
+
+    def normal(self, source: Source, shape: tuple[int, ...]) -> Array:
+        """Standard Gaussians of this source."""
+        return source.normal(shape)
+
+    def projected(self, theta: Array, centre: Array, radius: float) -> Array:
+        """The point of the ball around ``centre`` that is nearest to ``theta``."""
+        if math.isinf(radius):
+            return theta
+        offset = theta - centre
+        length = float(np.linalg.norm(offset))
+        return theta if length <= radius else centre + offset * (radius / length)
+
+    def running(self) -> AbstractContextManager[Any]:
+        """What holds during the updates."""
+        return np.errstate(over="ignore", invalid="ignore")  # divergence is reported at the end
+
+    def quicker(self, updates: Updates) -> Callable[[int], None] | None:
+        """The same updates by a faster way, if there is one."""
+        return None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A description, and all that its updates need beside gradients."""
+
+    training: Training
+    l2: float
+    centre: Parameters
+    ball: float
+    source: Source
+    batches: RowStream
+    keeping: Keeping
+    progress: bool | None
+
+    @classmethod
+    def of(cls, objective: Any, training: Training, told: Settings, gradients: Gradients) -> Run:
+        """As it was described and told; ``objective`` is what a checkpoint remembers of it."""
+        source, l2 = told.source(), told.regularization
+        centre, ball = told.centre(gradients.shape), told.ball(training)
+        batches = training.batches.rows(training.records, source)
+        content = () if told.checkpoint is None else gradients.content()
+        run = fingerprint(objective, training, l2, ball, centre, content)
+        keeping = Keeping(told.checkpoint, run, batches, source, bool(gradients.objection))
+        return cls(training, l2, centre, ball, source, batches, keeping, told.progress)
+
+    def descended(self, gradients: Gradients, backend: Backend) -> Descent:
+        """Run it, and say what ran."""
+        final = descend(self, gradients, Draws(self, backend), backend)
+        return concluded(
+            final,
+            self.training,
+            gradients.loss,
+            self.batches.nonce,
+            gradients.arithmetic(self.centre.size),
+            coarse=gradients.objection,
+            secure=unpredictable(self.source),
+            marked=self.keeping.experiment,
+        )
+
+
+class Drawing(Protocol):
+    """What an update asks of randomness: first its batch, then its noise."""
+
+    def rows(self) -> Rows:
+        """The next batch."""
+
+    def noise(self, update: int) -> Array | None:
+        """The standard Gaussians of an update; None if it has no noise."""
+
+
+class Draws:
+    """The batches and the noise of a run, asked for one after another."""
+
+    def __init__(self, run: Run, backend: Backend) -> None:
+        self._run, self._backend, self._noises = run, backend, run.training.noises
+
+    def rows(self) -> Rows:
+        """The next batch."""
+        return next(self._run.batches)
+
+    def noise(self, update: int) -> Array | None:
+        """The standard Gaussians of an update; None if it has no noise."""
+        if self._noises[update] == 0:
+            return None
+        return self._backend.normal(self._run.source, self._run.centre.shape)
+
+
+class Updates:
+    """The updates of a run, one after another, and where it is."""
+
+    def __init__(self, run: Run, gradients: Total, draws: Drawing, backend: Backend) -> None:
+        self.run, self.gradients, self.draws, self._backend = run, gradients, draws, backend
+        training = run.training
+        self.divisor = training.batches.divisor(training.records)
+        self._etas, self._nus = training.step_sizes, training.noises
+        self.window, self._counts = shares(training)
+        kept, nowhere = run.keeping.resume(), np.zeros_like(run.centre)
+        self.done = 0 if kept is None else kept.step
+        self.centre = backend.put(run.centre)
+        self.theta = backend.put(run.centre if kept is None else kept.parameters)
+        self.tail = backend.put(nowhere if kept is None else kept.tail)
+        velocity = nowhere if kept is None or kept.velocity is None else kept.velocity
+        self.velocity = backend.put(velocity) if training.momentum else None
+
+    def moved(self, rows: Rows, eta: Any, noise: Array | None) -> Array:
+        """The parameters after an update with this noise, before momentum and projection."""
+        step = self.gradients.total(self.theta, rows) / self.divisor + self.run.l2 * self.theta
+        moved = self.theta - eta * step
+        return moved if noise is None else moved + noise
+
+    def projected(self, theta: Array) -> Array:
+        """The nearest parameters that the description allows."""
+        return self._backend.projected(theta, self.centre, self.run.ball)
+
+    def update(self, k: int) -> None:
+        """Update number k; asked for one after another."""
+        rows, noise = self.draws.rows(), self.draws.noise(k)
+        noise = None if noise is None else float(self._nus[k]) * noise
+        moved = self.moved(rows, float(self._etas[k]), noise)
+        if self.velocity is not None:
+            self.velocity = self.run.training.momentum * self.velocity + (self.theta - moved)
+            moved = self.theta - self.velocity
+        self.theta = self.projected(moved)
+        if self._counts[k]:
+            self.tail = self.tail + float(self._counts[k]) * self.theta
+
+
+def descend(run: Run, gradients: Total, draws: Drawing, backend: Backend) -> Parameters:
+    """All updates; returns what the description releases."""
+    updates, steps = Updates(run, gradients, draws, backend), run.training.steps
+    with backend.running():
+        update = backend.quicker(updates) or updates.update
+        for k in shown("noisy descent", updates.done, steps, run.progress):
+            update(k)
+            if run.keeping.due(k + 1, run.training):
+                carried = None if updates.velocity is None else backend.taken(updates.velocity)
+                theta, tail = backend.taken(updates.theta), backend.taken(updates.tail)
+                run.keeping.save(k + 1, theta, tail, carried)
+        final = backend.taken(updates.tail / updates.window if steps else updates.theta)
+    final = released(final, run.training)
+    run.keeping.end()
+    return final
