@@ -7,7 +7,6 @@ sensitivity) are understood in both places; contradictions and gaps are named, n
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,31 +16,22 @@ from typing import Any, Literal
 
 from lastiterate.cli.output import warn_of
 from lastiterate.description import Loss, Training
-from lastiterate.description.batches import SCHEMES, read_batches
-from lastiterate.description.epochs import steps_of_epochs
+from lastiterate.description.batches import SCHEMES
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.portable import known_fields, read_toml
-from lastiterate.description.release import read_release
-from lastiterate.description.validation import whole
+from lastiterate.description.tables import (
+    BATCH_FIELDS,
+    LOSS_FIELDS,
+    NOISE_STYLES,
+    read_training,
+)
 from lastiterate.errors import DescriptionError, LastIterateError
 
 DEFAULT_DELTA = 1e-5
 
-# Three ways to say how much noise is added and how long a gradient is; two ways to say how long
-# the run is. One source may use one way; flags that use another one replace the file's. The third
-# way knows how much one record changes a sum, and may be told a gradient_norm besides.
-NOISE_STYLES = (
-    ("noise", "gradient_norm"),
-    ("noise_multiplier", "clip"),
-    ("sigma", "gradient_sensitivity"),
-)
+# Two ways to say how long the run is, three to say how much noise is added (`NOISE_STYLES`). One
+# source may use one way; flags that use another one replace the file's.
 LENGTHS = (("steps",), ("epochs",))
-LOSS_FIELDS = {
-    "convex": {"smoothness", "strong_convexity"},
-    "nonconvex": {"smoothness"},
-    "holder": {"smoothness", "exponent"},
-    "unknown": set[str](),
-}
 _TRAINING_FLAGS = (
     "records",
     "steps",
@@ -133,7 +123,7 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
     loss = _loss_table(document["loss"], flags)
     _require(training, loss)
     delta = promised_delta(flags.get("delta", document.get("delta", DEFAULT_DELTA)))
-    described = build_training(training)
+    described = read_training(training)
     warn_of(delta, described.records)
     return Described(
         described,
@@ -143,37 +133,6 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
         "best" if burst == "best" else None,
         "optimal" if optimal else None,
     )
-
-
-def build_training(table: Mapping[str, Any]) -> Training:
-    """A Training from a table in any of the three conventions, with steps or epochs.
-
-    >>> build_training({"records": 100, "epochs": 2, "step_size": 1.0, "noise_multiplier": 2.0,
-    ...                 "clip": 1.0, "batches": {"scheme": "shuffled", "size": 10}}).steps
-    20
-    """
-    fields = dict(table)
-    fields["records"] = whole("records", fields["records"], "a guarantee for nobody helps nobody")
-    fields["batches"] = read_batches(fields["batches"])
-    if "epochs" in fields:
-        fields["steps"] = steps_of_epochs(
-            fields.pop("epochs"), fields["batches"], fields["records"]
-        )
-    if "noise_multiplier" in fields:
-        return _convention(Training.dp_sgd, fields, NOISE_STYLES[1])
-    if "sigma" in fields:
-        return _convention(Training.langevin, fields, (*NOISE_STYLES[2], "gradient_norm"))
-    return Training.from_dict(fields)
-
-
-def _convention(
-    constructor: Callable[..., Training], fields: dict[str, Any], own: tuple[str, ...]
-) -> Training:
-    """Check the names of the fields as `Training.from_dict` would, then build."""
-    names = (set(inspect.signature(Training).parameters) - {"noise", "gradient_norm"}) | set(own)
-    fields = known_fields("training", fields, names)
-    fields["release"] = read_release(fields.get("release", "last"))
-    return constructor(**fields)
 
 
 def _read(file: Path | None) -> dict[str, Any]:
@@ -240,8 +199,8 @@ def _batches_table(table: Any, flags: Mapping[str, Any]) -> dict[str, Any]:
     merged = known_fields("batches", table or {}, {"scheme", "size", "rate"})
     scheme = flags.get("batches", merged.get("scheme"))
     if scheme != merged.get("scheme"):  # what only the file's scheme needed goes with it
-        unused = {"full": ("size", "rate"), "poisson": ("size",)}.get(scheme, ("rate",))
-        merged = {name: value for name, value in merged.items() if name not in unused}
+        used = BATCH_FIELDS.get(scheme, {"size", "rate"})
+        merged = {name: value for name, value in merged.items() if name in used}
         merged["scheme"] = scheme
     names = {"size": "batch_size", "rate": "rate"}
     return merged | {name: flags[flag] for name, flag in names.items() if flag in flags}
@@ -250,7 +209,7 @@ def _batches_table(table: Any, flags: Mapping[str, Any]) -> dict[str, Any]:
 def _loss_table(table: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(table)
     if "loss" in flags and flags["loss"] != merged.get("kind", "convex"):
-        keep = LOSS_FIELDS.get(flags["loss"], set()) | {"regularization", "provenance"}
+        keep = LOSS_FIELDS.get(flags["loss"], frozenset()) | {"regularization", "provenance"}
         merged = {name: value for name, value in merged.items() if name in keep}
     if "loss" in flags:
         merged["kind"] = flags["loss"]
@@ -274,10 +233,9 @@ def _require(training: Mapping[str, Any], loss: Mapping[str, Any]) -> None:
     batches = training["batches"]
     if "scheme" not in batches:
         missing.append(f"--batches ({', '.join(SCHEMES)})")
-    elif batches["scheme"] == "poisson" and "rate" not in batches:
-        missing.append("--rate")
-    elif batches["scheme"] in set(SCHEMES) - {"full", "poisson"} and "size" not in batches:
-        missing.append("--batch-size")
+    else:
+        needed = BATCH_FIELDS.get(str(batches["scheme"]), frozenset()) - set(batches)
+        missing += ["--batch-size" if name == "size" else "--rate" for name in needed]
     kind = loss.get("kind", "convex")
     if kind in ("convex", "nonconvex", "holder") and "smoothness" not in loss:
         missing.append("--smoothness (or --loss unknown)")

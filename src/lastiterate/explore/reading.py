@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from lastiterate.description import FullBatch, Loss, Poisson, TailAverage, Training
-from lastiterate.description.batches import SCHEMES, Batches
-from lastiterate.description.epochs import steps_of_epochs
-from lastiterate.description.validation import number, whole
+from lastiterate.description import Loss, Training
+from lastiterate.description.failure import promised_delta
+from lastiterate.description.tables import BATCH_FIELDS, LOSS_FIELDS, read_training
+from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.explore.fields import FIELDS, LOSS, RELEASE, RUN, SGLD
 from lastiterate.explore.state import LONGEST_TEXT
@@ -25,7 +26,8 @@ MOST_RECORDS = 10**12
 MOST_POSITIONS = 10**5
 MOST_EPOCHS = 500
 
-# Names that descriptions use for what this page calls otherwise.
+# Fields of the page that a description has under the same name, with names that it uses otherwise.
+_SAME = ("records", "step_size", "noise", "gradient_norm", "diameter")
 _PAGE_NAME = {
     "steps": "length",
     "epochs": "length",
@@ -73,21 +75,10 @@ class Reading:
 
 def shown(state: Mapping[str, str]) -> set[str]:
     """The fields that matter for what was chosen; the others are hidden and not read."""
-    hidden = {
-        "full": {"size", "rate"},
-        "poisson": {"size"},
-    }.get(state["batches"], {"rate"})
-    hidden = (
-        hidden
-        | {
-            "convex": {"exponent"},
-            "nonconvex": {"exponent", "strong_convexity"},
-            "holder": {"strong_convexity"},
-            "unknown": {"exponent", "strong_convexity", "smoothness"},
-        }[state["loss"]]
-    )
+    hidden = {"size", "rate"} - BATCH_FIELDS[state["batches"]]
+    hidden |= {"smoothness", "strong_convexity", "exponent"} - LOSS_FIELDS[state["loss"]]
     if state["release"] == "last":
-        hidden = hidden | {"window"}
+        hidden.add("window")
     return set(FIELDS) - hidden
 
 
@@ -148,29 +139,18 @@ def _number(name: str, text: str, *, counted: bool) -> float:
 
 
 def _description(state: Mapping[str, str], values: Mapping[str, float]) -> Description:
-    records = whole("records", int(values["records"]), "a guarantee for nobody protects nobody")
-    _most("records", records, MOST_RECORDS)
-    batches = _batches(state["batches"], values)
-    if not isinstance(batches, (FullBatch, Poisson)):
-        batches.check(records)
-    if state["unit"] == "epochs":
-        steps = steps_of_epochs(values["length"], batches, records)
-    else:
-        steps = int(values["length"])
-    searched = batches.name in ("reshuffled", "poisson", "without-replacement")
-    _most("steps", steps, MOST_SEARCHED_STEPS if searched else MOST_STEPS)
-    training = Training(
-        records=records,
-        steps=steps,
-        step_size=values["step_size"],
-        noise=values["noise"],
-        gradient_norm=values["gradient_norm"],
-        batches=batches,
-        diameter=values["diameter"],
-        adjacency=state["adjacency"],
-        clipping=state["clipping"],
-        release=TailAverage(int(values["window"])) if state["release"] == "tail" else "last",
-    )
+    """The tables that a file would have, read as a file is; then what this page is ready for."""
+    scheme, kind = state["batches"], state["loss"]
+    batches = {name: values[name] for name in BATCH_FIELDS[scheme]}
+    table: dict[str, Any] = {name: values[name] for name in _SAME}
+    table |= {name: state[name] for name in ("adjacency", "clipping")}
+    table |= {state["unit"]: values["length"], "batches": {"scheme": scheme, **batches}}
+    if state["release"] == "tail":
+        table["release"] = {"tail_average": values["window"]}
+    training = read_training(table)
+    _most("records", training.records, MOST_RECORDS)
+    searched = scheme in ("reshuffled", "poisson", "without-replacement")
+    _most("steps", training.steps, MOST_SEARCHED_STEPS if searched else MOST_STEPS)
     if (training.batches_per_epoch or 1) > MOST_POSITIONS:
         raise DescriptionError(
             "batches.size",
@@ -178,30 +158,9 @@ def _description(state: Mapping[str, str], values: Mapping[str, float]) -> Descr
             f"large enough for at most {MOST_POSITIONS:,} batches in an epoch",
             "this page looks at every position; Python has no such limit",
         )
-    why = "it is the probability with which epsilon may fail"
-    delta = number("delta", values["delta"], why, above=0.0, at_most=1.0)
-    return Description(training, _loss(state["loss"], values), delta)
-
-
-def _batches(name: str, values: Mapping[str, float]) -> Batches:
-    if name == "full":
-        return FullBatch()
-    if name == "poisson":
-        return Poisson(values["rate"])
-    sized = SCHEMES[name]
-    return sized(int(values["size"]))  # type: ignore[call-arg]
-
-
-def _loss(kind: str, values: Mapping[str, float]) -> Loss:
-    l2 = values["regularization"]
-    if kind == "unknown":
-        return Loss.unknown(regularization=l2)
-    smoothness = values["smoothness"]
-    if kind == "holder":
-        return Loss.holder(constant=smoothness, exponent=values["exponent"], regularization=l2)
-    if kind == "nonconvex":
-        return Loss.nonconvex(smoothness=smoothness, regularization=l2)
-    return Loss(smoothness, values["strong_convexity"], l2)
+    loss = {name: values[name] for name in (*LOSS_FIELDS[kind], "regularization")}
+    delta = promised_delta(values["delta"])
+    return Description(training, Loss.from_dict({"kind": kind, **loss}), delta)
 
 
 def _hump(values: Mapping[str, float]) -> Hump:
