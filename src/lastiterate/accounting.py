@@ -16,7 +16,7 @@ import numpy as np
 from lastiterate.bounds import LEDGER
 from lastiterate.bounds.ledger import Bound, Run, Theorem
 from lastiterate.bounds.lower import lower_reference
-from lastiterate.description import FullBatch, Loss, Poisson, Training
+from lastiterate.description import Loss, Poisson, Training
 from lastiterate.drawing import picture
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee, weakest_voucher
@@ -167,11 +167,12 @@ def compare(
 def _poisson_twin(run: Run, delta: float) -> list[Row]:
     """What most accountants would charge: Poisson batches of the same size, all iterates public."""
     training = run.training
-    if isinstance(training.batches, (FullBatch, Poisson)) or math.isinf(training.gradient_norm):
+    batches = Poisson(training.batches.share(training.records))
+    same = training.batches.full or training.batches == batches
+    if same or math.isinf(training.gradient_norm):
         return []
-    rate = training.batches.divisor(training.records) / training.records
     twin = training.replace(
-        batches=Poisson(rate),
+        batches=batches,
         adjacency="zero-out",
         sensitivity=None,
         schedule=None,

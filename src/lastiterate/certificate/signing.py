@@ -185,7 +185,7 @@ def _confirmed(judge: Judge, proposed: float, delta: float) -> float | None:
 
 def _nonce(training: Training, given: str | None) -> str | None:
     """A name for what is drawn at random and kept secret; None where nothing is."""
-    if training.batches.name in ("full", "cyclic"):
+    if not training.batches.hidden:
         return None
     if given is None:
         return secrets.token_hex(16)

@@ -54,7 +54,7 @@ def assumptions(training: Training, loss: Loss, *, hidden_state: bool) -> tuple[
         voucher = _voucher(loss, vouched["regularity"])
         found.append(Assumption(f"the loss of a record is {loss}", voucher))
         found.append(Assumption("intermediate iterates stay secret", "whoever runs the training"))
-    if training.batches.name not in ("full", "cyclic"):
+    if training.batches.hidden:
         found.append(Assumption("the random batches stay secret", "whoever runs the training"))
     if math.isfinite(training.diameter):
         domain = f"parameters are projected on a convex set of diameter {training.diameter:g}"

@@ -18,7 +18,6 @@ from lastiterate.bounds import BY_KEY, LEDGER
 from lastiterate.bounds.ledger import Run, Theorem
 from lastiterate.bounds.lower import lower_reference
 from lastiterate.curves.base import Curve
-from lastiterate.description import FullBatch
 from lastiterate.errors import UnsupportedError
 from lastiterate.explore.reading import Description, Hump
 from lastiterate.plan.growth import plateau
@@ -82,8 +81,7 @@ def tasks(description: Description) -> tuple[Task, ...]:
     able = [theorem for theorem in LEDGER if theorem.obstacle(run) is None]
     bounds = [_bound_task(theorem, description, run, theorem.key in best) for theorem in able]
     batches = description.training.batches
-    full = isinstance(batches, FullBatch)
-    closed = full or batches.name in ("cyclic", "shuffled")
+    full, closed = batches.full, batches.repeated
     smooth = _smooth(run)
     others = [
         Task("lower", description, heavy=not full, urgency=1),
@@ -91,7 +89,7 @@ def tasks(description: Description) -> tuple[Task, ...]:
         *(
             Task(name, description, heavy=not (closed and smooth), urgency=1)
             for name in FIGURES
-            if name != "positions" or batches.name in ("cyclic", "shuffled")
+            if name != "positions" or (closed and not full)
         ),
     ]
     return tuple(sorted([*bounds, *others], key=lambda task: (task.heavy, task.urgency)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from lastiterate.description import FullBatch, Loss, TailAverage, Training
+from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.explore.reading import Description
 
 
@@ -63,11 +63,11 @@ def _whole(count: int) -> str:
 
 def _batches(training: Training) -> str:
     batches = training.batches
-    if isinstance(batches, FullBatch):
-        return "FullBatch()"
-    ((name, value),) = dataclasses.asdict(batches).items()
-    shown = _whole(value) if isinstance(value, int) else repr(value)
-    return f"{type(batches).__name__}({name}={shown})"
+    given = [
+        f"{name}={_whole(value) if isinstance(value, int) else repr(value)}"
+        for name, value in dataclasses.asdict(batches).items()
+    ]
+    return f"{type(batches).__name__}({', '.join(given)})"
 
 
 def _loss(loss: Loss) -> str:

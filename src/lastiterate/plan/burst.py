@@ -18,7 +18,6 @@ from lastiterate.bounds.ordered_batches import position_mus
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import (
-    Cyclic,
     Loss,
     Reshuffled,
     Schedule,
@@ -118,7 +117,7 @@ def noise_factor(training: Training, loss: Loss, epsilon: float, delta: float) -
     An estimate for choosing: what is chosen is calibrated and accounted afterwards.
     """
     mus = position_mus(Run(training, loss))
-    if isinstance(training.batches, Cyclic) or np.ptp(mus) <= 1e-9 * mus.max():
+    if not training.batches.hidden or np.ptp(mus) <= 1e-9 * mus.max():
         return float(mus.max()) / gaussian.mu(epsilon, delta)
     target = math.log(delta)
 
@@ -137,12 +136,13 @@ def _batches(training: Training) -> int:
             f"momentum = {training.momentum:g} nothing hides it (composition only). Leave "
             "final_noise at 1, or set momentum to 0."
         )
-    if not isinstance(training.batches, (Cyclic, Shuffled, Reshuffled)):
+    batches = training.batches.per_epoch(training.records)
+    if batches is None or training.batches.full:
         raise UnsupportedError(
             f"A burst of noise at the end helps batches that pass over the data in order; these "
             f"are {training.batches.name}. Leave final_noise at 1."
         )
-    return training.batches.per_epoch(training.records)
+    return batches
 
 
 def _spectrum(loss: Loss, spectrum: ArrayLike | None) -> Floats:

@@ -15,12 +15,8 @@ import numpy as np
 
 from lastiterate.accounting import account
 from lastiterate.description import (
-    Cyclic,
-    FullBatch,
     Loss,
-    Reshuffled,
     Schedule,
-    Shuffled,
     Training,
 )
 from lastiterate.description.failure import promised_delta
@@ -96,6 +92,7 @@ def calibrate(
         TargetError: if no value reaches the target; it says which quantity would. Also if any
             number of steps meets it, because epsilon stops growing below the target.
 
+    >>> from lastiterate import FullBatch
     >>> run = Training(records=1000, steps=100, step_size=0.1, noise=1.0, gradient_norm=1.0,
     ...                batches=FullBatch())
     >>> found = calibrate(run, Loss(smoothness=1.0), epsilon=1.0, delta=1e-6)
@@ -130,7 +127,7 @@ def _noise(training: Training, loss: Loss, target: float, delta: float) -> Train
     base = _some_noise(training)
 
     # On a bounded domain epsilon is a search over questions for delta: one of them is enough.
-    searched = isinstance(base.batches, FullBatch) and math.isfinite(base.diameter) and target > 0
+    searched = base.batches.full and math.isfinite(base.diameter) and target > 0
 
     def at(log_factor: float) -> float:
         guarantee = account(base.scale_noise(math.exp(log_factor)), loss)
@@ -254,7 +251,7 @@ def _steps(training: Training, loss: Loss, target: float, delta: float) -> Train
             f"{printed(first)}. More noise (find='noise') or more records (find='records') would."
         )
     most = _MOST_EPOCHS
-    if isinstance(training.batches, FullBatch):
+    if training.batches.full:
         most = _MOST_STEPS if training.constant else _MOST_LISTED
     good, value, calm = 1, first, 0
     while True:
@@ -280,7 +277,7 @@ def _steps(training: Training, loss: Loss, target: float, delta: float) -> Train
 
 def _records(training: Training, loss: Loss, target: float, delta: float) -> Training:
     batches = training.batches
-    ordered = isinstance(batches, (Cyclic, Shuffled, Reshuffled))
+    ordered = batches.ordered and not batches.full
     if ordered and training.schedule is not None:
         raise UnsupportedError(
             "find='records' cannot keep an equalised last epoch whole: more records mean more "

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from lastiterate.accounting import account
 from lastiterate.bounds import dynamics
-from lastiterate.description import Cyclic, FullBatch, Loss, Poisson, Schedule, Shuffled, Training
+from lastiterate.description import Loss, Schedule, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import warn_if_estimated
 
@@ -54,7 +54,7 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
     def epsilon(blocks: int) -> float:
         return account(training.replace(steps=blocks * unit), loss).epsilon(delta)
 
-    closed_form = isinstance(training.batches, (FullBatch, Cyclic, Shuffled))
+    closed_form = training.batches.repeated
     ever = min(_FAR, math.ceil(_FORGOTTEN * memory)) if math.isfinite(memory) else _FAR
     far = -(-ever // unit) if closed_form else _settled(epsilon, memory, unit)
     if far is None:
@@ -84,7 +84,7 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
 
 def _memory(training: Training, loss: Loss) -> float:
     """About how many steps a run remembers, 1/(1 − c); infinite without contraction."""
-    if isinstance(training.batches, Poisson):
+    if not training.batches.fixed_size:
         loss = Loss(smoothness=0.0, regularization=loss.regularization)  # an empty batch
     c = dynamics.contraction(dynamics.distinct(training), loss, training.clipping)
     return 1 / (1 - float(c[0])) if c is not None and c[0] < 1 else math.inf

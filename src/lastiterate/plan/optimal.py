@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 
 from lastiterate.accounting import account
 from lastiterate.curves import gaussian
-from lastiterate.description import FullBatch, Loss, Schedule, Training
+from lastiterate.description import Loss, Schedule, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
@@ -83,6 +83,7 @@ def optimal_schedule(
     the data would cost some. The run's own step_size and noise are ignored. Accounted like any
     other run: by the better of composition and taut string, which are equal here.
 
+    >>> from lastiterate import FullBatch
     >>> run = Training(records=1000, steps=16, step_size=1.0, noise=1.0, gradient_norm=1.0,
     ...                batches=FullBatch())
     >>> loss = Loss(smoothness=1.0, strong_convexity=0.1)
@@ -91,7 +92,7 @@ def optimal_schedule(
     True
     """
     number("epsilon", epsilon, "it is the target to meet", above=0.0)
-    if not isinstance(training.batches, FullBatch):
+    if not training.batches.full:
         raise AssumptionError(
             "The optimal schedule is stated for full batches, but the batches are "
             f"{training.batches.name}. Use final_noise or schedule='equalised' there."

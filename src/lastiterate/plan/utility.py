@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.description import FullBatch, Loss, Training
+from lastiterate.description import Loss, Training
 from lastiterate.description.validation import whole
 from lastiterate.errors import AssumptionError
 
@@ -47,7 +47,7 @@ def excess_risk(training: Training, loss: Loss, dimension: int) -> float:
 
 def _strongly_convex(training: Training, loss: Loss) -> tuple[float, float]:
     lam = loss.strong_convexity + loss.regularization
-    if not isinstance(training.batches, FullBatch) or not training.constant or training.momentum:
+    if not training.batches.full or not training.constant or training.momentum:
         raise AssumptionError(
             "excess_risk is stated for full batches, constant parameters and no momentum."
         )

@@ -14,7 +14,7 @@ from fractions import Fraction
 from lastiterate.accounting import account
 from lastiterate.bounds.ledger import Bound
 from lastiterate.curves.repeated import repeated
-from lastiterate.description import Arithmetic, Cyclic, FullBatch, Loss, TailAverage, Training
+from lastiterate.description import Arithmetic, Loss, TailAverage, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import Guarantee
 from lastiterate.losses.rounding import root_up, up
@@ -42,6 +42,7 @@ class Returned:
         shared_batches: whether all chains see the same random batches.
 
     >>> from lastiterate.sampling import sgld_training
+    >>> from lastiterate import FullBatch
     >>> one = sgld_training(1000, 20, 1e-4, clip=1.0, batches=FullBatch())
     >>> two = [Returned(one, tuple(range(1, 21)), chains=c).guarantee().mu for c in (1, 4)]
     >>> round(two[1] / two[0], 6)
@@ -73,7 +74,7 @@ class Returned:
         loss = Loss.unknown() if loss is None else loss
         if self.chains == 1:
             return account(chain, loss, releases=self.releases)
-        if self.shared_batches and not isinstance(chain.batches, FullBatch | Cyclic):
+        if self.shared_batches and chain.batches.hidden:
             return self._stacked(chain)
         one = account(chain, loss, releases=self.releases)
         together = _repeated(one.bounds, self.chains)

@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from lastiterate.description import Arithmetic, Poisson, Training
+from lastiterate.description import Arithmetic, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.rounding import root_up, up
@@ -97,26 +97,16 @@ def sum_error(
     return up(rounded + records * Fraction(root_up(Fraction(entries))) / 2**1022)
 
 
-def largest_batch(training: Training) -> int:
-    """The most records that an update can add: a Poisson batch may hold everybody."""
-    batches = training.batches
-    if isinstance(batches, Poisson):
-        return training.records
-    return int(batches.divisor(training.records))
-
-
 def arithmetic_of_sums(
     training: Training, h: int, entries: int, over: Fraction | float = 0
 ) -> Arithmetic | None:
     """What the trainer says about itself: E per unit of step size; None if nothing bounds it."""
     if math.isinf(training.gradient_norm):
         return None
-    count = largest_batch(training)
+    batches, records = training.batches, training.records
+    count = batches.largest(records)
     error = sum_error(count, training.gradient_norm, h, entries, over)
-    batches = training.batches
-    divisor = Fraction(count)
-    if isinstance(batches, Poisson):
-        divisor = Fraction(batches.rate) * training.records
+    divisor = Fraction(count) if batches.fixed_size else Fraction(batches.share(records)) * records
     return Arithmetic(error=up(Fraction(error) / divisor))
 
 
@@ -132,7 +122,7 @@ def linear_arithmetic(
     >>> linear_arithmetic(run, Logistic(), columns=20).error * 1000 < 1e-9
     True
     """
-    outputs, count = objective.outputs(), largest_batch(training)
+    outputs, count = objective.outputs(), training.batches.largest(training.records)
     cap = float(getattr(objective, "cap", 1.0))
     h = roundings(count, columns, outputs, ranks)
     return arithmetic_of_sums(training, h, columns * outputs, overshoot(columns, outputs, cap))
@@ -145,7 +135,7 @@ def gradient_arithmetic(
 
     ``chunk``: so many exist at once; what they add up to is one more block.
     """
-    count = largest_batch(training)
+    count = training.batches.largest(training.records)
     h = roundings(count, entries) - (-count // chunk)
     return arithmetic_of_sums(training, h, entries, over)
 

@@ -190,7 +190,7 @@ def _check_words(
             "The certificate calls the constants of its loss proved, but the loss of this library "
             "that it names does not prove them: they are declared."
         )
-    hidden = training.batches.name not in ("full", "cyclic")
+    hidden = training.batches.hidden
     expected = words(training, loss, releases, certificate.theorem_key)
     expected["nonce"] = content["nonce"] if hidden else None
     if hidden and not good_nonce(content["nonce"]):

@@ -24,7 +24,7 @@ from lastiterate.curves import gaussian
 from lastiterate.curves.base import Curve
 from lastiterate.curves.mixture import Mixture
 from lastiterate.curves.renyi import Linear, Renyi
-from lastiterate.description import Cyclic, FullBatch, Loss, Schedule, Shuffled, Training
+from lastiterate.description import Loss, Schedule, Training
 from lastiterate.description.validation import number, whole
 from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
 from lastiterate.plan.growth import plateau
@@ -238,7 +238,7 @@ def _shade_reference(
     keeps the smaller value.
     """
     training = runs.training
-    full = isinstance(training.batches, FullBatch)
+    full = training.batches.full
     if not (thorough or (full and (training.constant or training.steps <= _QUICK_STEPS))):
         return []
     closed = full and training.constant and math.isinf(training.diameter)
@@ -264,7 +264,7 @@ def _shade_reference(
 
 
 def _plateau(training: Training, loss: Loss, delta: float, thorough: bool) -> int | None:
-    closed = isinstance(training.batches, (FullBatch, Cyclic, Shuffled))
+    closed = training.batches.repeated
     if not (closed and training.constant and training.steps):
         return None
     if math.isfinite(training.diameter) and not thorough:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lastiterate.bounds.ledger import Run
 from lastiterate.bounds.ordered_batches import HiddenPosition, WorstPosition, position_mus
 from lastiterate.curves import gaussian
-from lastiterate.description import Cyclic, Loss, Shuffled, Training
+from lastiterate.description import Loss, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import REFERENCE_DELTA, weakest_voucher
 from lastiterate.printing import printed
@@ -33,13 +33,13 @@ def positions(training: Training, loss: Loss) -> Any:
     >>> positions(run, Loss(smoothness=1.0)).layout.title.text
     'Batch 10 leaks most, mu = 0.2191; batch 1 least, 0.1096'
     """
-    if not isinstance(training.batches, (Cyclic, Shuffled)):
+    if training.batches.full or not training.batches.repeated:
         raise UnsupportedError(
             f"A record has no fixed position in {training.batches.name} batches. Cyclic and "
             "Shuffled batches have one."
         )
     run = Run(training, loss)
-    hidden = isinstance(training.batches, Shuffled)
+    hidden = training.batches.hidden
     reason = (HiddenPosition() if hidden else WorstPosition()).obstacle(run)
     if reason is not None:
         raise UnsupportedError(f"There is no mu for each position to draw: {reason}.")

@@ -22,7 +22,7 @@ from lastiterate.bounds.ledger import Run, Theorem
 from lastiterate.bounds.ordered_batches import HiddenPosition, WorstPosition, position_mus
 from lastiterate.bounds.positions import position_impulses
 from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
-from lastiterate.description import Cyclic, FullBatch, Loss, Shuffled, Training
+from lastiterate.description import Loss, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import weakest_voucher
 from lastiterate.printing import printed
@@ -60,7 +60,7 @@ def taut_string(training: Training, loss: Loss) -> Any:
     """
     run = Run(training, loss)
     _refuse(run)
-    if isinstance(training.batches, FullBatch):
+    if training.batches.full:
         s, position, batches = run.impulses, 0, 1
         string = _constant(run) if training.constant else _per_step(run, run.over_steps(s))
     else:
@@ -98,7 +98,7 @@ def taut_string(training: Training, loss: Loss) -> Any:
 
 def _refuse(run: Run) -> None:
     training = run.training
-    if not isinstance(training.batches, (FullBatch, Cyclic, Shuffled)):
+    if not training.batches.repeated:
         raise UnsupportedError(
             f"There is no single string for {training.batches.name} batches: the steps that use "
             "the record are random, and each draw has its own. Draw the same run with FullBatch, "

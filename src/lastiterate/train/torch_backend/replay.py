@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastiterate.description import FullBatch
 from lastiterate.train.loop import Draws, Updates
 from lastiterate.train.result import shares
 from lastiterate.train.torch_backend.gradients import DeviceGradients
@@ -84,7 +83,7 @@ def recorded(updates: Updates, on_device: DeviceSource | None) -> Replay | None:
     gradients, training = updates.gradients, updates.run.training
     if not isinstance(gradients, DeviceGradients) or not isinstance(updates.draws, Draws):
         return None
-    full = isinstance(training.batches, FullBatch) and gradients.resident
+    full = training.batches.full and gradients.resident
     if not full or training.momentum or training.steps - updates.done < WORTH:
         return None
     theta, tail = updates.theta, updates.tail
