@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import math
+import pkgutil
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -135,3 +140,45 @@ def test_a_bad_description_is_a_value_error():
 def test_a_run_says_in_words_what_bounds_its_gradients(clipping):
     assert f"{clipping} clipping" not in str(RUN.replace(clipping=clipping))
     assert "none" not in str(RUN.replace(clipping=clipping))
+
+
+def public_callables() -> Iterator[tuple[str, Any]]:
+    """Every function and class that a package lists in ``__all__``, and the classes' methods."""
+    seen = set()
+    for found in pkgutil.walk_packages(lastiterate.__path__, "lastiterate."):
+        if ".cli" in found.name or "opacus" in found.name:
+            continue
+        try:
+            module = importlib.import_module(found.name)
+        except ImportError:  # an extra that is not installed
+            continue
+        for name in getattr(module, "__all__", ()):
+            thing = getattr(module, name)
+            if id(thing) in seen or not callable(thing):
+                continue
+            seen.add(id(thing))
+            yield f"{found.name}.{name}", thing
+            for method in vars(thing) if inspect.isclass(thing) else ():
+                if not method.startswith("_") and inspect.isroutine(getattr(thing, method)):
+                    yield f"{found.name}.{name}.{method}", getattr(thing, method)
+
+
+def test_many_parameters_are_explained_one_by_one():
+    """More than five: an Args section (of a result: Attributes) that names each of them."""
+    unexplained, looked_at = {}, 0
+    for name, thing in public_callables():
+        try:
+            names = [n for n in inspect.signature(thing).parameters if n not in ("self", "cls")]
+        except (TypeError, ValueError):  # built in, or an enumeration
+            continue
+        if len(names) <= 5 or not (thing.__module__ or "").startswith("lastiterate"):
+            continue
+        looked_at += 1
+        text = inspect.getdoc(thing) or ""
+        _, _, section = text.partition("Args:\n")
+        section = section or text.partition("Attributes:\n")[2]
+        missing = [n for n in names if not re.search(rf"\b{n}\b[^:\n]*:", section)]
+        if missing and "Arguments are those of `" not in text:
+            unexplained[name] = missing
+    assert looked_at > 30
+    assert unexplained == {}

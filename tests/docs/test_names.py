@@ -21,7 +21,7 @@ PLACE = (
 VERB = r"(?:find|say|quote|describe|plot|print|claim|state|prove|is Ch|is Ye|= Ch|= Ye|= He)"
 LETTER = re.compile(
     rf"\b(?:HWT|HF)\b|\b[CYLHF](?:'s)?,? (?:{PLACE}|{VERB})|\b[CYL]'s [a-z]|(?:\||#) [CYL](?:,| \|)"
-    r"|\(C, Y\)|\bof [CY] and [YL]\b"
+    r"|\(C, Y\)|\b[CY] and [YL]\b|\bpapers? [CYL]\b"
 )
 
 

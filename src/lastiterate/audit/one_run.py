@@ -38,7 +38,10 @@ def audit_one_run(
         canaries: how many.
         guesses: how many coins are guessed (the most extreme scores of both ends, evenly). By
             default several shares are tried and the error is divided among them.
+        delta: of the epsilon that is refuted.
+        confidence: of the lower bound.
         searched: how many audits the caller chooses the best of.
+        random_state: a seed for the coins and for ``train``.
 
     >>> def train(included, seed):      # every canary leaves a trace of mu = 4
     ...     return 4 * included + np.random.default_rng(seed).standard_normal(len(included))

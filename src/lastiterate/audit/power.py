@@ -63,6 +63,14 @@ def required_models(
     `audit` counts both worlds and sets a share aside for choosing: give it
     2 * required / (1 - choosing) models.
 
+    Args:
+        mu: what the run is believed to leak, as Gaussian differential privacy.
+        epsilon: the lower bound that the audit shall prove.
+        delta: of that epsilon.
+        power: the probability with which it shall succeed.
+        method: "clopper-pearson", "gdp", "credible" or "one-run".
+        confidence: of the lower bound, both error rates together.
+
     >>> required_models(2.0, 4.0, method="gdp") < 100 < required_models(2.0, 4.0)
     True
     """

@@ -121,6 +121,12 @@ def replay(
     ``start`` is a true bound at step ``restart`` (0 at step 0, else the diameter) is for the
     caller to know.
 
+    Args:
+        c, s, nu: Lipschitz constant, impulse and noise of every step, or one for all.
+        shifts: a_1, a_2 and so on, one per step.
+        start: how far apart the two runs may be at step ``restart``.
+        restart: the step that the walk begins at.
+
     >>> replay(1.0, 1.0, 1.0, [1.0, 1.0, 1.0, 1.0]) >= 2.0
     True
     >>> replay([0.5, 0.5], [1.0, 0.0], [0.0, 1.0], [0.0, 0.5]) < 0.5 + 1e-12

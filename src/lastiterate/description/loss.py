@@ -31,6 +31,15 @@ class Loss(Portable):
     by this library, "declared" by the user, or "estimated" (measured: never a guarantee). "proved"
     needs the ``origin`` that the constants are derived from, and is "declared" without it.
 
+    Args:
+        smoothness: Lipschitz constant of each record's gradient; None if none is known.
+        strong_convexity: of each record's loss; 0 for a convex one.
+        regularization: coefficient of the data-free term.
+        provenance: who vouches for the constants.
+        kind: "convex", or what `nonconvex`, `holder` and `unknown` set.
+        exponent: of a Hoelder continuous gradient, set by `holder`.
+        origin: the loss of this library that the constants come from.
+
     >>> Loss(smoothness=0.25, regularization=0.01).strong_convexity
     0.0
     >>> Loss.nonconvex(smoothness=2.0).kind

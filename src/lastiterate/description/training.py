@@ -262,12 +262,19 @@ class Training(Portable):
         batches: Batches | None = None,
         **others: Any,
     ) -> Self:
-        """Noise of variance 2·step_size·sigma², as in Langevin diffusion and the papers C and Y.
+        """Noise of variance 2·step_size·sigma², as in Langevin diffusion.
 
         ``gradient_sensitivity`` is S_g: how much one record changes the sum of gradients. Where a
         record is replaced that is a difference of two gradients, which may both be long: the run
         has no gradient_norm unless one is given. Where a record's gradient is zeroed the difference
         is that gradient, and no gradient is longer than S_g.
+
+        Args:
+            records, steps, step_size, batches: as in `Training`; full batches by default.
+            sigma: scale of the noise.
+            gradient_sensitivity: S_g, of the sum of gradients.
+            gradient_norm: a bound on each gradient, if one is known.
+            others: any other field of `Training`.
 
         >>> run = Training.langevin(records=10, steps=5, step_size=0.02, sigma=3.0,
         ...                         gradient_sensitivity=4.0)
@@ -316,6 +323,13 @@ class Training(Portable):
         **others: Any,
     ) -> Self:
         """DP-SGD as Opacus counts: noise step_size·noise_multiplier·clip/batch, gradients clipped.
+
+        Args:
+            records, steps, step_size, batches: as in `Training`.
+            noise_multiplier: standard deviation of the noise on the summed gradients, over
+                ``clip``.
+            clip: length that every gradient is clipped to.
+            others: any other field of `Training`.
 
         >>> run = Training.dp_sgd(records=1000, steps=10, step_size=0.5, noise_multiplier=1.1,
         ...                       clip=1.0, batches=Poisson(rate=0.1))

@@ -62,6 +62,20 @@ def account_federated(
     updates. The other fields are those of `Federation`; ``releases`` are rounds after which the
     model is shown to outsiders besides the last one.
 
+    Args:
+        clients: how many there are.
+        sampled: how many are drawn in a round, on average for Poisson sampling.
+        rounds: how many rounds.
+        clip: length that every client's update is clipped to.
+        noise_multiplier: of the summed updates.
+        sampling: "without-replacement" or "poisson".
+        adjacency: "replace" or "zero-out" one client; what the sampling allows by default.
+        server_step: factor on the averaged update.
+        local_step, local_steps: step size and number of steps of a client.
+        loss: what is known about the loss, for a bound on the last model alone.
+        clipping: how ``clip`` is enforced on a client.
+        releases: rounds after which outsiders see the model too.
+
     >>> g = account_federated(clients=200, sampled=20, rounds=50, clip=1.0, noise_multiplier=2.0)
     >>> round(g.epsilon(1e-5), 2), g.epsilon(1e-5, against="outsiders") <= g.epsilon(1e-5)
     (5.54, True)

@@ -143,6 +143,14 @@ class PrivateFedAvg(Strategy):
 
         ``evaluate_fn`` sees the model of every round. Whatever it prints or stores may be seen by
         outsiders, so with it they get no better number than clients.
+
+        Args:
+            grid: Flower's connection to the clients.
+            initial_arrays: the model to start from.
+            num_rounds: all rounds of the budget by default.
+            timeout: seconds to wait for the answers of a round.
+            train_config, evaluate_config: sent to the clients, as in Flower.
+            evaluate_fn: evaluates the model on the server.
         """
         left = self._budget.left
         if num_rounds is not None and num_rounds != left:

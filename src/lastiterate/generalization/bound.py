@@ -19,6 +19,13 @@ class GeneralizationBound:
     ``failure``: the probability that the bound may fail (0 for bounds on expectations);
     ``status``: "sound" (proved here or checked), "unverified" (as quoted elsewhere: display only);
     ``unmet``: hypotheses that these parameters violate; the value then means nothing.
+
+    Attributes:
+        name, reference, status: what it is called, where it comes from, how far it is trusted.
+        bounds: which gap it speaks of.
+        value: how large that gap is at most.
+        failure: the probability that the bound may fail.
+        unmet: hypotheses that are violated.
     """
 
     name: str

@@ -44,6 +44,13 @@ def averaging_helps(
     (variance ~ 1/λ² instead of 1/λ). Where noise dominates, it only adds old iterates.
     Full batches; a rule of thumb tested against tuned runs, not a theorem.
 
+    Args:
+        training: the run; its step size and noise are tuned for each way.
+        loss: what is known about the loss.
+        epsilon, delta: the privacy that both shall have.
+        spectrum: eigenvalues of the Hessian, public.
+        start: distance to the minimum in each direction, or a scale of it, public.
+
     >>> from lastiterate import FullBatch
     >>> run = Training(records=1000, steps=100, step_size=1.0, noise=1.0, gradient_norm=1.0,
     ...                batches=FullBatch())

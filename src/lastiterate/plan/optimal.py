@@ -45,6 +45,14 @@ def optimal_noises(
 
     ``window`` > 1: the noises that are best for a tail average, accounted by composition.
 
+    Args:
+        step_sizes: one per step.
+        impulse: S: how much one record changes the mean gradient.
+        mu: the privacy that the run shall have.
+        spectrum: eigenvalues of the Hessian, public.
+        window: length of the tail average that is released; 1 for the last iterate.
+        counts: how often each eigenvalue occurs.
+
     >>> nu = optimal_noises([0.5, 0.5], impulse=1.0, mu=1.0, spectrum=[1.0])
     >>> round(float(np.sum((0.5 / nu) ** 2)), 12)
     1.0
@@ -82,6 +90,14 @@ def optimal_schedule(
     distance to the minimum, must be public: privacy does not depend on them, but choosing them from
     the data would cost some. The run's own step_size and noise are ignored. Accounted like any
     other run: by the better of composition and taut string, which are equal here.
+
+    Args:
+        training: the run; its step size and noise are ignored.
+        loss: what is known about the loss.
+        epsilon, delta: the privacy that the run shall have.
+        spectrum: eigenvalues of the Hessian.
+        start: distance to the minimum in each direction, or a scale of it.
+        counts: how often each eigenvalue occurs.
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=1000, steps=16, step_size=1.0, noise=1.0, gradient_norm=1.0,

@@ -52,6 +52,16 @@ def langevin_diffusion(
     any time step. With ``neighbour`` too, half of the coupled pair: every interval begins with the
     jump -eta U1 and drifts by -U2 dt, U1 and U2 the half sum and half difference of the gradients.
 
+    Args:
+        gradient: of the potential, for many points at once.
+        start: points, one row each.
+        time: how long.
+        substeps: points in time.
+        sigma: scale of the noise.
+        step_size: of the noisy gradient descent to pass through.
+        neighbour: gradient of the other dataset.
+        random_state: seed or generator.
+
     >>> path = langevin_diffusion(lambda t: t, np.full((2000, 1), 3.0), time=4.0, substeps=400,
     ...                           random_state=0)
     >>> bool(abs(path.last.mean()) < 0.15), bool(abs(path.last.var() - 1) < 0.15)

@@ -180,6 +180,12 @@ class InterimPrivacy:
     ``exact``: best threshold, exact mixture. ``certificate``: best threshold, one worst component,
     O(1) arithmetic per threshold. Each says: after this epoch, releasing the iterate is not
     (epsilon, delta)-differentially private for any smaller epsilon.
+
+    Attributes:
+        epoch: numbers from 1.
+        delta: of every epsilon.
+        chernoff, exact, certificate: lower bounds on epsilon, by epoch.
+        laws: what they were computed from.
     """
 
     epoch: NDArray[np.int64]
@@ -232,6 +238,17 @@ def interim_privacy(
     1/noise_precision)), one record per step in a hidden fixed order, step size step_scale / A^2.
     Reference: Heller & Fetaya 2022, Theorem IV.1 and Figure 1. Status: sound; the closed forms
     replace A.2-A.9, and Figure 1 is not what its caption's parameters give.
+
+    Args:
+        records: n.
+        prior_precision: of the Gaussian prior on theta.
+        noise_precision: of y given x.
+        x_high: length of every record.
+        slope: y/x of every record.
+        epochs: how many.
+        delta: the probability with which epsilon may fail.
+        step_scale: the step size times A^2.
+        ratio: x^2 of the record that differs, over x_high^2.
 
     >>> result = interim_privacy(17_864_389, 2, 1, 1.8, 17_864_389**1.145578, 30, 1e-3)
     >>> result.peak, round(float(result.chernoff[24]), 1), round(float(result.exact[24]), 1)

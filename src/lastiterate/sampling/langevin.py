@@ -70,18 +70,22 @@ def sgld(
             function ``(theta, X, y) -> per-record gradients`` of shape (chains, batch, d).
         X, y: the data; one row a record. torch tensors run on torch, on their own device.
         start: shape (chains, d), or (d,) for one chain.
+        steps: how many updates.
         step_size: eta, a number or one per step (see ``decaying_steps``).
         batches: ``FullBatch()`` (the unadjusted Langevin algorithm) unless given.
-        prior_precision: of the prior N(0, I/prior_precision); ``prior_gradient`` replaces it.
+        prior_precision: of the prior N(0, I/prior_precision).
+        prior_gradient: of the negative log prior, instead of that one.
         temperature: 1 samples the posterior, 0 is gradient descent.
         clip: bound on the norm of each record's gradient. A ``Likelihood`` of your own clips by
             its own word, and makes an experiment; a function is clipped here.
+        burn_in, thin: how many iterates are dropped first; then one in ``thin`` is kept.
         share_batches: all chains see the same random batches: much faster, but the chains are
             then not independent.
         random_state: a seed makes a reproducible experiment, about which nothing is promised.
         normals: where standard normal noise of a given shape comes from. By default the
             generator of ``random_state``; for clipped gradients without ``random_state`` the
             cryptographically secure source. Noise from anywhere else makes an experiment.
+        backend: "numpy" or "torch"; by default what the data are made of.
         progress: show a bar; by default only on a terminal.
 
     Everything that is returned is a release: all kept draws, all chains, and the final iterates.
@@ -189,6 +193,12 @@ def sgld_training(
     Heller & Fetaya's step eta moves by (eta n/2) times the average clipped gradient, with noise
     sqrt(eta * temperature). A Gaussian prior of precision p is the data-free term p/n:
     account with ``Loss(..., regularization=p/n)``.
+
+    Args:
+        records, steps, batches, adjacency: as in `Training`.
+        step_size: eta of SGLD, or one per step.
+        clip: length that every gradient is clipped to.
+        temperature: factor on the variance of the noise.
 
     >>> from lastiterate.description import Cyclic
     >>> run = sgld_training(1000, 20, 1e-4, clip=1.0, batches=Cyclic(100))

@@ -61,7 +61,17 @@ class Cells:
 
 @dataclass(frozen=True)
 class PosteriorPrivacy:
-    """What one posterior sample reveals about one record; see :func:`posterior_privacy`."""
+    """What one posterior sample reveals about one record; see :func:`posterior_privacy`.
+
+    Attributes:
+        records: n.
+        prior_precision: of the Gaussian prior on theta.
+        noise_precision: of y given x.
+        x_low, x_high: every record has x between them.
+        slope, deviation: every record has y/x within ``deviation`` of ``slope``.
+        adjacency: "replace", "zero-out" or "either".
+        tolerance: how closely the worst pair of datasets is searched.
+    """
 
     records: int
     prior_precision: float
@@ -298,6 +308,14 @@ def posterior_privacy(
     x_low <= x <= x_high and |y/x - slope| <= deviation. ``adjacency``: "replace" one record,
     "zero-out" (absent from one of the datasets), or "either".
 
+    Args:
+        records: n.
+        prior_precision: of the Gaussian prior on theta.
+        noise_precision: of y given x.
+        x_low, x_high: every record has x between them.
+        slope, deviation: every record has y/x within ``deviation`` of ``slope``.
+        adjacency: "replace", "zero-out" or "either".
+
     >>> domain = (17_864_389, 2, 1, 0.9, 1.8, 17_864_389**1.01, 17_864_389**0.1)
     >>> p = posterior_privacy(*domain)
     >>> round(p.epsilon(1e-3), 4), round(posterior_privacy(*domain, adjacency="either")
@@ -367,6 +385,13 @@ def posterior_records(
     Corrected: Lemma A.1's condition n > 1 + 10 order x_high^2/x_low^2 without noise_precision in
     the denominator (also in terms four and five), and the exponent 1/(2 - g1 - g2) of term four.
 
+    Args:
+        epsilon, delta: the privacy that one sample shall have.
+        prior_precision: of the Gaussian prior on theta.
+        noise_precision: of y given x.
+        x_low, x_high: every record has x between them.
+        slope_exponent, deviation_exponent: how the domain grows with n.
+
     >>> posterior_records(0.5, 1e-3, 2, 1, 0.9, 1.8, 1.01, 0.1)
     347914
     """
@@ -400,7 +425,18 @@ def posterior_records(
 
 @dataclass(frozen=True)
 class LinearPosteriorPrivacy:
-    """One posterior sample of d-dimensional Bayesian linear regression; see the function below."""
+    """One posterior sample of d-dimensional Bayesian linear regression; see the function below.
+
+    Attributes:
+        records: n.
+        prior_precision: of the Gaussian prior on theta.
+        noise_precision: of y given x.
+        row_bound: no record has a longer x.
+        residual_bound: no record is further from the public slope.
+        slope_norm: length of that slope.
+        least_eigenvalue: of X'X without any one record, a public lower bound.
+        adjacency: "replace" or "zero-out".
+    """
 
     records: int
     prior_precision: float
@@ -524,6 +560,16 @@ def linear_posterior_privacy(
     which differs along v only: one dimension, whatever d. |t| <= residual_bound + |v| G with
     G = sqrt(beta (n-1)) residual_bound + alpha slope_norm / sqrt(alpha + beta least_eigenvalue),
     because |P0^(-1/2) sqrt(beta) X'e| <= |e|. A replaced record is left out, then put in.
+
+    Args:
+        records: n.
+        prior_precision: of the Gaussian prior on theta.
+        noise_precision: of y given x.
+        row_bound: no record has a longer x.
+        residual_bound: no record is further from the public slope.
+        slope_norm: length of that slope.
+        least_eigenvalue: of X'X without any one record, a public lower bound.
+        adjacency: "replace" or "zero-out".
 
     >>> bound = linear_posterior_privacy(1000, 1.0, 0.01, 1.0, 1.0, least_eigenvalue=50.0)
     >>> round(bound.epsilon(1e-5), 2)

@@ -162,6 +162,18 @@ def propose_test_sample(
     for checking a pipeline. Noise comes from the operating system and lies on a grid, so that
     no floating-point gap betrays the data; ``noise`` replaces it for experiments.
 
+    Args:
+        x, y: the records.
+        epsilon, delta: of each part; the statement says what all of it costs.
+        prior_precision: of the Gaussian prior on theta.
+        noise_precision: of y given x.
+        x_low, x_high: every record has x between them.
+        rho_1, rho_2, gamma: slopes up to n^rho_1 and within n^rho_2 of their centre are kept; gamma
+            bounds the deviation, |W|^gamma.
+        public_records: whether the number of records is public.
+        outside: "clip" values outside of the domain, or "refuse".
+        noise: a source of noise, for experiments.
+
     >>> release = propose_test_sample([1.0] * 20, [1.0] * 20, epsilon=1.0, delta=1e-6,
     ...     prior_precision=1.0, noise_precision=4.0, x_low=0.9, x_high=1.0)
     >>> release.value is None, release.epsilon, release.delta
@@ -298,6 +310,17 @@ def swapped_for_sgld(
     record kept is bounded by the exact tails of the noise, and the law of SGLD is known.
     If the sample is reached with probability p, then for every event S
     p P(S) - 2 delta <= e^(eps') P'(S), so eps' >= ln p + (interim epsilon at 2 delta / p).
+
+    Args:
+        records: n.
+        epsilon, delta: of each part; the statement says what all of it costs.
+        prior_precision: of the Gaussian prior on theta.
+        noise_precision: of y given x.
+        x_low, x_high: every record has x between them.
+        rho_1, rho_2, gamma: slopes up to n^rho_1 and within n^rho_2 of their centre are kept; gamma
+            bounds the deviation, |W|^gamma.
+        slope_exponent: the slope is n to this power.
+        epochs: how many of SGLD are looked at.
 
     >>> demo = swapped_for_sgld(10**10, epsilon=0.2, delta=1e-3)
     >>> demo.claimed_epsilon, demo.attained_epsilon > 100

@@ -57,9 +57,9 @@ def estimate_holder(
             estimate from private records is itself private, so use public ones.
         exponents: of the distance, between 0 and 1.
         step_size, steps, clip: of the descent; the mean gradient is shortened to ``clip``.
-        points: compared with every iterate, uniform in a ball of ``radius`` around it. In many
-            dimensions nearly all of a ball lies near its rim, so with the paper's radius of 1 all
-            exponents get the same constant;
+        points, radius: how many are compared with every iterate, uniform in a ball around it. In
+            many dimensions nearly all of a ball lies near its rim, so with the paper's radius of 1
+            all exponents get the same constant;
         smallest: draws distances between this and ``radius`` instead, evenly on a logarithmic
             scale, which tells exponents apart.
         initialisations: runs over which the maximum is taken.
