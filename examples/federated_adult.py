@@ -132,14 +132,16 @@ def main() -> None:
             start = ArrayRecord([np.zeros(data()[0].shape[1])])
             strategy.start(grid, start)
             (weights,) = strategy.release().to_numpy_ndarrays()
-            certificate = strategy.certificate(DELTA)
+            for_clients = strategy.certificate(DELTA)
+            for_outsiders = strategy.certificate(DELTA, against="outsiders")
             strategy.close()
         x, y = data()[2:]
-        print(certificate)
+        print(f"Against clients. {for_clients}\nAgainst outsiders. {for_outsiders}")
         right = np.mean((x @ weights > 0) == y)
         print(f"Accuracy on the test records: {right:.4f} (always no: {np.mean(~y):.4f}).")
         if options.out:
-            certificate.save(options.out)
+            for_clients.save(options.out)
+            for_outsiders.save(options.out.with_stem(f"{options.out.stem}-outsiders"))
 
     resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server, client, num_supernodes=CLIENTS, backend_config=resources)

@@ -18,8 +18,8 @@ from lastiterate import (
     recommend,
 )
 from lastiterate.cli.main import run
-from lastiterate.errors import CertificateError, PrivacyWarning
-from lastiterate.federated import FederatedCertificate, account_federated
+from lastiterate.errors import PrivacyWarning
+from lastiterate.federated import account_federated
 from lastiterate.generalization import generalization
 from lastiterate.plan import best_burst, optimal_schedule
 from lastiterate.sampling import posterior_privacy, sgld_training
@@ -41,7 +41,7 @@ ASKED = {
     "generalization": lambda delta: generalization((1.0, delta), 100),
 }
 PROMISED = {
-    "federated certificate": lambda delta: FederatedCertificate.issue(FEDERATED, delta),
+    "federated certificate": FEDERATED.certificate,
     "joint certificate": lambda delta: compose([CERTIFICATE, CERTIFICATE], delta),
     "recommend": lambda delta: recommend(100, 2, 1.0, delta, 1),
     "best burst": lambda delta: best_burst(
@@ -69,16 +69,6 @@ def test_one_in_n_is_said_once_to_whoever_asked(name: str) -> None:
 def test_half_is_refused_where_something_is_promised(name: str, delta: float) -> None:
     with pytest.raises(DescriptionError, match="delta"):
         PROMISED[name](delta)
-
-
-def test_a_federated_certificate_of_somebody_else_is_checked_and_said() -> None:
-    honest = FederatedCertificate.issue(FEDERATED, 1e-5)
-    numbers = honest.epsilon_against_clients, honest.epsilon_against_outsiders
-    with pytest.warns(PrivacyWarning, match="1/100"):
-        FederatedCertificate(FEDERATED, 0.3, *numbers).check()
-    for delta in (0.0, 0.5, 2.0, float("nan"), -1.0):
-        with pytest.raises(CertificateError):
-            FederatedCertificate(FEDERATED, delta, *numbers).check()
 
 
 def test_a_selection_refuses_and_warns_once() -> None:

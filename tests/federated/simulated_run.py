@@ -95,7 +95,8 @@ def main(grid: Grid, context: Context) -> None:
         "metrics": len(result.train_metrics_clientapp) + len(result.evaluate_metrics_clientapp),
     }
     try:
-        answer["certificate"] = strategy.certificate(1e-5).to_dict()
+        answer["certificate"] = strategy.certificate(1e-5).to_json()
+        answer["kept"] = strategy.guarantee.kept
     except AssumptionError as error:
         answer["no_certificate"] = str(error)
     with open(OUTPUT, "w", encoding="utf-8") as file:

@@ -20,13 +20,9 @@ pytest.importorskip("flwr")
 
 from flwr.app import ArrayRecord
 
+from lastiterate import Certificate, verify
 from lastiterate.errors import AssumptionError, DescriptionError
-from lastiterate.federated import (
-    FederatedCertificate,
-    Federation,
-    PrivateFedAvg,
-    account_federated,
-)
+from lastiterate.federated import Federation, PrivateFedAvg, account_federated
 from lastiterate.federated.budget import Budget
 
 HERE = Path(__file__).parent
@@ -75,9 +71,10 @@ def test_an_intermediate_model_is_accounted_once_it_is_out(tmp_path: Path) -> No
 def test_after_the_end(tmp_path: Path) -> None:
     strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 3))
     assert strategy.release()["0"].numpy().tolist() == [2.0, 2.0]
-    certificate = strategy.certificate(1e-5)
-    certificate.check()
-    assert certificate.epsilon_against_clients == account_federated(6, 2, 3, 1.0, 2.0).epsilon(1e-5)
+    expected = account_federated(6, 2, 3, 1.0, 2.0).epsilon(1e-5)
+    for against in ("clients", "outsiders"):
+        certificate = strategy.certificate(1e-5, against)
+        assert verify(certificate).epsilon == pytest.approx(expected, rel=1e-3)
     with pytest.raises(AssumptionError, match="spent"):
         strategy.start(None, START)
 
@@ -148,11 +145,11 @@ def test_a_killed_server_goes_on_without_spending_twice(tmp_path: Path) -> None:
     assert resumed.returncode == 0, resumed.stderr[-3000:]
     answer = json.loads((tmp_path / "out.json").read_text())
     assert (answer["left_before"], answer["left_after"]) == (1, 0)
-    certificate = FederatedCertificate.from_dict(answer["certificate"])
-    certificate.check()
-    assert certificate.guarantee.kept == 2
+    certificate = Certificate.from_json(answer["certificate"])
+    assert certificate.training.steps == 3
     whole = account_federated(8, 4, 3, 1.0, 2.0, sampling="poisson")
-    assert certificate.epsilon_against_clients == whole.epsilon(1e-5)
+    assert verify(certificate).epsilon == pytest.approx(whole.epsilon(1e-5), rel=1e-3)
+    assert answer["kept"] == 2
 
 
 def free_ports(count: int) -> list[int]:
@@ -230,7 +227,7 @@ def test_real_clients_on_loopback(tmp_path: Path) -> None:
         logs.close()
     # two rounds of two honest answers of 0.3 each, divided by three, and a little noise
     np.testing.assert_allclose(np.load(tmp_path / "model.npy"), 0.4, atol=0.01)
-    FederatedCertificate.load(tmp_path / "certificate.json").check()
+    verify(tmp_path / "certificate.json")
 
 
 def listening(port: int) -> bool:
@@ -260,8 +257,8 @@ def test_adult_over_two_hundred_clients(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "dropped" not in done.stderr
-    certificate = FederatedCertificate.load(tmp_path / "c.json")
-    certificate.check()
-    federation = certificate.guarantee.federation
-    assert (federation.clients, federation.rounds, certificate.guarantee.kept) == (200, 50, None)
-    assert certificate.epsilon_against_outsiders <= certificate.epsilon_against_clients < 5
+    for_clients = verify(tmp_path / "c.json").certificate
+    for_outsiders = verify(tmp_path / "c-outsiders.json").certificate
+    for certificate in (for_clients, for_outsiders):
+        assert (certificate.training.records, certificate.training.steps) == (200, 50)
+    assert for_outsiders.epsilon <= for_clients.epsilon < 5

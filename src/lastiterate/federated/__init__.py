@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from lastiterate.errors import MissingExtraError
 from lastiterate.federated.accounting import FederatedGuarantee, account_federated
-from lastiterate.federated.certificate import FederatedCertificate
 from lastiterate.federated.federation import Federation
 
 if TYPE_CHECKING:
     from lastiterate.federated.strategy import PrivateFedAvg
 
 __all__ = [
-    "FederatedCertificate",
     "FederatedGuarantee",
     "Federation",
     "PrivateFedAvg",

@@ -1,34 +1,33 @@
-"""The two privacy numbers of a federated run.
+"""The two privacy numbers of a federated run, both from the ledger.
 
-Clients receive the model of every round: against them all rounds count, composed as a privacy-loss
-distribution. Outsiders see the last model only: against them the last-iterate theorems apply, if
-the objective is convex and a client's update is one gradient step, so that the run is a `Training`.
+A federation is a `Training` whose records are its clients. Clients receive the model of every
+round: against them that run is accounted with all iterates released and nothing known about the
+loss. Outsiders see the last model only: against them the last-iterate theorems apply, if the
+objective is convex and a client's update is one gradient step.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from lastiterate.accounting import account
-from lastiterate.curves.base import Curve
-from lastiterate.curves.gaussian import Gaussian
-from lastiterate.curves.loss_distribution import LossDistribution
-from lastiterate.description import Loss, Training
-from lastiterate.description.failure import warn_of_large_delta
+from lastiterate.certificate import Certificate, certify
+from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description.failure import promised_delta, warn_of_large_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.description.words import Assumption
-from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.errors import DescriptionError
 from lastiterate.federated.federation import Federation
 from lastiterate.guarantee import Guarantee
 from lastiterate.printing import printed
 
-_UP = 1 + 2**-50
 Audience = Literal["clients", "outsiders"]
+
+UNIT = "a record is one client's whole data"  # in the label of every federated certificate
 
 NOT_COVERED = (
     "metrics that clients report without noise",
@@ -93,36 +92,6 @@ def account_federated(
     return FederatedGuarantee(federation, releases=tuple(releases))
 
 
-def rounds_curve(federation: Federation) -> Curve:
-    """What all rounds together show of one client, in both orders; z is the noise multiplier.
-
-    - Every client in every round: each round is a Gaussian of mu = 2/z (replace), 1/z (zero-out).
-    - Without replacement, replace: the profile q G_mu(log(1 + (e^eps - 1)/q)), mu = 2/z. Exact for
-      one round: other clients who all send the replacing client's update attain it.
-    - Without replacement, zero-out: the same with mu = 2/z, by advanced joint convexity (Balle,
-      Barthe, Gaboardi 2018). A drawn client displaces another one, who may send the opposite, so
-      the sampled Gaussian of 1/z is too small here.
-    - Poisson, zero-out: (1 - q) N(0, 1) + q N(1/z, 1) against N(0, 1).
-
-    Rounds compose adaptively, each dominated by its pair whatever the model is that it starts from;
-    so it does not matter how the other clients compute their updates. Status: corrected (He, Wang &
-    Tao 2020, Theorem 8, which claims less).
-    """
-    z, rate = federation.noise_multiplier, min(federation.rate * _UP, 1.0)
-    alone = federation.adjacency == "zero-out" and (
-        federation.sampling == "poisson" or federation.everybody
-    )
-    moves = (1.0 if alone else 2.0) + 2 * federation.rounding  # of the computed sum, over clip
-    mu = moves / z * _UP if z > 0.0 else math.inf
-    if federation.rounds == 0:
-        return Gaussian(0.0)
-    if federation.everybody:
-        return Gaussian(mu * math.sqrt(federation.rounds) * _UP)
-    if federation.sampling == "poisson":
-        return LossDistribution.sampled_gaussian(rate, mu).self_compose(federation.rounds)
-    return LossDistribution.replaced(rate, mu).self_compose(federation.rounds)
-
-
 @dataclass(frozen=True)
 class FederatedGuarantee:
     """The privacy of one client: against the other clients, and against outsiders.
@@ -156,9 +125,15 @@ class FederatedGuarantee:
         return self.federation.training
 
     @cached_property
-    def curve(self) -> Curve:
-        """All rounds together: what clients see."""
-        return rounds_curve(self.federation)
+    def clients(self) -> Guarantee:
+        """Against the other clients: every model is released, and nothing need be known of a loss.
+
+        The server clips every update, whatever the objective promises.
+        """
+        run = self.training.replace(clipping="gradient")
+        if run.steps:
+            run = run.replace(release=TailAverage(run.steps))
+        return account(run, Loss.unknown())
 
     @cached_property
     def _last_iterate(self) -> Guarantee | str:
@@ -175,62 +150,75 @@ class FederatedGuarantee:
         # smooth, but not strongly convex. So only the server's own L2 term may contract.
         weaker = dataclasses.replace(loss, strong_convexity=0.0)
         steps = run.rounds if self.kept is None else self.kept
-        try:
-            return account(run.training.replace(steps=steps), weaker, releases=self.releases)
-        except UnsupportedError:
-            return "no last-iterate theorem covers this sampling and adjacency"
+        return account(run.training.replace(steps=steps), weaker, releases=self.releases)
 
     @property
     def outsiders(self) -> Guarantee | None:
-        """The last-iterate guarantee against outsiders, if there is one."""
+        """Against outsiders, who see the last model; None if nothing was hidden from them."""
         found = self._last_iterate
-        return found if isinstance(found, Guarantee) and found.bounds else None
+        return found if isinstance(found, Guarantee) else None
 
     @property
     def why_no_better(self) -> str:
         """Why outsiders get the clients' number, or "" if they have one of their own."""
-        if self.outsiders is not None:
-            return ""
         found = self._last_iterate
-        return found if isinstance(found, str) else "no last-iterate theorem applies"
+        return found if isinstance(found, str) else ""
 
     def epsilon(self, delta: float, against: Audience = "clients") -> float:
         """The smallest proved epsilon at this delta."""
-        why = "it is the probability with which the epsilon may fail"
-        delta = number("delta", delta, why, above=0.0, at_most=1.0)
+        found = min(each.epsilon(delta) for each in self._against(against))
         warn_of_large_delta(delta, self.federation.clients)
-        everybody = self.curve.epsilon(delta)
-        hidden = self._against(against)
-        return everybody if hidden is None else min(everybody, hidden.epsilon(delta))
+        return found
 
     def delta(self, epsilon: float, against: Audience = "clients") -> float:
         """The smallest proved delta at this epsilon."""
-        why = "it bounds the privacy loss that delta allows to exceed"
-        epsilon = number("epsilon", epsilon, why, at_least=0.0)
-        everybody = self.curve.delta(epsilon)
-        hidden = self._against(against)
-        return everybody if hidden is None else min(everybody, hidden.delta(epsilon))
+        return min(each.delta(epsilon) for each in self._against(against))
 
     def rdp(self, order: float, against: Audience = "clients") -> float:
         """The smallest proved Renyi divergence of this order."""
-        everybody = self.curve.rdp(order)
-        hidden = self._against(against)
-        return everybody if hidden is None else min(everybody, hidden.rdp(order))
+        return min(each.rdp(order) for each in self._against(against))
 
     @property
     def mu(self) -> float | None:
         """mu of Gaussian differential privacy against the clients; None if not one Gaussian."""
-        return self.curve.mu
+        return self.clients.mu
 
-    def _against(self, audience: str) -> Guarantee | None:
+    def _against(self, audience: str) -> tuple[Guarantee, ...]:
+        """What holds against them: all that clients see bounds what outsiders see, too."""
         why = "clients see every round, outsiders the last model only"
         one_of("against", audience, ("clients", "outsiders"), why)
-        return self.outsiders if audience == "outsiders" else None
+        hidden = self.outsiders if audience == "outsiders" else None
+        return (self.clients,) if hidden is None else (self.clients, hidden)
+
+    def certificate(
+        self, delta: float, against: Audience = "clients", *, dataset: str = ""
+    ) -> Certificate:
+        """The certificate against one of the two audiences; `lastiterate.verify` checks it.
+
+        Its records are the clients, and its label says so after ``dataset``: it composes with
+        certificates about the same clients only. See `lastiterate.certify`.
+
+        >>> g = account_federated(clients=100, sampled=10, rounds=5, clip=1.0, noise_multiplier=3.0)
+        >>> certificate = g.certificate(delta=1e-5, dataset="phones 2024")
+        >>> certificate.dataset, certificate.epsilon >= g.epsilon(1e-5)
+        ("phones 2024; a record is one client's whole data", True)
+        """
+        delta = promised_delta(delta, self.federation.clients)
+        best = min(self._against(against), key=lambda each: each.epsilon(delta))
+        if isinstance(dataset, str):  # `certify` refuses any other label
+            dataset = f"{dataset}; {UNIT}" if dataset else UNIT
+        return certify(
+            best.training,
+            best.loss,
+            delta,
+            dataset=dataset,
+            releases=best.run.releases[:-1],
+        )
 
     @property
     def provenance(self) -> str:
         """Who vouches for what the clients' number rests on: it needs nothing of the loss."""
-        return "proved"
+        return self.clients.provenance
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:

@@ -27,7 +27,7 @@ from lastiterate.description import (
 from lastiterate.description.portable import Portable, known_fields
 from lastiterate.description.training import Adjacency
 from lastiterate.description.validation import number, one_of, whole
-from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.errors import DescriptionError
 from lastiterate.train.summation import sum_error
 
 Sampling = Literal["without-replacement", "poisson"]
@@ -107,11 +107,6 @@ class Federation(Portable):
             raise DescriptionError("loss", self.loss, "a Loss or None", why)
         why = "clipping changes how far a round can drive two runs apart"
         one_of("clipping", self.clipping, ("gradient", "none"), why)
-        if self.sampling == "poisson" and self.adjacency == "replace":
-            raise UnsupportedError(
-                "Poisson sampling of clients with adjacency='replace' is not covered. Use "
-                "adjacency='zero-out' with Poisson sampling, or draw without replacement."
-            )
 
     @property
     def rate(self) -> float:
@@ -152,14 +147,16 @@ class Federation(Portable):
         """The run as a `Training`: a client is a record, its update (over −local_step) a gradient.
 
         >>> run = Federation(clients=9, sampled=3, rounds=2, clip=1.0, noise_multiplier=6.0)
-        >>> run.training.noise, run.training.sensitivity, run.training.batches
+        >>> round(run.training.noise, 9), run.training.sensitivity, run.training.batches
         (2.0, 2.0, WithoutReplacement(size=3))
+
+        Six roundings of the quotients below are taken off the noise.
         """
         batches: FullBatch | Poisson | WithoutReplacement
-        if self.sampling == "poisson":
-            batches = Poisson(self.rate)
-        elif self.everybody:
+        if self.everybody:
             batches = FullBatch()
+        elif self.sampling == "poisson":
+            batches = Poisson(self.rate)
         else:
             batches = WithoutReplacement(int(self.sampled))
         error = self.rounding * self.clip / self.local_step / self.sampled * (1 + 2**-50)
@@ -167,7 +164,7 @@ class Federation(Portable):
             records=self.clients,
             steps=self.rounds,
             step_size=self._step,
-            noise=self.server_step * self.noise / self.sampled,
+            noise=self.server_step * self.noise / self.sampled * (1 - 2**-50),
             gradient_norm=self.clip / self.local_step,
             batches=batches,
             adjacency=str(self.adjacency),

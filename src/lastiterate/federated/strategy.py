@@ -26,12 +26,12 @@ from flwr.app import (
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from lastiterate.certificate import Certificate
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import AssumptionError, DescriptionError
-from lastiterate.federated.accounting import FederatedGuarantee
+from lastiterate.federated.accounting import Audience, FederatedGuarantee
 from lastiterate.federated.aggregation import UnusableUpdateError, Vector, bounded, next_model
 from lastiterate.federated.budget import Arrays, Budget
-from lastiterate.federated.certificate import FederatedCertificate
 from lastiterate.federated.federation import Federation
 from lastiterate.noise import Source, source
 
@@ -94,15 +94,17 @@ class PrivateFedAvg(Strategy):
             self.federation, self._budget.releases, self._budget.kept, self._budget.spoiled
         )
 
-    def certificate(self, delta: float) -> FederatedCertificate:
-        """Both numbers, for keeping; only after the last round and with a secure source."""
+    def certificate(
+        self, delta: float, against: Audience = "clients", *, dataset: str = ""
+    ) -> Certificate:
+        """What the run promises to one audience; after the last round, with a secure source."""
         if not self._budget.secure:
             raise AssumptionError(
                 "The noise came from a seeded generator, and whoever knows the seed can subtract "
                 "it: such a run is not certified. Leave random_state out."
             )
         delta = promised_delta(delta, self.federation.clients)
-        return FederatedCertificate.issue(self.guarantee, delta)
+        return self.guarantee.certificate(delta, against, dataset=dataset)
 
     def release(self, *, intermediate: bool = False) -> ArrayRecord:
         """The model, for outsiders.
