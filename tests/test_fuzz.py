@@ -18,7 +18,7 @@ from flint import arb, fmpz_poly
 from random_runs import random_run, sometimes_equalised
 
 from lastiterate import UnsupportedError, account
-from lastiterate.certificate.evidence import EVIDENCE, checkable
+from lastiterate.certificate.signing import checkable
 from lastiterate.verifier.balls import gaussian_delta, precision
 from lastiterate.verifier.checks import CHECKS, priced_levels
 from lastiterate.verifier.losses import Replaced, Shift
@@ -35,8 +35,8 @@ def exact(training, loss, releases, delta):
     guarantee = account(training, loss, releases=releases)
     able = [bound for bound in guarantee.bounds if checkable(guarantee.run, bound)]
     bound = min(able, key=lambda b: b.curve.epsilon(delta))
-    witness, curve = EVIDENCE[bound.theorem.key](guarantee.run, bound, delta)
-    witness = unpack(pack(witness))
+    proof = bound.at(delta)
+    witness, curve = unpack(pack(proof.witness)), proof.curve
     case = Case(training, loss, guarantee.run.releases[:-1])
     return guarantee, curve, case, CHECKS[bound.theorem.key], witness
 

@@ -188,7 +188,7 @@ def test_the_naive_contraction_is_refuted_by_two_records():
         adjacency="zero-out",
     )
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
-    c, failure = poisson_contraction(Run(run, loss), 1e-5)
+    c, _, failure = poisson_contraction(Run(run, loss), 1e-5)
     assert (c >= 1.0).all()
     assert failure in (0.0, 1e-8)
     assert account(run, loss).delta(epsilon) >= truth
@@ -205,11 +205,11 @@ def test_only_the_l2_term_contracts_and_crowds_are_paid_in_delta():
         adjacency="zero-out",
     )
     gentle = Loss(smoothness=0.01, strong_convexity=0.01, regularization=0.2)
-    c, failure = poisson_contraction(Run(run, gentle), 1e-5)
+    c, _, failure = poisson_contraction(Run(run, gentle), 1e-5)
     assert c == pytest.approx(0.9)
     assert failure == 0.0
     rough = Loss(smoothness=2.0, regularization=0.2)  # a batch of everybody would overshoot
-    c, failure = poisson_contraction(Run(run, rough), 1e-5)
+    c, _, failure = poisson_contraction(Run(run, rough), 1e-5)
     cap = poisson.batch_cap(10_000, 0.01, 100, failure)
     assert failure == pytest.approx(1e-8)
     assert c == pytest.approx(max(0.9, abs(1 - 0.5 * (0.2 + 2.0 * cap / 100))))

@@ -22,7 +22,7 @@ from lastiterate import (
 )
 from lastiterate.bounds.coupling import CouplingProblem, stopped_delta
 from lastiterate.certificate import Certificate
-from lastiterate.certificate.evidence import checkable
+from lastiterate.certificate.signing import checkable
 from lastiterate.verifier.balls import gaussian_delta, precision
 from lastiterate.verifier.coupled import WIDEST, Coupled, NormalTail
 from lastiterate.verifier.document import fingerprint

@@ -22,7 +22,7 @@ from lastiterate import (
     verify,
 )
 from lastiterate.certificate import TamperedCertificateError
-from lastiterate.certificate.evidence import checkable
+from lastiterate.certificate.signing import checkable
 from lastiterate.errors import DescriptionError
 from lastiterate.verifier.checks import CHECKS
 

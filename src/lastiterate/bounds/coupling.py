@@ -19,7 +19,7 @@ from scipy.special import ndtr
 
 from lastiterate.bounds import taut_string
 from lastiterate.bounds.constant_steps import constant
-from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.replay import schedule
 from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
 from lastiterate.curves import gaussian
@@ -32,6 +32,8 @@ Floats = NDArray[np.float64]
 
 _CELLS_PER_NOISE = 30  # cells of the grid in one standard deviation of the noise
 _FEWEST_CELLS, _MOST_CELLS = 256, 1600
+MOST_CHECKED = 1000  # cells that the verifier's grid has at most
+_ROOM = 3e-4  # relative: for another way of rounding
 _SETTLED = 3e-4  # V(D)/V(0) - 1 below this: more steps change nothing that is printed
 _CROSSINGS = 60  # T nu^2/D^2 of the last steps that are looked at; those before are covered by D
 _STRING_NODES = 65  # distances from which taut strings are computed; mu is convex between them
@@ -295,6 +297,34 @@ class Coupling(Curve):
         return safe
 
 
+class NearOneDelta(Curve):
+    """The coupling curve at one delta, and on a coarse list of epsilons at all others.
+
+    Whoever checks it rounds in another way: the room for that is left here.
+    """
+
+    def __init__(self, curve: Coupling, delta: float) -> None:
+        self._curve, self._delta, self._epsilon = curve, delta, curve.epsilon(delta)
+        shares = np.concatenate([np.linspace(0.5, 1.0, 8), np.geomspace(1.05, 3.0, 16)])
+        self._epsilons = self._epsilon * shares
+        bounds = stopped_delta(curve.problem, self._epsilons)
+        self._deltas = np.minimum.accumulate(bounds) * (1 + _ROOM)
+
+    def epsilon(self, delta: float) -> float:
+        """The searched epsilon, or the least of the list that holds; never above the string's."""
+        string = self._curve.string.epsilon(delta)
+        if delta == self._delta:
+            return min(self._epsilon * (1 + _ROOM), string)
+        held = self._epsilons[self._deltas <= delta]
+        return min(float(held[0]), string) if len(held) else string
+
+    def delta(self, epsilon: float) -> float:
+        return self._curve.delta(epsilon)
+
+    def rdp(self, order: float) -> float:
+        return self._curve.rdp(order)
+
+
 def _next_tries(tried: Floats, bounds: Floats, delta: float, unsafe: float, safe: float) -> Floats:
     """Where log delta is expected to cross, closely; and a few points to keep the bracket small."""
     guess = (unsafe + safe) / 2
@@ -350,9 +380,15 @@ class StoppedCoupling(Theorem):
         problem = CouplingProblem.of(
             run.contraction, run.impulses, noises, training.diameter, training.steps
         )
-        string = ShiftedInterpolation().prove(run).curve.mu
-        assert string is not None
-        return Bound(self, Coupling(problem, string))
+        string = ShiftedInterpolation().prove(run)
+        assert string.curve.mu is not None
+        curve = Coupling(problem, string.curve.mu)
+        wanted = math.ceil(_CELLS_PER_NOISE * training.diameter / float(noises.min()))
+        cells = min(max(wanted, _FEWEST_CELLS), MOST_CHECKED)
+        witness = {**string.witness, "cells": cells}
+        return Bound(
+            self, curve, witness, search=lambda delta: Proof(NearOneDelta(curve, delta), witness)
+        )
 
 
 def _hopeless(run: Run, noises: Floats) -> str | None:

@@ -8,9 +8,9 @@ somebody else check it. Refuted theorems are kept for study and can never be ask
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from lastiterate.bounds import dynamics
 from lastiterate.bounds.dynamics import Array
 from lastiterate.curves.base import Curve
+from lastiterate.curves.searched import Searched
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.errors import AssumptionError, DescriptionError
 
@@ -90,13 +91,36 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Proof:
+    """A curve, and the witness with which somebody else can check exactly this curve."""
+
+    curve: Curve
+    witness: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Bound:
-    """What a theorem says about a run: a curve, and the witness that replays it."""
+    """What a theorem says about a run.
+
+    ``curve`` answers every question. Where a proof has free parameters they are searched for each
+    delta; `at` returns what was found, so that nobody has to search twice.
+    """
 
     theorem: Theorem
     curve: Curve
     witness: Mapping[str, Any] = field(default_factory=dict, compare=False)
     note: str = ""
+    search: Callable[[float], Proof] | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def searched(cls, theorem: Theorem, search: Callable[[float], Proof]) -> Bound:
+        """A bound whose parameters are chosen for the delta that is asked."""
+        found = lru_cache(maxsize=64)(search)
+        return cls(theorem, Searched(lambda delta: found(delta).curve), search=found)
+
+    def at(self, delta: float) -> Proof:
+        """The proof that is used at this delta."""
+        return Proof(self.curve, self.witness) if self.search is None else self.search(delta)
 
 
 class Theorem(ABC):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from lastiterate.bounds import dynamics
 from lastiterate.bounds.composition import position_totals
 from lastiterate.bounds.dynamics import Array
 from lastiterate.bounds.equalised import equalised_mu
-from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.modulus import taut_path
 from lastiterate.bounds.positions import (
     constant_position_mus,
@@ -30,7 +31,6 @@ from lastiterate.bounds.taut_string import TautString
 from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
-from lastiterate.curves.searched import Searched
 from lastiterate.description import Cyclic, FullBatch, Reshuffled, Shuffled
 
 _MOST_STEPS = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
@@ -62,7 +62,7 @@ def _affordable(run: Run) -> bool:
     return (run.training.batches_per_epoch or 1) * run.training.steps <= _MODULUS_STEPS
 
 
-def paths_pay(run: Run) -> bool:
+def _paths_pay(run: Run) -> bool:
     """Whether a search over concave moduli can beat the strings of the Lipschitz constants.
 
     Those are exact for c <= 1 where bounded gradients say nothing more.
@@ -84,16 +84,23 @@ def _restart_pays(run: Run) -> bool:
 
 def position_mus(run: Run) -> Array:
     """mu_j of a record at each position j of the epoch, for what the run releases."""
+    return _positions(run)[0]
+
+
+def _positions(run: Run) -> tuple[Array, dict[str, Any]]:
+    """mu_j of every position, and a witness: others pool by themselves, but search no paths."""
     batches = run.training.batches_per_epoch or 1
     mus = np.sqrt(position_totals(run, batches)) * (1 + 1e-12)
     if regular(run):
         mus = _lipschitz_mus(run, batches)
-    if paths_pay(run):
-        mus = np.minimum(mus, [path.mu for path in position_paths(run)])
-    return mus
+    if not _paths_pay(run):
+        return mus, {}
+    paths = list(_position_paths(run))
+    found = [{"shifts": path.shifts, "restart": path.restart} for path in paths]
+    return np.minimum(mus, [path.mu for path in paths]), {"paths": found}
 
 
-def position_paths(run: Run) -> Iterator[TautString]:
+def _position_paths(run: Run) -> Iterator[TautString]:
     """The cheapest shifts found for each position under what is known of the updates."""
     training = run.training
     batches, arrived = training.batches_per_epoch or 1, run.over_steps(run.impulses)
@@ -143,10 +150,10 @@ class WorstPosition(Theorem):
         return _objection(run, modulus=True)
 
     def prove(self, run: Run) -> Bound:
-        mus = position_mus(run)
+        mus, witness = _positions(run)
         worst = int(np.argmax(mus))
         note = f"The worst position is {worst + 1} of {len(mus)}."
-        return Bound(self, Gaussian(float(mus[worst])), {"positions": mus}, note)
+        return Bound(self, Gaussian(float(mus[worst])), witness, note)
 
 
 class HiddenPosition(Theorem):
@@ -171,10 +178,10 @@ class HiddenPosition(Theorem):
         return _objection(run, modulus=True)
 
     def prove(self, run: Run) -> Bound:
-        mus = position_mus(run)
+        mus, witness = _positions(run)
         alike = mus.max() <= mus.min() * (1 + 1e-9)
         curve: Curve = Gaussian(float(mus.max())) if alike else Mixture(mus)
-        return Bound(self, curve, {"positions": mus})
+        return Bound(self, curve, witness)
 
 
 class BoundaryPolicy(Theorem):
@@ -207,7 +214,7 @@ class BoundaryPolicy(Theorem):
         training = run.training
         c, s = run.over_steps(run.contraction), run.over_steps(run.impulses)
 
-        def at(delta: float) -> Curve:
+        def at(delta: float) -> Proof:
             policy = reshuffled(
                 c,
                 s,
@@ -218,9 +225,15 @@ class BoundaryPolicy(Theorem):
                 releases=run.releases[:-1],
                 window=run.window,
             )
-            return Mixture(policy.mus, policy.weights)
+            witness = {
+                "levels": policy.levels,
+                "pays": policy.pays.astype(float),
+                "cap_levels": policy.cap.zeta,
+                "cap_pays": policy.cap.pays.astype(float),
+            }
+            return Proof(Mixture(policy.mus, policy.weights), witness)
 
-        return Bound(self, Searched(at))
+        return Bound.searched(self, at)
 
 
 class EqualisedLastEpoch(Theorem):

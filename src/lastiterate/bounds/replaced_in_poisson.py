@@ -12,18 +12,19 @@ import numpy as np
 
 from lastiterate.bounds import dynamics, poisson_replace, without_replacement
 from lastiterate.bounds.dynamics import Array
-from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.sampled_batches import (
     MOST_STEPS,
     drifts,
+    hidden,
     noise_of,
+    offers,
     part_of,
     poisson_contraction,
     scalar_or_steps,
 )
-from lastiterate.curves.base import Curve
 from lastiterate.curves.loss_distribution import LossDistribution
-from lastiterate.curves.searched import Searched
+from lastiterate.curves.pairs import ReplacedPair
 from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import Poisson
 from lastiterate.description.arithmetic import impulse_up
@@ -75,6 +76,11 @@ def published(run: Run, first: int, last: int, delta: float) -> LossDistribution
     return min(opposed, near, key=lambda curve: curve.epsilon(delta))
 
 
+def _near(curve: LossDistribution) -> bool:
+    """Whether steps are charged as gradients close together, not as opposite ones."""
+    return any(isinstance(pair, ReplacedPair) for pair in curve.counts)
+
+
 class PoissonReplaceComposition(Theorem):
     """All iterates published, Poisson batches, a record replaced."""
 
@@ -94,10 +100,14 @@ class PoissonReplaceComposition(Theorem):
         return _objection(run)
 
     def prove(self, run: Run) -> Bound:
-        steps = run.training.steps
-        if not closer(run):
-            return Bound(self, published(run, 0, steps, 1e-5))
-        return Bound(self, Searched(lambda delta: published(run, 0, steps, delta)))
+        def at(delta: float) -> Proof:
+            curve = published(run, 0, run.training.steps, delta)
+            return Proof(curve, {"menu": offers(curve), "near": _near(curve)})
+
+        if closer(run):
+            return Bound.searched(self, at)
+        always = at(1e-5)
+        return Bound(self, always.curve, always.witness)
 
 
 class PoissonReplaceAbsorption(Theorem):
@@ -131,17 +141,17 @@ class PoissonReplaceAbsorption(Theorem):
         return reason
 
     def prove(self, run: Run) -> Bound:
-        return Bound(self, Searched(lambda delta: self._at(run, delta)))
+        return Bound.searched(self, lambda delta: self._at(run, delta))
 
-    def _at(self, run: Run, delta: float) -> Curve:
+    def _at(self, run: Run, delta: float) -> Proof:
         training = run.training
         assert isinstance(training.batches, Poisson)
-        contraction, failure = poisson_contraction(run, delta)
+        contraction, cap, failure = poisson_contraction(run, delta)
         values = [
             scalar_or_steps(run, x) for x in (contraction, run.impulses, lengths(run), drifts(run))
         ]
-        nu, parts = noise_of(run), []
-        for first, last in run.segments:
+        nu, stretches, parts = noise_of(run), [], []
+        for first, last in hidden(run):
             c, gap, h, drift = (part_of(x, first, last) for x in values)
             found = poisson_replace.best(
                 c,
@@ -153,11 +163,21 @@ class PoissonReplaceAbsorption(Theorem):
                 delta,
                 training.diameter,
                 drift,
-            ).curve
+            )
+            pays, chosen = found.pays, found.curve
             if closer(run):
                 plain = published(run, first, last, delta)
-                found = min(plain, found, key=lambda curve: curve.epsilon(delta))
-            parts.append(found)
+                if plain.epsilon(delta) <= chosen.epsilon(delta):
+                    pays, chosen = None, plain
+            near = _near(chosen)
+            stretches.append({"first": first, "last": last, "pays": pays, "near": near})
+            parts.append(chosen)
         tail = published(run, training.steps - run.window + 1, training.steps, delta)
         curve = tail.compose(*parts)
-        return WithFailure(curve, failure) if failure else curve
+        witness = {
+            "cap": cap,
+            "stretches": stretches,
+            "menu": offers(curve),
+            "near": _near(tail),
+        }
+        return Proof(WithFailure(curve, failure) if failure else curve, witness)

@@ -32,7 +32,7 @@ class BoundaryPolicy:
     """delta(eps) <= sum_i weights[i] delta_{mus[i]}(eps) in both orders; weights sum to >= 1.
 
     ``levels[e]`` is zeta_e; ``pays[e]`` is False in the epochs before a restart from the diameter;
-    ``worst`` is a mu that no sequence of positions exceeds.
+    ``worst`` is a mu that no sequence of positions exceeds, proved by the levels ``cap``.
     """
 
     levels: Floats
@@ -40,6 +40,7 @@ class BoundaryPolicy:
     mus: Floats
     weights: Floats
     worst: float
+    cap: Levels
     description: str
 
 
@@ -104,7 +105,13 @@ def reshuffled(
     )
     worst = float(np.sqrt(min(search.cap, float(counts @ rows.max(axis=1, initial=0.0)))))
     return BoundaryPolicy(
-        levels.zeta, levels.pays, mus, law.weights, worst * (1 + 1e-12), description
+        levels.zeta,
+        levels.pays,
+        mus,
+        law.weights,
+        worst * (1 + 1e-12),
+        levels if search.cheapest is None else search.cheapest,
+        description,
     )
 
 
@@ -146,8 +153,9 @@ def _segments(
 
 
 def _certain(mu: float, description: str) -> BoundaryPolicy:
+    none = Levels(np.zeros(1), np.zeros(0, dtype=bool))
     return BoundaryPolicy(
-        np.zeros(1), np.zeros(0, dtype=bool), np.array([mu]), np.array([1.0]), mu, description
+        none.zeta, none.pays, np.array([mu]), np.array([1.0]), mu, none, description
     )
 
 
@@ -167,6 +175,7 @@ class _Objective:
     epsilon: float | None
     delta: float | None
     cap: float = math.inf
+    cheapest: Levels | None = None  # the levels of that worst case
 
     def best(self) -> tuple[float, Levels]:
         """The best tilt found, its levels; ``cap`` is the least worst case met on the way."""
@@ -210,7 +219,8 @@ class _Objective:
     def _lower_cap(self, levels: Levels) -> None:
         rows, counts = levels.costs(self.costs)
         worst = float(counts @ rows.max(axis=1, initial=0.0)) * (1 + 1e-12)
-        self.cap = min(self.cap, worst)
+        if worst < self.cap:
+            self.cap, self.cheapest = worst, levels
 
     def _value(self, levels: Levels) -> float:
         rows, counts = levels.costs(self.costs)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
 from lastiterate.bounds import dynamics, poisson, without_replacement
 from lastiterate.bounds.dynamics import Array
-from lastiterate.bounds.ledger import Bound, Run, Theorem
-from lastiterate.curves.base import Curve
+from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.curves.loss_distribution import LossDistribution
-from lastiterate.curves.searched import Searched
+from lastiterate.curves.pairs import OpposedPair, ReplacedPair, SampledPair
 from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import Poisson, WithoutReplacement
 from lastiterate.description.arithmetic import impulse_up
@@ -41,6 +41,26 @@ def part_of(values: float | Array, first: int, last: int) -> float | Array:
     return values if isinstance(values, float) else values[first:last]
 
 
+def hidden(run: Run) -> list[tuple[int, int]]:
+    """The stretches of hidden steps that have any."""
+    return [(first, last) for first, last in run.segments if last > first]
+
+
+def menu(curve: LossDistribution) -> list[list[float]]:
+    """The shifts (without the record, with it) that steps are charged as: part of a witness."""
+    pairs = [pair for pair in curve.counts if isinstance(pair, SampledPair)]
+    return [[pair.low, pair.high] for pair in pairs]
+
+
+def offers(curve: LossDistribution) -> list[list[float]]:
+    """(record, payment) of the pairs that steps are charged as: part of a witness."""
+    opposed = [pair for pair in curve.counts if isinstance(pair, OpposedPair)]
+    replaced = [pair for pair in curve.counts if isinstance(pair, ReplacedPair)]
+    return [[pair.back, pair.low] for pair in opposed] + [
+        [pair.mu - pair.low if pair.low else pair.mu, pair.low] for pair in replaced
+    ]
+
+
 class PoissonComposition(Theorem):
     """All iterates published, Poisson batches."""
 
@@ -61,7 +81,8 @@ class PoissonComposition(Theorem):
     def prove(self, run: Run) -> Bound:
         assert isinstance(run.training.batches, Poisson)
         s, nu = scalar_or_steps(run, run.impulses), noise_of(run) if run.training.steps else 1.0
-        return Bound(self, _published(s, nu, run.training.batches.rate, run.training.steps))
+        curve = _published(s, nu, run.training.batches.rate, run.training.steps)
+        return Bound(self, curve, {"menu": menu(curve)})
 
 
 def _published(s: float | Array, nu: float | Array, rate: float, steps: int) -> LossDistribution:
@@ -109,17 +130,18 @@ class PoissonDeferral(Theorem):
         return reason
 
     def prove(self, run: Run) -> Bound:
-        return Bound(self, Searched(lambda delta: self._at(run, delta)))
+        return Bound.searched(self, lambda delta: self._at(run, delta))
 
-    def _at(self, run: Run, delta: float) -> Curve:
+    def _at(self, run: Run, delta: float) -> Proof:
         training = run.training
         assert isinstance(training.batches, Poisson)
         rate = training.batches.rate
-        contraction, failure = poisson_contraction(run, delta)
+        contraction, cap, failure = poisson_contraction(run, delta)
         c, s = scalar_or_steps(run, contraction), scalar_or_steps(run, run.impulses)
         nu = noise_of(run)
-        parts = [
-            poisson.best(
+        stretches, parts = [], []
+        for first, last in hidden(run):
+            found = poisson.best(
                 part_of(c, first, last),
                 part_of(s, first, last),
                 part_of(nu, first, last),
@@ -127,14 +149,17 @@ class PoissonDeferral(Theorem):
                 last - first,
                 delta,
                 training.diameter,
-            ).curve
-            for first, last in run.segments
-        ]
+            )
+            stretch: dict[str, Any] = {"first": first, "last": last}
+            if found.path is not None:
+                stretch["left"] = found.path.left
+            stretches.append(stretch)
+            parts.append(found.curve)
         window, steps = training.steps - run.window + 1, training.steps
-        last = [part_of(values, window, steps) for values in (s, nu)]
-        tail = _published(last[0], last[1], rate, steps - window)
-        curve = tail.compose(*parts)
-        return WithFailure(curve, failure) if failure else curve
+        s, nu = (part_of(values, window, steps) for values in (s, nu))
+        curve = _published(s, nu, rate, steps - window).compose(*parts)
+        witness = {"cap": cap, "stretches": stretches, "menu": menu(curve)}
+        return Proof(WithFailure(curve, failure) if failure else curve, witness)
 
 
 def _smooth(run: Run) -> bool:
@@ -147,8 +172,8 @@ def _smooth(run: Run) -> bool:
     return bool(np.all(steepest <= _STEEPEST))
 
 
-def poisson_contraction(run: Run, delta: float) -> tuple[Array, float]:
-    """c of every step for all batches up to a cap, and the probability of a larger batch.
+def poisson_contraction(run: Run, delta: float) -> tuple[Array, int, float]:
+    """c of every step for all batches up to a cap, the cap, and what a larger batch may cost.
 
     The curvature a step sees lies between 0 and smoothness·cap/(rate·n). The cap is n if that
     costs nothing, else the size that all batches stay below except with a small share of delta.
@@ -166,10 +191,10 @@ def poisson_contraction(run: Run, delta: float) -> tuple[Array, float]:
 
     certain = at(training.records)
     if np.all(certain <= np.abs(1 - run.etas * loss.regularization) * dynamics.ROUNDING):
-        return certain, 0.0
+        return certain, training.records, 0.0
     failure = delta * _FAILURE_SHARE
     cap = poisson.batch_cap(training.records, training.batches.rate, training.steps, failure)
-    return at(cap), failure
+    return at(cap), cap, failure
 
 
 def _replacement_objection(run: Run) -> str | None:
@@ -232,9 +257,10 @@ class WithoutReplacementComposition(Theorem):
     def prove(self, run: Run) -> Bound:
         steps = run.training.steps
         if steps == 0:
-            return Bound(self, LossDistribution.nothing())
+            return Bound(self, LossDistribution.nothing(), {"menu": []})
         s, nu = scalar_or_steps(run, pushes(run)), noise_of(run)
-        return Bound(self, without_replacement.plain(s, nu, batch_share(run), steps))
+        curve = without_replacement.plain(s, nu, batch_share(run), steps)
+        return Bound(self, curve, {"menu": offers(curve)})
 
 
 def farthest(run: Run) -> Array:
@@ -274,16 +300,17 @@ class CorrectedWithoutReplacement(Theorem):
         return reason
 
     def prove(self, run: Run) -> Bound:
-        return Bound(self, Searched(lambda delta: self._at(run, delta)))
+        return Bound.searched(self, lambda delta: self._at(run, delta))
 
-    def _at(self, run: Run, delta: float) -> Curve:
+    def _at(self, run: Run, delta: float) -> Proof:
         training = run.training
         assert run.contraction is not None
         c, s = scalar_or_steps(run, run.contraction), scalar_or_steps(run, pushes(run))
         nu, reach, rate = noise_of(run), scalar_or_steps(run, farthest(run)), batch_share(run)
         drift = scalar_or_steps(run, drifts(run))
-        parts = [
-            without_replacement.best(
+        stretches, parts = [], []
+        for first, last in hidden(run):
+            found = without_replacement.best(
                 part_of(c, first, last),
                 part_of(s, first, last),
                 part_of(nu, first, last),
@@ -293,11 +320,12 @@ class CorrectedWithoutReplacement(Theorem):
                 part_of(reach, first, last),
                 training.diameter,
                 part_of(drift, first, last),
-            ).curve
-            for first, last in run.segments
-        ]
+            )
+            stretches.append({"first": first, "last": last, "pays": found.pays})
+            parts.append(found.curve)
         window, steps = training.steps - run.window + 1, training.steps
         if window < steps:
-            tail = [part_of(values, window, steps) for values in (s, nu)]
-            parts.append(without_replacement.plain(tail[0], tail[1], rate, steps - window))
-        return parts[0].compose(*parts[1:])
+            s, nu = (part_of(values, window, steps) for values in (s, nu))
+            parts.append(without_replacement.plain(s, nu, rate, steps - window))
+        curve = LossDistribution.nothing().compose(*parts)
+        return Proof(curve, {"menu": offers(curve), "stretches": stretches})

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from lastiterate.accounting import account
-from lastiterate.bounds.ledger import Bound
+from lastiterate.bounds.coupling import StoppedCoupling
+from lastiterate.bounds.ledger import Bound, Run
 from lastiterate.certificate.certificate import Certificate, sealed
-from lastiterate.certificate.evidence import EVIDENCE, checkable
 from lastiterate.curves.base import Curve
 from lastiterate.description import Loss, Training
 from lastiterate.description.failure import promised_delta
@@ -23,6 +23,7 @@ from lastiterate.guarantee import Guarantee
 from lastiterate.printing import printed
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.checks import CHECKS
+from lastiterate.verifier.coupled import WIDEST
 from lastiterate.verifier.document import FORMAT, VERSION
 from lastiterate.verifier.parameters import parameters_hash
 from lastiterate.verifier.profile import STANDARD_DELTAS, Judge
@@ -77,8 +78,8 @@ def certify(
     _refuse(loss, seeded_noise)
     guarantee = account(training, loss, releases=releases)
     bound = _best(guarantee, delta)
-    witness, curve = EVIDENCE[bound.theorem.key](guarantee.run, bound, delta)
-    witness = pack(witness)
+    proof = bound.at(delta)
+    witness, curve = pack(proof.witness), proof.curve
     checkpoints = guarantee.run.releases[:-1]
     with precision():
         case = Case(training, loss, checkpoints)
@@ -126,6 +127,16 @@ def _refuse(loss: Loss, seeded_noise: bool) -> None:
             "nothing on the others: it cannot be certified. Prove or declare the constants, or use "
             "Loss.unknown(), which assumes none."
         )
+
+
+def checkable(run: Run, bound: Bound) -> bool:
+    """Whether the verifier can follow: the coupling bound only where all steps are alike."""
+    if bound.theorem.key != StoppedCoupling.key:
+        return bound.theorem.key in CHECKS
+    assert run.contraction is not None
+    noise = float(run.training.noises[0])
+    narrow = run.training.diameter + float(run.impulses[0]) < WIDEST * noise / 2
+    return run.training.constant and bool(run.contraction[0] <= 1) and narrow
 
 
 def _best(guarantee: Guarantee, delta: float) -> Bound:
