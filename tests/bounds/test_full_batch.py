@@ -136,7 +136,7 @@ def test_no_bound_is_below_the_exact_law_of_quadratics():
         true_epsilon = gaussian.epsilon(true_mu, delta)
         run = Run(training, loss)
         for theorem in LEDGER:
-            if theorem.objection(run) is None:
+            if theorem.obstacle(run) is None:
                 used.add(theorem.key)
                 curve = theorem.prove(run).curve
                 assert curve.epsilon(delta) >= true_epsilon * (1 - 1e-9), theorem

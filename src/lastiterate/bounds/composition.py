@@ -31,24 +31,21 @@ class Composition(Theorem):
         "batch), the worst position (cyclic), the average of the profiles over positions "
         "(shuffled once), the worst position of each epoch (reshuffled)."
     )
+    schemes = (FullBatch, Cyclic, Shuffled, Reshuffled)
     assumptions = ("per-record gradients are bounded",)
     hidden_state = False
     momentum = True
     dominated_by = ("taut-string", "worst-position", "hidden-position")
 
     def objection(self, run: Run) -> str | None:
-        if not isinstance(run.training.batches, (FullBatch, Cyclic, Shuffled, Reshuffled)):
-            return "batches drawn afresh at every step have composition theorems of their own"
         return None
 
     def prove(self, run: Run) -> Bound:
         batches = run.training.batches
-        if isinstance(batches, FullBatch):
-            return Bound(self, Gaussian(_root(position_totals(run, 1)[0])))
         totals = position_totals(run, run.training.batches_per_epoch or 1)
-        if isinstance(batches, Reshuffled):
+        if not batches.repeated:
             return Bound(self, Gaussian(_root(_worst_of_each_epoch(run))))
-        if isinstance(batches, Cyclic) or np.all(totals == totals[0]):
+        if not batches.hidden or np.all(totals == totals[0]):
             return Bound(self, Gaussian(_root(totals.max())))
         return Bound(self, Mixture(np.sqrt(totals) * _UP))
 

@@ -352,6 +352,7 @@ class StoppedCoupling(Theorem):
         "B(rho) a Brownian motion from rho with variance 4 nu^2 absorbed at 0 (reflected noise). "
         "The last iterate has delta(eps) <= V_T(0), in both orders and any dimension."
     )
+    schemes = (FullBatch,)
     assumptions = (
         "full batch",
         "updates are Lipschitz",
@@ -360,8 +361,6 @@ class StoppedCoupling(Theorem):
 
     def objection(self, run: Run) -> str | None:
         training = run.training
-        if not isinstance(training.batches, FullBatch):
-            return "it is applied to full batches here"
         if not 0 < training.diameter < math.inf:
             return "it needs a bounded domain"
         if run.contraction is None or not np.all(np.isfinite(run.contraction)):

@@ -38,8 +38,6 @@ def roughness(run: Run) -> float:
 def strongly_convex_objection(run: Run) -> str | None:
     """What stands in the way of the strongly convex full-batch theorems of 2021 and 2022."""
     training = run.training
-    if not isinstance(training.batches, FullBatch):
-        return "it is stated for full batches"
     if not training.constant:
         return "it is stated for constant step size and noise"
     if not run.last_only:
@@ -61,13 +59,14 @@ class LangevinComposition(Theorem):
     reference = "Chourasia, Ye & Shokri 2021, Theorem 1"
     statement = "R_alpha <= alpha S_g^2 eta T/(4 sigma^2 n^2): composition in continuous time."
     dominated_by = ("taut-string",)
+    schemes = (FullBatch,)
     assumptions = ("full batch, constant step size and noise",)
     hidden_state = False
     momentum = True
 
     def objection(self, run: Run) -> str | None:
-        if not (isinstance(run.training.batches, FullBatch) and run.training.constant):
-            return "it is stated for full batches with constant step size and noise"
+        if not run.training.constant:
+            return "it is stated for constant step size and noise"
         return None if run.training.steps else "there is no step"
 
     def prove(self, run: Run) -> Bound:
@@ -90,6 +89,7 @@ class LangevinDynamics(Theorem):
         "true divergences; it holds for bounds that are linear in the order, which these are."
     )
     dominated_by = ("taut-string",)
+    schemes = (FullBatch,)
     assumptions = ("full batch", "strongly convex, smooth, no gradient clipping", "eta < 1/beta")
 
     def objection(self, run: Run) -> str | None:
@@ -145,6 +145,7 @@ class LangevinSquaredLoss(Theorem):
     )
     correction = "The condition 0 < eta < 2 is not printed."
     dominated_by = ("taut-string",)
+    schemes = (FullBatch,)
     assumptions = ("full batch", "smoothness = strong convexity", "0 < eta lambda < 2")
 
     def objection(self, run: Run) -> str | None:

@@ -19,7 +19,7 @@ from lastiterate.bounds import dynamics
 from lastiterate.bounds.dynamics import Array
 from lastiterate.curves.base import Curve
 from lastiterate.curves.searched import Searched
-from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description import Batches, Loss, TailAverage, Training
 from lastiterate.errors import AssumptionError, DescriptionError
 
 Status = Literal["sound", "corrected", "refuted"]
@@ -131,6 +131,7 @@ class Theorem(ABC):
     reference: ClassVar[str]
     status: ClassVar[Status] = "sound"
     statement: ClassVar[str]
+    schemes: ClassVar[tuple[type[Batches], ...]] = ()  # the batches it is stated for
     assumptions: ClassVar[tuple[str, ...]] = ()
     correction: ClassVar[str] = ""
     hidden_state: ClassVar[bool] = True  # whether it needs intermediate iterates to stay secret
@@ -141,7 +142,7 @@ class Theorem(ABC):
 
     @abstractmethod
     def objection(self, run: Run) -> str | None:
-        """Why the theorem says nothing about this run, or None if it applies."""
+        """Why it says nothing about this run, whose batches are of its schemes; None if it does."""
 
     @abstractmethod
     def prove(self, run: Run) -> Bound:
@@ -158,6 +159,8 @@ class Theorem(ABC):
                 "with momentum the hidden state is the pair (parameters, velocity), whose update "
                 "does not keep two runs together: only composition covers it"
             )
+        if not isinstance(run.training.batches, self.schemes):
+            return f"it is stated for {' or '.join(s.name for s in self.schemes)} batches"
         return self.objection(run)
 
     def applies(self, training: Training, loss: Loss) -> bool:

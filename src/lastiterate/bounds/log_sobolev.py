@@ -12,6 +12,7 @@ from lastiterate.bounds.langevin_diffusion import (
 )
 from lastiterate.bounds.ledger import Bound, Run, Theorem
 from lastiterate.curves.renyi import linear
+from lastiterate.description import FullBatch
 
 _UP = 1 + 1e-12
 
@@ -27,6 +28,7 @@ class LogSobolev(Theorem):
         "R_alpha <= alpha (s^2/nu^2) sum_{k=1..T} (1 - eta lambda/2)^k."
     )
     dominated_by = ("taut-string",)
+    schemes = (FullBatch,)
     assumptions = ("full batch", "strongly convex, smooth, no gradient clipping")
 
     def objection(self, run: Run) -> str | None:

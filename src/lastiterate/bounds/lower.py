@@ -24,12 +24,7 @@ from lastiterate.bounds.lower_minibatch import lower_cyclic, lower_reshuffled, l
 from lastiterate.bounds.poisson_lower import linear_lower
 from lastiterate.curves import gaussian
 from lastiterate.description import (
-    Cyclic,
-    FullBatch,
-    Poisson,
-    Shuffled,
     Training,
-    WithoutReplacement,
 )
 
 _DOWN = 1 - 1e-9
@@ -50,28 +45,25 @@ def lower_reference(run: Run) -> Callable[[float], float]:
         # Without its gradient the record's curvature is gone too: the two updates are no longer
         # the same linear map, and no exact law is at hand.
         return lambda delta: 0.0
-    if isinstance(training.batches, FullBatch):
+    if training.batches.full:
         if math.isfinite(training.diameter):
             return _projected_walk(run)
         return lambda delta: gaussian.epsilon(linear_map_mu(run), delta) * _DOWN
     if math.isfinite(training.diameter) or training.steps > _MOST_STEPS:
         return lambda delta: 0.0
-    if isinstance(training.batches, Poisson):
-        return _poisson(run)
-    if isinstance(training.batches, WithoutReplacement):
-        return _without_replacement(run)
-    return _ordered_batches(run)
+    if training.batches.ordered:
+        return _ordered_batches(run)
+    return _without_replacement(run) if training.batches.fixed_size else _poisson(run)
 
 
 def _poisson(run: Run) -> Callable[[float], float]:
     """Linear losses under Poisson batches: only the L2 term shrinks, in every batch alike."""
     training = run.training
-    assert isinstance(training.batches, Poisson)
     if not training.constant or run.loss.strong_convexity:  # then no loss of the class is linear
         return lambda delta: 0.0
     c = max(1 - float(run.etas[0]) * run.loss.regularization, 0.0)
     s, nu = float(run.impulses[0]) / dynamics.ROUNDING**2, float(training.noises[0])
-    rate, steps = training.batches.rate, training.steps
+    rate, steps = training.batches.share(training.records), training.steps
     if training.adjacency == "replace":  # two opposite gradients, as far apart as is declared
         return lambda delta: linear_lower(c, s / 2, nu, rate, steps, delta, opposite=True)
     return lambda delta: linear_lower(c, s, nu, rate, steps, delta)
@@ -105,11 +97,11 @@ def _ordered_batches(run: Run) -> Callable[[float], float]:
         run.over_steps(bound) for bound in dynamics.reachable(run.etas, run.loss, training.clipping)
     )
     s, nu = run.over_steps(run.impulses / dynamics.ROUNDING**2), training.noises
-    if isinstance(training.batches, Cyclic):
+    if not training.batches.hidden:
         return lambda delta: (
             gaussian.epsilon(lower_cyclic(low, high, s, nu, batches), delta) * _DOWN
         )
-    reference = lower_shuffled if isinstance(training.batches, Shuffled) else lower_reshuffled
+    reference = lower_shuffled if training.batches.repeated else lower_reshuffled
     return lambda delta: reference(low, high, s, nu, batches, delta, training.adjacency)
 
 

@@ -142,11 +142,10 @@ class WorstPosition(Theorem):
         "iterate is mu_j-GDP with mu_j the taut string of those impulses; the worst j counts. "
         "Releases: mu_j^2 adds over the stretches between them."
     )
+    schemes = (Cyclic,)
     assumptions = ("fixed batches in a fixed order", "updates have a known modulus of continuity")
 
     def objection(self, run: Run) -> str | None:
-        if not isinstance(run.training.batches, Cyclic):
-            return "it is stated for cyclic batches"
         return _objection(run, modulus=True)
 
     def prove(self, run: Run) -> Bound:
@@ -167,14 +166,13 @@ class HiddenPosition(Theorem):
         "Gaussian profiles of mu_j, the taut strings of the positions. Never average mu or eps. "
         "Releases share the position: their mu_j^2 are summed before averaging."
     )
+    schemes = (Shuffled,)
     assumptions = (
         "one uniformly random partition that stays secret",
         "updates have a known modulus of continuity",
     )
 
     def objection(self, run: Run) -> str | None:
-        if not isinstance(run.training.batches, Shuffled):
-            return "it is stated for batches shuffled once"
         return _objection(run, modulus=True)
 
     def prove(self, run: Run) -> Bound:
@@ -196,14 +194,13 @@ class BoundaryPolicy(Theorem):
         "E delta_{sqrt(sum X)}(eps). Any levels are valid; good ones are searched for each delta. "
         "The sum is capped by the worst sequence of positions."
     )
+    schemes = (Reshuffled,)
     assumptions = (
         "a new uniformly random partition every epoch, all of them secret",
         "updates are Lipschitz",
     )
 
     def objection(self, run: Run) -> str | None:
-        if not isinstance(run.training.batches, Reshuffled):
-            return "it is stated for batches reshuffled every epoch"
         batches = run.training.batches_per_epoch or 1
         if any(step % batches for step in run.releases[:-1]):
             return "released checkpoints must lie on epoch boundaries, where partitions renew"
@@ -246,13 +243,12 @@ class EqualisedLastEpoch(Theorem):
         "Convex (c <= 1), B batches in one order, E epochs, constant noise, schedule 'equalised': "
         "mu^2 = (s/nu)^2 E/B at every position, known or hidden."
     )
+    schemes = (FullBatch, Cyclic, Shuffled)
     assumptions = ("updates are non-expansive", "schedule = 'equalised', constant noise")
     dominated_by = ("taut-string", "worst-position", "hidden-position")
 
     def objection(self, run: Run) -> str | None:
         training = run.training
-        if not isinstance(training.batches, (FullBatch, Cyclic, Shuffled)):
-            return "it is stated for one order of batches, known or hidden"
         if training.schedule != "equalised" or not isinstance(training.noise, float):
             return "it needs schedule='equalised' and a constant noise"
         if training.final_noise < 1:

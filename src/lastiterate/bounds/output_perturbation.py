@@ -29,11 +29,10 @@ class OutputPerturbation(Theorem):
         "points tells them apart better than D/nu allows."
     )
     dominated_by = ("taut-string", "worst-position", "hidden-position")
+    schemes = (FullBatch, Cyclic, Shuffled, Reshuffled)
     assumptions = ("parameters are projected on a bounded convex set",)
 
     def objection(self, run: Run) -> str | None:
-        if not isinstance(run.training.batches, (FullBatch, Cyclic, Shuffled, Reshuffled)):
-            return "it is stated for batches of fixed size in a fixed number of steps"
         if math.isinf(run.training.diameter):
             return "the domain is unbounded (diameter = inf)"
         if not run.last_only:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 from lastiterate.bounds import langevin_minibatch as y
 from lastiterate.bounds import shifted_divergence_minibatch as el
@@ -23,12 +24,10 @@ _MOST_STEPS = 20_000  # these recursions are quadratic in places
 class _Published(Theorem):
     """Constant parameters, only the last iterate released, one kind of batches."""
 
-    scheme: type[Batches] = Cyclic
+    schemes: ClassVar[tuple[type[Batches], ...]] = (Cyclic,)
 
     def objection(self, run: Run) -> str | None:
         training = run.training
-        if not isinstance(training.batches, self.scheme):
-            return f"it is stated for {self.scheme.name} batches"
         if not training.constant:
             return "it is stated for constant step size and noise"
         if not run.last_only:
@@ -178,7 +177,7 @@ class ShuffledOnce(_StronglyConvex):
     correction = "The factor lost in Theorem 3.3 is restored; eta < 2/(lambda+beta) is meant."
     assumptions = ("one hidden partition, whole epochs", "strongly convex, smooth")
     dominated_by = ("hidden-position",)
-    scheme = Shuffled
+    schemes = (Shuffled,)
 
     def prove(self, run: Run) -> Bound:
         batches, epochs = _epochs(run)
@@ -200,7 +199,7 @@ class SampledBatches(_Published):
         "but holds for bounds that are linear in the order."
     )
     assumptions = ("independent batches without replacement", "strongly convex, smooth")
-    scheme = WithoutReplacement
+    schemes = (WithoutReplacement,)
 
     def regularity_objection(self, run: Run) -> str | None:
         if run.training.adjacency != "replace":
@@ -266,7 +265,7 @@ class AveragedSequences(FixedSequence):
     correction = "Joint convexity is Lemma A.5, not that of Kullback and Leibler as cited."
     assumptions = ("one hidden partition", "updates are c-Lipschitz")
     dominated_by = ("hidden-position",)
-    scheme = Shuffled
+    schemes = (Shuffled,)
 
     def prove(self, run: Run) -> Bound:
         training = run.training

@@ -46,8 +46,6 @@ def closer(run: Run) -> bool:
 
 def _objection(run: Run) -> str | None:
     training = run.training
-    if not isinstance(training.batches, Poisson):
-        return "it is stated for Poisson batches"
     if training.adjacency != "replace":
         return "it is stated for replace adjacency"
     if not math.isfinite(training.gradient_norm):
@@ -63,10 +61,9 @@ def published(run: Run, first: int, last: int, delta: float) -> LossDistribution
     Gradients no longer than h and no farther apart than s also have, by advanced joint convexity,
     the profile of a batch without replacement with shift max(h, s), in both orders.
     """
-    assert isinstance(run.training.batches, Poisson)
     if last <= first or not np.any(run.impulses > 0.0):
         return LossDistribution.nothing()
-    rate = run.training.batches.rate
+    rate = run.training.batches.share(run.training.records)
     h, s = (scalar_or_steps(run, x) for x in (lengths(run), run.impulses))
     h, s, nu = (part_of(x, first, last) for x in (h, s, noise_of(run)))
     opposed = poisson_replace.plain(h, nu, rate, last - first)
@@ -92,6 +89,7 @@ class PoissonReplaceComposition(Theorem):
         "N(0, 1) + q N(h/nu, 1) against (1-q) N(0, 1) + q N(-h/nu, 1), in any dimension and both "
         "orders; the run by their composition."
     )
+    schemes = (Poisson,)
     assumptions = ("Poisson batches that stay secret", "replace adjacency")
     hidden_state = False
     momentum = True
@@ -123,6 +121,7 @@ class PoissonReplaceAbsorption(Theorem):
         "N(-h_t), in units of the noise. c_t must hold for every realised batch: only the L2 term "
         "contracts, and batches larger than a cap are paid for in delta."
     )
+    schemes = (Poisson,)
     assumptions = (
         "Poisson batches that stay secret",
         "replace adjacency",
@@ -145,7 +144,6 @@ class PoissonReplaceAbsorption(Theorem):
 
     def _at(self, run: Run, delta: float) -> Proof:
         training = run.training
-        assert isinstance(training.batches, Poisson)
         contraction, cap, failure = poisson_contraction(run, delta)
         values = [
             scalar_or_steps(run, x) for x in (contraction, run.impulses, lengths(run), drifts(run))
@@ -158,7 +156,7 @@ class PoissonReplaceAbsorption(Theorem):
                 gap,
                 h,
                 part_of(nu, first, last),
-                training.batches.rate,
+                training.batches.share(training.records),
                 last - first,
                 delta,
                 training.diameter,

@@ -71,6 +71,7 @@ class PoissonComposition(Theorem):
         "Each update is dominated by (1-q) N(0, 1) + q N(s/nu, 1) against N(0, 1), in both orders; "
         "the run by their composition."
     )
+    schemes = (Poisson,)
     assumptions = ("Poisson batches that stay secret", "zero-out adjacency")
     hidden_state = False
     momentum = True
@@ -79,9 +80,9 @@ class PoissonComposition(Theorem):
         return _poisson_objection(run)
 
     def prove(self, run: Run) -> Bound:
-        assert isinstance(run.training.batches, Poisson)
         s, nu = scalar_or_steps(run, run.impulses), noise_of(run) if run.training.steps else 1.0
-        curve = _published(s, nu, run.training.batches.rate, run.training.steps)
+        rate = run.training.batches.share(run.training.records)
+        curve = _published(s, nu, rate, run.training.steps)
         return Bound(self, curve, {"menu": menu(curve)})
 
 
@@ -91,8 +92,6 @@ def _published(s: float | Array, nu: float | Array, rate: float, steps: int) -> 
 
 def _poisson_objection(run: Run) -> str | None:
     training = run.training
-    if not isinstance(training.batches, Poisson):
-        return "it is stated for Poisson batches"
     if training.adjacency != "zero-out":
         return "it is stated for zero-out adjacency"
     if not training.constant and training.steps > MOST_STEPS:
@@ -112,6 +111,7 @@ class PoissonDeferral(Theorem):
         "nu_k^2) against N(0, nu_k^2). c_k must hold for every realised batch: only the L2 term "
         "contracts, and batches larger than a cap are paid for in delta."
     )
+    schemes = (Poisson,)
     assumptions = (
         "Poisson batches that stay secret",
         "zero-out adjacency",
@@ -134,8 +134,7 @@ class PoissonDeferral(Theorem):
 
     def _at(self, run: Run, delta: float) -> Proof:
         training = run.training
-        assert isinstance(training.batches, Poisson)
-        rate = training.batches.rate
+        rate = training.batches.share(training.records)
         contraction, cap, failure = poisson_contraction(run, delta)
         c, s = scalar_or_steps(run, contraction), scalar_or_steps(run, run.impulses)
         nu = noise_of(run)
@@ -180,7 +179,6 @@ def poisson_contraction(run: Run, delta: float) -> tuple[Array, int, float]:
     """
     training, loss = run.training, run.loss
     nominal = training.batches.divisor(training.records)
-    assert isinstance(training.batches, Poisson)
 
     def at(cap: int) -> Array:
         crowded = (loss.smoothness or 0.0) * cap / nominal * dynamics.ROUNDING
@@ -193,14 +191,13 @@ def poisson_contraction(run: Run, delta: float) -> tuple[Array, int, float]:
     if np.all(certain <= np.abs(1 - run.etas * loss.regularization) * dynamics.ROUNDING):
         return certain, training.records, 0.0
     failure = delta * _FAILURE_SHARE
-    cap = poisson.batch_cap(training.records, training.batches.rate, training.steps, failure)
+    rate = training.batches.share(training.records)
+    cap = poisson.batch_cap(training.records, rate, training.steps, failure)
     return at(cap), cap, failure
 
 
 def _replacement_objection(run: Run) -> str | None:
     training = run.training
-    if not isinstance(training.batches, WithoutReplacement):
-        return "it is stated for batches drawn without replacement"
     if training.steps > MOST_STEPS:
         return f"more than {MOST_STEPS:,} steps are not accounted one by one"
     return None
@@ -208,7 +205,7 @@ def _replacement_objection(run: Run) -> str | None:
 
 def batch_share(run: Run) -> float:
     """q = b/n, rounded up."""
-    share = run.training.batches.divisor(run.training.records) / run.training.records
+    share = run.training.batches.share(run.training.records)
     return min(share * dynamics.ROUNDING, 1.0)
 
 
@@ -247,6 +244,7 @@ class WithoutReplacementComposition(Theorem):
         "in both orders; the run is the composition of its steps. A record that is zeroed out "
         "displaces another one, so that s is twice as long as its own impulse."
     )
+    schemes = (WithoutReplacement,)
     assumptions = ("a fresh secret subset at every step",)
     hidden_state = False
     momentum = True
@@ -289,6 +287,7 @@ class CorrectedWithoutReplacement(Theorem):
         "The printed divergence has the wrong direction, prints beta for sqrt(beta), and its proof "
         "conditions in the wrong order. The noise of a step need not be split."
     )
+    schemes = (WithoutReplacement,)
     assumptions = ("a fresh secret subset at every step", "updates are Lipschitz")
 
     def objection(self, run: Run) -> str | None:

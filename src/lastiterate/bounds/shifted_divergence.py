@@ -28,8 +28,8 @@ _EACH = 2_000  # horizons tried one by one; beyond them coarsely, then closely a
 
 
 def _objection(run: Run) -> str | None:
-    if not (isinstance(run.training.batches, FullBatch) and run.training.constant):
-        return "it is stated for full batches with constant step size and noise"
+    if not run.training.constant:
+        return "it is stated for constant step size and noise"
     if not run.last_only:
         return "more than the last iterate is released"
     return None
@@ -54,6 +54,7 @@ class ShiftedDivergence(Theorem):
         "updates be used."
     )
     dominated_by = ("taut-string",)
+    schemes = (FullBatch,)
     assumptions = ("full batch, constant parameters", "updates are c-Lipschitz")
 
     def objection(self, run: Run) -> str | None:
@@ -148,6 +149,7 @@ class HolderShiftedDivergence(Theorem):
     )
     correction = "The proof is repaired as for Theorem 3.1."
     dominated_by = ("taut-string",)
+    schemes = (FullBatch,)
     assumptions = ("full batch, constant parameters", "Hoelder gradients, bounded domain")
 
     def objection(self, run: Run) -> str | None:

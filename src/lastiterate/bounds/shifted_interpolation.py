@@ -36,11 +36,10 @@ class ShiftedInterpolation(Theorem):
         "shifts are a taut string. Released checkpoints: mu^2 adds over the stretches between "
         "them; a window of released last iterates adds its own updates."
     )
+    schemes = (FullBatch,)
     assumptions = ("full batch", "updates have a known modulus of continuity")
 
     def objection(self, run: Run) -> str | None:
-        if not isinstance(run.training.batches, FullBatch):
-            return "it is applied to full batches here; other batches have their own entries"
         return modulus_objection(run)
 
     def prove(self, run: Run) -> Bound:
