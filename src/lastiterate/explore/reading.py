@@ -149,8 +149,8 @@ def _description(state: Mapping[str, str], values: Mapping[str, float]) -> Descr
         table["release"] = {"tail_average": values["window"]}
     training = read_training(table)
     _most("records", training.records, MOST_RECORDS)
-    searched = scheme in ("reshuffled", "poisson", "without-replacement")
-    _most("steps", training.steps, MOST_SEARCHED_STEPS if searched else MOST_STEPS)
+    most = MOST_STEPS if training.batches.repeated else MOST_SEARCHED_STEPS
+    _most("steps", training.steps, most)
     if (training.batches_per_epoch or 1) > MOST_POSITIONS:
         raise DescriptionError(
             "batches.size",

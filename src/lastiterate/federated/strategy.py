@@ -71,6 +71,7 @@ class PrivateFedAvg(Strategy):
         self.federation = federation
         self.patience = patience
         self._source: Source = source(random_state)
+        self._batches = federation.training.batches.rows(federation.clients, self._source)
         self._budget = Budget(budget, federation, secure=self._source.secure)
         self._model: Arrays | None = self._budget.model()
         self._drawn: set[int] = set()
@@ -191,11 +192,7 @@ class PrivateFedAvg(Strategy):
         ]
 
     def _draw(self) -> list[int]:
-        run = self.federation
-        if run.sampling == "poisson":
-            hits: list[int] = np.flatnonzero(self._source.bernoulli(run.rate, run.clients)).tolist()
-            return hits
-        chosen: list[int] = self._source.subset(run.clients, int(run.sampled)).tolist()
+        chosen: list[int] = np.arange(self.federation.clients)[next(self._batches)].tolist()
         return chosen
 
     def aggregate_train(

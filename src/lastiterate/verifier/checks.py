@@ -246,12 +246,12 @@ def composition(case: Case, witness: Witness) -> Profile:
     _scheme(case, FullBatch, Cyclic, Shuffled, Reshuffled)
     _bounded_replay(case)
     steps, batches = case.training.steps, case.training.batches_per_epoch or 1
-    if isinstance(case.training.batches, FullBatch):
+    if case.training.batches.full:
         return Profile.gaussian(_published(case, 0, steps))
-    if isinstance(case.training.batches, Reshuffled):
+    if not case.training.batches.repeated:
         return Profile.gaussian(_worst_steps(case, steps, batches))
     squares = _published_positions(case)
-    if isinstance(case.training.batches, Cyclic):
+    if not case.training.batches.hidden:
         return Profile.gaussian(_largest(squares))
     return Profile.average(squares)
 
@@ -279,8 +279,7 @@ def output_perturbation(case: Case, witness: Witness) -> Profile:
 def _poisson(case: Case) -> float:
     _scheme(case, Poisson)
     _demand(case.training.adjacency == "zero-out", "its adjacency is not zero-out")
-    assert isinstance(case.training.batches, Poisson)
-    return case.training.batches.rate
+    return case.training.batches.share(case.training.records)
 
 
 def poisson_composition(case: Case, witness: Witness) -> Profile:
@@ -369,8 +368,7 @@ def _replaced_in_poisson(case: Case) -> float:
     _demand(case.training.adjacency == "replace", "its adjacency is not replace")
     _demand(math.isfinite(case.training.gradient_norm), "its gradients have no known length")
     _bounded_replay(case)
-    assert isinstance(case.training.batches, Poisson)
-    return case.training.batches.rate
+    return case.training.batches.share(case.training.records)
 
 
 def _opposed_steps(
