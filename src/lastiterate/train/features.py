@@ -153,7 +153,11 @@ def rescaled(X: Matrix, norms: NDArray[np.float64], bound: float, which: Array) 
     with np.errstate(under="ignore"):
         for first in range(0, len(chosen), length):
             some = slice(first, first + length)
-            rows = np.ldexp(X[chosen[some]].astype(np.float64), -power[some, None])
+            rows = X[chosen[some]].astype(np.float64, copy=False)
+            if np.abs(power[some]).max() < 1000:  # a product with a power of two is quicker
+                rows *= np.ldexp(1.0, -power[some])[:, None]
+            else:
+                rows = np.ldexp(rows, -power[some, None])
             rows *= factors[some, None]
             answer[chosen[some]] = rows
     return answer
