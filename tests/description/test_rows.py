@@ -19,7 +19,7 @@ from lastiterate import (
 )
 from lastiterate.description.batches import SCHEMES, read_batches
 from lastiterate.description.rows import weighted
-from lastiterate.errors import DescriptionError
+from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.noise import SecureSource, SeededSource, SideBySide
 from lastiterate.sampling.batch_order import SeededDraws, batch_rows, secret_draws
 
@@ -207,6 +207,20 @@ def test_a_stream_goes_on_where_another_stopped(scheme):
         second = scheme.rows(N, later)
         second.step, second.order, second.nonce = first.step, first.order, first.nonce
         assert before + [rows(second, N).tolist() for _ in range(12 - stop)] == expected
+
+
+@pytest.mark.parametrize("scheme", [Shuffled(3), Reshuffled(3)])
+@pytest.mark.parametrize("order", [None, np.arange(N - 1)])
+def test_a_partition_that_is_lost_is_not_drawn_again(scheme, order):
+    """In the middle of an epoch a new one would make a run that nobody accounted for."""
+    for step in (1, 2, 4, 3):  # an epoch has three updates: a reshuffled one begins at 3
+        stream = scheme.rows(N, SecureSource())
+        stream.step, stream.order = step, order
+        if step == 3 and not scheme.repeated:
+            assert len(rows(stream, N)) == 3
+            continue
+        with pytest.raises(AssumptionError, match="partition"):
+            next(stream)
 
 
 # --- several runs at once --------------------------------------------------------------------

@@ -16,7 +16,7 @@ import numpy as np
 from lastiterate.description.portable import known_fields
 from lastiterate.description.rows import Draws, Rows, RowStream
 from lastiterate.description.validation import number, one_of, whole
-from lastiterate.errors import DescriptionError
+from lastiterate.errors import AssumptionError, DescriptionError
 
 
 class _Scheme:
@@ -136,8 +136,14 @@ class _Partition(_Sized):
         place = slice(k * self.size, (k + 1) * self.size)
         if not self.hidden:
             return place
-        if stream.order is None or (k == 0 and not self.repeated):
+        if stream.step == 0 or (k == 0 and not self.repeated):
             stream.order = stream.source.permutation(stream.records)
+        if stream.order is None or stream.order.shape[-1] != stream.records:
+            raise AssumptionError(
+                f"The secret partition of update {stream.step:,} is lost, or is one of other "
+                "records: with another one the run would not be the one that is accounted. Keep "
+                "`order` in the checkpoint, or start again."
+            )
         return stream.order[..., place]
 
 
