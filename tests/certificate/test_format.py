@@ -1,0 +1,150 @@
+"""Version 1 of the file format: documented field by field, and read for ever.
+
+``kept/`` holds certificates of version 1 as they were written. They are never made again: a change
+that breaks one of them breaks the files of users. A new theorem or scheme adds a file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lastiterate import Certificate, CertificateError, Loss, Training, verify
+from lastiterate.verifier import document
+from lastiterate.verifier.checks import CHECKS
+from lastiterate.verifier.joint import THEOREM as JOINT
+from lastiterate.verifier.words import THEOREMS
+
+ROOT = Path(__file__).parents[2]
+KEPT = sorted(Path(__file__).parent.glob("kept/*.json"))
+NEVER_TIGHTEST = {"output-perturbation"}  # so `certify` never writes one
+PAGE = (ROOT / "docs" / "certificate-format.md").read_text(encoding="utf-8")
+SCHEMA = json.loads(
+    importlib.resources.files("lastiterate.certificate").joinpath("schema.json").read_text()
+)
+
+
+def table(heading: str) -> dict[str, list[str]]:
+    """The rows of a section's table, by what stands in backticks in their first cell."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found = {}
+    for line in section.splitlines():
+        if line.startswith("| `"):
+            first, *rest = [cell.strip() for cell in line.strip("|").split(" | ")]
+            for name in re.findall(r"`([^`]+)`", first):
+                found[name] = rest
+    return found
+
+
+def content(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
+    return found
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_kept_certificate_is_read_and_verified(path):
+    key = path.parent / "signer.pub"
+    trusted = [key] if "signatures" in content(path) else None
+    checked = verify(path, trusted_keys=trusted)
+    assert checked.epsilon == content(path)["epsilon"]
+    assert (trusted is None) == (checked.signed_by == ())
+    loaded = Certificate.load(path)
+    assert loaded.to_json().encode() == path.read_bytes()
+    for run in loaded.parts or (loaded,):
+        assert run.training is not None
+        assert Training.from_dict(run.training.to_dict()) == run.training
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_kept_certificate_with_a_smaller_claim_is_refused(path):
+    changed = content(path)
+    changed.pop("signatures", None)
+    changed["epsilon"] = 0.9 * changed["epsilon"]
+    changed["sha256"] = document.fingerprint(changed)
+    with pytest.raises(CertificateError, match="does not hold"):
+        verify(Certificate(changed))
+
+
+def test_kept_certificates_cover_every_theorem_and_scheme():
+    runs = [
+        run for path in KEPT for run in (Certificate.load(path).parts or [Certificate.load(path)])
+    ]
+    assert {run.theorem_key for run in runs} == set(CHECKS) - NEVER_TIGHTEST
+    schemes = {run.content["training"]["batches"]["scheme"] for run in runs}
+    assert schemes == {name for name in re.findall(r"`([a-z-]+)`", SCHEMES)}
+    assert {content(path)["kind"] for path in KEPT} == {"run", "composition"}
+    assert {content(path)["theorem"]["key"] for path in KEPT} > {JOINT["key"]}
+
+
+SCHEMES = re.search(r"`scheme` \(([^)]*)\)", PAGE)[1]  # type: ignore[index]
+
+
+def test_every_field_is_documented():
+    common = set(table("Every certificate"))
+    assert common == {*document._COMMON, "signatures"}
+    assert set(table("A run")) == set(document._OWN["run"])
+    assert set(table("A composition")) == set(document._OWN["composition"])
+    assert set(table("The theorem")) == document._THEOREM
+    documented = common | set(table("A run")) | set(table("A composition"))
+    assert set(SCHEMA["properties"]) == documented
+
+
+def test_words_of_vouchers_are_documented():
+    allowed = SCHEMA["properties"]["vouchers"]["properties"]
+    assert set(table("The vouchers")) == set(allowed)
+    for name, (words,) in table("The vouchers").items():
+        assert re.findall(r"`(\w+)`", words) == allowed[name]["enum"]
+
+
+@pytest.mark.parametrize(("heading", "described"), [("training", Training), ("loss", Loss)])
+def test_defaults_of_descriptions_are_part_of_the_format(heading, described):
+    documented = table(f"The description: {heading}")
+    assert list(documented) == [field.name for field in dataclasses.fields(described)]
+    for field in dataclasses.fields(described):
+        default = documented[field.name][0].strip("`")
+        if default == "–":
+            assert field.default is dataclasses.MISSING
+        elif default == "implied":
+            assert math.isnan(field.default)
+        else:
+            assert default == str(field.default).replace("None", "none")
+
+
+def test_every_witness_is_documented():
+    documented = table("The witness")
+    assert set(documented) == set(CHECKS) == set(THEOREMS)
+    for path in KEPT:
+        for run in Certificate.load(path).parts or [Certificate.load(path)]:
+            fields, meaning = documented[run.theorem_key]
+            named = set(re.findall(r"`(\w+)`", fields))
+            witness = run.content["witness"]
+            assert set(witness) == named or (not witness and "optional" in fields), path
+            for stretch in (*witness.get("stretches", ()), *witness.get("paths", ())):
+                string = documented["taut-string"][1] if "taut string" in meaning else ""
+                assert set(stretch) <= set(re.findall(r"`(\w+)`", meaning + string)), path
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None, True, 1.0])
+def test_another_version_is_refused(version, tmp_path):
+    changed = content(KEPT[0]) | {"version": version}
+    changed["sha256"] = document.fingerprint(changed)
+    path = tmp_path / "other.json"
+    path.write_text(document.canonical(changed))
+    with pytest.raises(CertificateError, match="reads version 1"):
+        verify(path)
+
+
+def test_a_new_field_needs_a_new_version(tmp_path):
+    changed = content(KEPT[0]) | {"surprise": 1}
+    changed["sha256"] = document.fingerprint(changed)
+    path = tmp_path / "other.json"
+    path.write_text(document.canonical(changed))
+    with pytest.raises(CertificateError, match="unknown fields"):
+        verify(path)
