@@ -87,9 +87,9 @@ def reshuffled(
     steps = len(ss)
     end, segments = _segments(steps, batches, releases, window)
     if steps == 0 or not np.any(ss > 0):
-        return _certain(0.0, "no record is ever used")
+        return _certain(0.0, -(-steps // batches), "no record is ever used")
     if not np.any(ns > 0):
-        return _certain(math.inf, "no noise is ever added")
+        return _certain(math.inf, -(-steps // batches), "no noise is ever added")
     costs = epoch_costs(cs, ss, ns, batches, end)
     search = _Objective(costs, LevelSearch(costs, segments, diameter), epsilon, delta)
     kappa, levels = search.best()
@@ -152,10 +152,11 @@ def _segments(
     return end, list(zip(hidden, ordered[1:], strict=False))
 
 
-def _certain(mu: float, description: str) -> BoundaryPolicy:
-    none = Levels(np.zeros(1), np.zeros(0, dtype=bool))
+def _certain(mu: float, epochs: int, description: str) -> BoundaryPolicy:
+    """Whatever the positions are: every epoch pays for its own impulse, if there is one."""
+    plain = Levels(np.zeros(epochs + 1), np.ones(epochs, dtype=bool))
     return BoundaryPolicy(
-        none.zeta, none.pays, np.array([mu]), np.array([1.0]), mu, none, description
+        plain.zeta, plain.pays, np.array([mu]), np.array([1.0]), mu, plain, description
     )
 
 

@@ -25,6 +25,7 @@ REACH = 11.5  # a standard normal is farther out than this with probability 1e-3
 CELLS = 1 << 17  # more cells than this in one pair would slow down without visible gain
 NODES = 1 << 18  # a quadrature that would need more nodes is replaced by a closed upper bound
 LEGENDRE = np.polynomial.legendre.leggauss(16)  # nodes and weights of one panel
+NOWHERE = 1e100  # no law has mass so many standard deviations away
 FARTHEST = 1e6  # shifts beyond this many standard deviations count as no protection at all
 
 
@@ -85,6 +86,19 @@ def _dots(first: int, grid: float, upper: Array, lower: Array) -> Array:
     return weights
 
 
+def _mixed(rate: float, loss: Array) -> Array:
+    """log(1 - rate + rate e^loss), exact for losses far below 1e-16 too."""
+    small = np.log1p(rate * np.expm1(np.clip(loss, -0.5, 0.5)))
+    large = np.logaddexp(math.log1p(-rate), math.log(rate) + loss)
+    return np.where(np.abs(loss) < 0.5, small, large)
+
+
+def _shifted(loss: Array, mu: float) -> Array:
+    """Where N(mu, 1) against N(0, 1) has a loss; beyond ``NOWHERE`` no law has any mass."""
+    with np.errstate(over="ignore"):
+        return np.clip(loss / mu + mu / 2, -NOWHERE, NOWHERE)
+
+
 class _Increasing(Protocol):
     """A pair on the line whose loss increases."""
 
@@ -143,8 +157,7 @@ class SampledPair:
         if a == b:
             return base
         gap = (b - a) * x - (b * b - a * a) / 2
-        value: Array = base + np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + gap)
-        return value
+        return base + _mixed(self.rate, gap)
 
     def _slope(self, x: Array) -> Array:
         a, b = self._floor, self.high
@@ -160,12 +173,13 @@ class SampledPair:
         """
         a, b = self._floor, self.high
         if a == b:
-            return loss / b + b / 2
+            return _shifted(loss, b)
         if a == 0.0:
-            excess = np.expm1(np.minimum(loss, 700.0)) + self.rate
-            with np.errstate(divide="ignore", invalid="ignore"):
-                x = (np.log(np.maximum(excess, 0.0)) - math.log(self.rate)) / b + b / 2
-            return np.where(loss > 700.0, (loss - math.log(self.rate)) / b + b / 2, x)
+            # log((e^loss - 1 + rate) / rate), exact for losses far below 1e-16 too.
+            excess = np.maximum(np.expm1(np.minimum(loss, 700.0)) / self.rate, -1.0)
+            with np.errstate(divide="ignore"):
+                far = np.where(loss > 700.0, loss - math.log(self.rate), np.log1p(excess))
+            return _shifted(far, b)
         knots = np.linspace(-REACH - 1.0, b + REACH + 1.0, 4097)
         at = self.loss(knots)
         place = np.clip(np.searchsorted(at, loss), 1, len(knots) - 1)
@@ -255,9 +269,8 @@ class OpposedPair:
         far, against = self.high * x - self.high**2 / 2, -self.back * x - self.back**2 / 2
         if self.rate >= 1.0:
             return far, against
-        out, used = math.log1p(-self.rate), math.log(self.rate)
         near = self.low * x - self.low**2 / 2
-        return np.logaddexp(out + near, used + far), np.logaddexp(out, used + against)
+        return near + _mixed(self.rate, far - near), _mixed(self.rate, against)
 
     def loss(self, x: Array) -> Array:
         """Log of the likelihood ratio at x, increasing."""
@@ -404,7 +417,7 @@ class ReplacedPair:
         if not small.any():
             return together, together
         near, far = (
-            np.where(small, np.minimum(losses / shift + shift / 2, self._join), together)
+            np.where(small, np.minimum(_shifted(losses, shift), self._join), together)
             for shift in (self.low, self.mu)
         )
         return near, far

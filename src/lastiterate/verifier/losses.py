@@ -26,6 +26,8 @@ GRID_SHARE = 1e-4  # how much of the variance of the total loss the narrowest ce
 _WIDENING = 64  # a cell may be as wide as its distance from the mean loss, divided by this
 MOST_CELLS = 1 << 19
 MOST_STEPS = 10**7
+_NARROWEST = 64  # no cell is narrower than 2^-64: all steps together then lose next to nothing
+_FARTHEST = 1e20  # an edge that has to be moved this far is not found
 _TAIL_SHARE = 2.0**-14  # part of delta that all the cut tails together may take
 
 
@@ -52,6 +54,11 @@ class Scale:
     def width(self) -> float:
         """The width of a cell: a power of two, so that every edge is exact."""
         return 2.0**-self.cell
+
+    @property
+    def precision(self) -> int:
+        """Bits that leave a mass exact to a unit after its division by the width of a cell."""
+        return self.bits + 64 + max(self.cell, 0)
 
     def units(self, mass: Ball) -> int:
         """A mass rounded up to whole units."""
@@ -116,6 +123,13 @@ def _tail(x: Ball) -> Ball:
     return (x / arb(2).sqrt()).erfc() / 2
 
 
+def _mixed(rate: float, loss: Floats) -> Floats:
+    """log(1 - rate + rate e^loss) in floats, also where it is far smaller than 1e-16."""
+    small = np.log1p(rate * np.expm1(np.clip(loss, -0.5, 0.5)))
+    large = np.logaddexp(math.log1p(-rate), math.log(rate) + loss)
+    return np.where(np.abs(loss) < 0.5, small, large)
+
+
 def _spread(
     ends: Sequence[int], scale: Scale, upper: Sequence[Ball], lower: Sequence[Ball]
 ) -> dict[int, Ball]:
@@ -166,7 +180,7 @@ class Shift:
         if self.rate >= 1.0:
             return np.asarray(far)
         near = self.low * x - self.low**2 / 2
-        return np.logaddexp(math.log1p(-self.rate) + near, math.log(self.rate) + far)
+        return np.asarray(near + _mixed(self.rate, far - near))
 
     def _exact_loss(self, x: Ball) -> Ball:
         rate, low, high = arb(self.rate), arb(self.low), arb(self.high)
@@ -174,7 +188,7 @@ class Shift:
         if self.rate >= 1.0:
             return far
         near = low * x - low * low / 2
-        return near + ((1 - rate) + rate * (far - near).exp()).log()
+        return near + (rate * (far - near).expm1()).log1p()
 
     def _mean(self, centre: float) -> float:
         """The mean loss under N(centre, 1), roughly."""
@@ -220,6 +234,8 @@ class Shift:
             x = arb(point - nudge)
             while not proved(self._exact_loss(x) <= goal):
                 nudge *= 10.0
+                if nudge > _FARTHEST:
+                    raise CertificateError("the privacy loss of one step cannot be cut into cells")
                 x = arb(point - nudge)
             if not proved(x > exact[-1]):
                 x = exact[-1]  # an empty cell
@@ -265,7 +281,7 @@ class Shift:
 
     @lru_cache(maxsize=64)  # noqa: B019 - frozen values, and the verifier asks for both orders
     def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
-        with precision(scale.bits + 64):
+        with precision(scale.precision):
             ends, edges, slack = self.edges(scale, -scale.reach - self._leftmost)
             mixed, plain, (mixed_below, plain_below, mixed_above, plain_above) = self.cells(edges)
             # Losses up to the slack below a cell are raised into it: the second mass shrinks.
@@ -304,14 +320,14 @@ class Opposed(Shift):
     def _loss(self, x: Floats) -> Floats:
         against = -self.back * x - self.back**2 / 2
         if self.rate < 1.0:
-            against = np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + against)
+            against = _mixed(self.rate, against)
         return np.asarray(super()._loss(x) - against)
 
     def _exact_loss(self, x: Ball) -> Ball:
         rate, back = arb(self.rate), arb(self.back)
         against = -back * x - back * back / 2
         if self.rate < 1.0:
-            against = ((1 - rate) + rate * against.exp()).log()
+            against = (rate * against.expm1()).log1p()
         return super()._exact_loss(x) - against
 
     def _means(self) -> tuple[float, float]:
@@ -346,7 +362,7 @@ class Labelled:
     @lru_cache(maxsize=16)  # noqa: B019 - frozen values
     def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
         first, total, infinite, lift = 0, fmpz_poly([]), 0, arb(0)
-        with precision(scale.bits + 64):
+        with precision(scale.precision):
             for mu, weight in zip(self.mus, self.weights, strict=True):
                 share = scale.units(arb(weight))
                 if mu == 0:
@@ -398,7 +414,7 @@ class Replaced:
 
     @lru_cache(maxsize=64)  # noqa: B019 - frozen values
     def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
-        with precision(scale.bits + 64):
+        with precision(scale.precision):
             join = (arb(self.low) + arb(self.mu)) / 2
             # The first edge is at or below the join, and counts as the join.
             ends, edges, slack = self._half.edges(scale, math.nextafter(float(join), 0.0))
@@ -458,7 +474,7 @@ class Total:
         return max((self._one(law, epsilon) for law in self._orders), key=float)
 
     def _one(self, law: LossLaw, epsilon: Ball) -> Ball:
-        with precision(self._scale.bits + 64):
+        with precision(self._scale.precision):
             width = arb(self._scale.width)
             reached = epsilon - law.lift
             begin = max(math.floor(float(reached) / self._scale.width) - 1 - law.first, 0)
@@ -475,9 +491,10 @@ def _scale(steps: Sequence[tuple[Step, int]], delta: float) -> Scale:
     variance = math.fsum(n * step.variance for step, n in steps)
     width = math.sqrt(6.0 * GRID_SHARE * variance / count)
     widest = 2.0 * math.sqrt(variance) * 40 / MOST_CELLS
+    wide = max(width, widest, 2.0**-_NARROWEST)
     reach = math.sqrt(2.0 * math.log(count / (delta * _TAIL_SHARE))) + 0.5
     return Scale(
-        cell=max(math.floor(-math.log2(max(width, widest))), -8),
+        cell=max(math.floor(-math.log2(wide)), -8),
         bits=96 + math.ceil(-math.log2(delta)),
         reach=reach,
     )

@@ -1,0 +1,114 @@
+"""Steps that hardly move anything are certified too: a shift of 1e-18 or 1e-300 of the noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lastiterate import (
+    Loss,
+    Poisson,
+    Reshuffled,
+    Training,
+    WithoutReplacement,
+    account,
+    certify,
+    verify,
+)
+from lastiterate.verifier.balls import arb, gaussian_delta, precision
+from lastiterate.verifier.losses import Opposed, Replaced, Shift, Total
+
+LOSSES = {"convex": Loss(smoothness=1.0), "unknown": Loss.unknown()}
+SCHEMES = {
+    "Poisson": (Poisson(0.1), "zero-out"),
+    "Poisson, replace": (Poisson(0.1), "replace"),
+    "without replacement": (WithoutReplacement(10), "replace"),
+    "without replacement, zero-out": (WithoutReplacement(10), "zero-out"),
+}
+
+
+def run(batches, **changes):
+    fields = dict(records=100, steps=20, step_size=0.1, noise=0.1, gradient_norm=1.0)
+    return Training(**{**fields, "batches": batches, **changes})
+
+
+@pytest.mark.parametrize("noise", [1e16, 1e300])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_certified_and_verified(scheme, loss, noise):
+    batches, adjacency = SCHEMES[scheme]
+    training = run(batches, adjacency=adjacency, noise=noise)
+    certificate = certify(training, LOSSES[loss], 1e-6)
+    assert certificate.epsilon <= account(training, LOSSES[loss]).epsilon(1e-6) + 1e-9
+    assert verify(certificate).epsilon == certificate.epsilon
+
+
+@pytest.mark.parametrize("mu", [1e-9, 1e-15, 1e-18, 1e-20])
+@pytest.mark.parametrize("delta", [1e-12, 1e-30])
+def test_the_verifiers_sum_of_tiny_gaussian_steps_is_the_exact_one(mu, delta):
+    count = 30
+    with precision(400):
+        square = arb(mu) ** 2 * count
+        total = Total([(Shift(1.0, 0.0, mu), count)], delta)
+        for share in (0.0, 1.0, 3.0):
+            epsilon = share * mu * count**0.5
+            truth = gaussian_delta(square, arb(epsilon))
+            bound = total.delta(arb(epsilon))
+            assert bound >= truth
+            # Cells of 2^-64 are all that is told apart.
+            assert bound <= 1.01 * truth + arb(delta) + arb(2.0**-62 * count)
+
+
+def one_step_truth(step):
+    """delta(0) of one step by its total variation, in high precision."""
+    with precision(4000):
+
+        def moved(mu):
+            return 1 - (arb(mu) / arb(8).sqrt()).erfc()
+
+        if isinstance(step, Opposed):
+            assert (step.low, step.high) == (0.0, step.back)
+            return arb(step.rate) * (moved(2 * step.high))
+        if isinstance(step, Replaced):
+            return arb(step.rate) * moved(step.mu)
+        return arb(step.rate) * moved(step.high)
+
+
+@pytest.mark.parametrize("mu", [1e-10, 1e-17, 1e-19, 1e-30, 1e-160, 5e-324])
+@pytest.mark.parametrize("rate", [1e-200, 1e-12, 0.3, 1.0])
+def test_no_step_is_bounded_below_its_total_variation(mu, rate):
+    for step in (Shift(rate, 0.0, mu), Opposed(rate, 0.0, mu, mu), Replaced(rate, mu)):
+        with precision(400):
+            bound = Total([(step, 1)], 1e-30).delta(arb(0))
+            truth = one_step_truth(step)
+            assert bound >= truth
+            assert bound <= 1.01 * truth + arb(2.0**-60)
+
+
+def test_a_tiny_step_beside_a_large_one_adds_little():
+    large, tiny = Shift(0.3, 0.0, 1.0), Shift(0.3, 0.0, 1e-18)
+    with precision(400):
+        alone = Total([(large, 10)], 1e-10).delta(arb(1.0))
+        both = Total([(large, 10), (tiny, 10)], 1e-10).delta(arb(1.0))
+    # A loss within one wide cell counts as the whole cell: a little is lost.
+    assert alone * 0.999 <= both <= alone * 1.05
+
+
+@pytest.mark.parametrize("diameter", [0.03, np.inf])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step_size": 0.0},
+        {"step_size": 5e-324},
+        {"sensitivity": 0.0},
+        {"gradient_norm": 0.0},
+        {"step_size": 0.0, "noise": 0.0},
+    ],
+    ids=str,
+)
+def test_reshuffled_runs_that_never_use_a_record(changes, diameter):
+    ridge = Loss(smoothness=1.0, regularization=0.1)
+    training = run(Reshuffled(10), diameter=diameter, **changes)
+    for releases in ((), (10,)):
+        certificate = certify(training, ridge, 1e-6, releases=releases)
+        assert verify(certificate).epsilon == 0.0
