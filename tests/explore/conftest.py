@@ -1,4 +1,4 @@
-"""One workshop for all tests of the explorer: its workers take a second to load."""
+"""One pool for all tests of the explorer: its workers take a second to load."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 from dash import Dash
 
 from lastiterate.explore.page import build
-from lastiterate.explore.workshop import Workshop
+from lastiterate.explore.pool import Pool
 
 
 @pytest.fixture(scope="session")
-def workshop() -> Iterator[Workshop]:
-    with Workshop() as found:
+def pool() -> Iterator[Pool]:
+    with Pool() as found:
         assert found.wait_until_ready(120)
         yield found
 
 
 @pytest.fixture(scope="session")
-def app(workshop: Workshop) -> Dash:
-    return build(workshop, patience=0.02)
+def app(pool: Pool) -> Dash:
+    return build(pool, patience=0.02)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lastiterate.explore.fields import DEFAULTS, FIELDS
 from lastiterate.explore.guard import MOST_BODY, MOST_DEPTH
 from lastiterate.explore.page import build
-from lastiterate.explore.workshop import Workshop
+from lastiterate.explore.pool import Pool
 
 POST = "/_dash-update-component"
 
@@ -286,8 +286,8 @@ def test_mutated_payloads_are_never_an_error(
     send(client, body)
 
 
-def test_an_unexpected_error_becomes_one_sentence(workshop: Workshop) -> None:
-    app = build(workshop)
+def test_an_unexpected_error_becomes_one_sentence(pool: Pool) -> None:
+    app = build(pool)
 
     def fails() -> None:
         raise RuntimeError("secret: a path of the server")

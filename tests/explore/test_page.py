@@ -16,9 +16,9 @@ from lastiterate.bounds import BY_KEY
 from lastiterate.explore.fields import DEFAULTS, FIELDS
 from lastiterate.explore.findings import MOST_CERTIFICATE_BYTES, Outcome, Task
 from lastiterate.explore.page import Uploads, change, decode_upload
+from lastiterate.explore.pool import Pool
 from lastiterate.explore.presets import PRESETS
 from lastiterate.explore.reading import read
-from lastiterate.explore.workshop import Workshop
 from lastiterate.guarantee import printed
 
 # Runs that forget within a few steps: everything is known about them at once.
@@ -32,12 +32,12 @@ def table(page: dict[str, Any]) -> dict[str, str]:
     return {theorem: epsilon for epsilon, theorem, *_ in cells}
 
 
-def preset(workshop: Workshop, name: str, **changes: str) -> dict[str, Any]:
+def preset(pool: Pool, name: str, **changes: str) -> dict[str, Any]:
     def ready(page: dict[str, Any]) -> bool:
         rows = table(page)
         return settled(page) and "searching" not in rows[BY_KEY["gaussian-composition"].name]
 
-    return answered(workshop, DEFAULTS | PRESETS[name].values | changes, ready)
+    return answered(pool, DEFAULTS | PRESETS[name].values | changes, ready)
 
 
 # Chien and Li's Figure 1 at T = 200, delta = 1e-5, shifted interpolation as one Gaussian: the
@@ -50,22 +50,20 @@ def preset(workshop: Workshop, name: str, **changes: str) -> dict[str, Any]:
         ({"loss": "nonconvex"}, 3.095),
     ],
 )
-def test_l_figure_1(workshop: Workshop, changes: dict[str, str], epsilon: float) -> None:
-    page = preset(workshop, "chien-li-figure-1", **changes)
+def test_l_figure_1(pool: Pool, changes: dict[str, str], epsilon: float) -> None:
+    page = preset(pool, "chien-li-figure-1", **changes)
     assert float(table(page)[BY_KEY["taut-string"].name]) == pytest.approx(epsilon, abs=1e-3)
     assert float(by_id(page["answer.children"], "epsilon")) <= epsilon + 1e-3
 
 
-def test_c_figure_2_is_exact(workshop: Workshop) -> None:
+def test_c_figure_2_is_exact(pool: Pool) -> None:
     # Theorem 3 of the paper, exact here: alpha S_g^2/(4 sigma^2 n^2) (2-eta)(1-c^K)/(1+c^K).
     from lastiterate.curves import gaussian
 
     c = 0.98**400
     mu = (2 * 16 / (4 * 0.02**2 * 5000**2) * (2 - 0.02) * (1 - c) / (1 + c)) ** 0.5
     state = DEFAULTS | PRESETS["chourasia-figure-2"].values
-    page = answered(
-        workshop, state, lambda p: "searching" not in text(p["answer.children"]).lower()
-    )
+    page = answered(pool, state, lambda p: "searching" not in text(p["answer.children"]).lower())
     exact = float(gaussian.epsilon(mu, 1e-5))
     assert float(by_id(page["answer.children"], "epsilon")) == pytest.approx(exact, rel=1e-3)
     assert float(by_id(page["answer.children"], "lower")) == pytest.approx(exact, rel=1e-3)
@@ -78,10 +76,10 @@ def test_c_figure_2_is_exact(workshop: Workshop) -> None:
     [("50", 30.5, 4.34, 3.48), ("100", 49.9, 5.60, 4.79), ("200", 83.8, 7.58, 6.88)],
 )
 def test_mnist_presets(
-    workshop: Workshop, epochs: str, composition: float, worst: float, hidden: float
+    pool: Pool, epochs: str, composition: float, worst: float, hidden: float
 ) -> None:
-    cyclic = preset(workshop, "ye-shokri-logistic", length=epochs)
-    shuffled = preset(workshop, "mnist-shuffled", length=epochs)
+    cyclic = preset(pool, "ye-shokri-logistic", length=epochs)
+    shuffled = preset(pool, "mnist-shuffled", length=epochs)
     assert float(by_id(cyclic["answer.children"], "epsilon")) == pytest.approx(worst, abs=6e-3)
     assert float(by_id(shuffled["answer.children"], "epsilon")) == pytest.approx(hidden, abs=6e-3)
     assert float(table(cyclic)[BY_KEY["gaussian-composition"].name]) == pytest.approx(
@@ -89,11 +87,11 @@ def test_mnist_presets(
     )
 
 
-def test_hf_counterexample(workshop: Workshop) -> None:
+def test_hf_counterexample(pool: Pool) -> None:
     # 3686.6 / 3951.7 at epoch 25 (published Chernoff / best threshold), eta = 2/A^2; the other
     # column of the table: 39.1 / 66.6 at epoch 50 for eta = 1/A^2 and slope n^1.01.
     def hump(**changes: str) -> Any:
-        page = answered(workshop, DEFAULTS | changes, lambda p: drawn(p, "hump"))
+        page = answered(pool, DEFAULTS | changes, lambda p: drawn(p, "hump"))
         return page["hump-words.children"]
 
     words = hump(**PRESETS["heller-fetaya"].values)
@@ -121,10 +119,10 @@ def test_hf_counterexample(workshop: Workshop) -> None:
         {"batches": "shuffled", "release": "tail", "window": "10"},
     ],
 )
-def test_the_page_says_what_the_library_says(workshop: Workshop, changes: dict[str, str]) -> None:
+def test_the_page_says_what_the_library_says(pool: Pool, changes: dict[str, str]) -> None:
     state = DEFAULTS | changes
     closed = changes["batches"] in ("full", "cyclic", "shuffled")
-    page = answered(workshop, state, lambda p: compared(p) and (not closed or p["tick.disabled"]))
+    page = answered(pool, state, lambda p: compared(p) and (not closed or p["tick.disabled"]))
     description = read(state).description
     assert description is not None
     run = (description.training, description.loss)
@@ -147,32 +145,32 @@ def drawn(page: dict[str, Any], *names: str) -> bool:
     return all(page[f"picture-{name}.children"] != [] for name in names)
 
 
-def test_pictures_are_drawn(workshop: Workshop) -> None:
+def test_pictures_are_drawn(pool: Pool) -> None:
     names = ("growth", "string", "positions", "curve", "hump")
-    page = answered(workshop, DEFAULTS, lambda p: drawn(p, *names))
+    page = answered(pool, DEFAULTS, lambda p: drawn(p, *names))
     for name in names:
         (graph,) = components(page[f"picture-{name}.children"])
         assert graph.figure["data"]
         json.dumps(graph.figure, allow_nan=False)
     full = answered(
-        workshop, DEFAULTS | {"batches": "full"}, lambda p: drawn(p, "growth", "string", "curve")
+        pool, DEFAULTS | {"batches": "full"}, lambda p: drawn(p, "growth", "string", "curve")
     )
     assert full["picture-positions.children"] == []
     assert full["box-positions.className"] == "card figure empty"
 
 
-def test_what_the_browser_has_is_not_sent_again(workshop: Workshop) -> None:
+def test_what_the_browser_has_is_not_sent_again(pool: Pool) -> None:
     full = DEFAULTS | {"batches": "full"}
-    page = answered(workshop, full)
+    page = answered(pool, full)
     assert drawn(page, "growth", "string", "curve", "hump")
-    again = change(workshop, full, page["shown.data"], 1)
+    again = change(pool, full, page["shown.data"], 1)
     assert not any(part._type == "Graph" for part in components(again))
-    other = change(workshop, full | {"delta": "1e-6"}, page["shown.data"], 30)
+    other = change(pool, full | {"delta": "1e-6"}, page["shown.data"], 30)
     assert sum(part._type == "Graph" for part in components(other)) == 4
 
 
-def test_bad_fields_are_marked_and_hide_nothing_else(workshop: Workshop) -> None:
-    page = answered(workshop, DEFAULTS | {"noise": "loud"})
+def test_bad_fields_are_marked_and_hide_nothing_else(pool: Pool) -> None:
+    page = answered(pool, DEFAULTS | {"noise": "loud"})
     assert page["wrap-noise.className"] == "field invalid"
     assert "'loud'" in page["message-noise.children"]
     assert page["message-records.children"] == ""
@@ -182,7 +180,7 @@ def test_bad_fields_are_marked_and_hide_nothing_else(workshop: Workshop) -> None
     assert by_id(page["hump-words.children"], "hump-peak") == "25"
 
 
-def test_a_long_search_shows_a_sound_bound_first(workshop: Workshop) -> None:
+def test_a_long_search_shows_a_sound_bound_first(pool: Pool) -> None:
     state = DEFAULTS | {
         "batches": "poisson",
         "adjacency": "zero-out",
@@ -198,7 +196,7 @@ def test_a_long_search_shows_a_sound_bound_first(workshop: Workshop) -> None:
             seen.append(float(by_id(page["answer.children"], "epsilon")))
         return settled(page)
 
-    answered(workshop, state, watch)
+    answered(pool, state, watch)
     best = account(description.training, description.loss).epsilon(1e-5)
     published = compare(description.training, description.loss)[-1].epsilon
     assert seen[0] == float(printed(published)) > best
@@ -216,8 +214,8 @@ _fields = {name: st.just(DEFAULTS[name]) | _anything for name in FIELDS} | _choi
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(st.fixed_dictionaries(_fields), st.none() | st.dictionaries(st.text(), st.integers()))
-def test_no_form_breaks_the_page(workshop: Workshop, state: dict[str, str], before: Any) -> None:
-    page = change(workshop, state, before, 0.01)
+def test_no_form_breaks_the_page(pool: Pool, state: dict[str, str], before: Any) -> None:
+    page = change(pool, state, before, 0.01)
     assert len(page) > 2 * len(FIELDS)
 
 
@@ -231,31 +229,31 @@ def certificate() -> str:
     return certify(run, Loss(smoothness=1.0), delta=1e-5).to_json()
 
 
-def verdict(workshop: Workshop, raw: bytes) -> Outcome:
+def verdict(pool: Pool, raw: bytes) -> Outcome:
     task = Task("certificate", raw, heavy=True)
-    found = workshop.ask([task], 60)[task]
+    found = pool.ask([task], 60)[task]
     assert found is not None
     return found
 
 
-def test_a_certificate_is_verified(workshop: Workshop) -> None:
-    found = verdict(workshop, certificate().encode())
+def test_a_certificate_is_verified(pool: Pool) -> None:
+    found = verdict(pool, certificate().encode())
     assert str(found.value).startswith("verified: epsilon <= 0.2")
 
 
-def test_a_changed_certificate_is_refused_in_words(workshop: Workshop) -> None:
+def test_a_changed_certificate_is_refused_in_words(pool: Pool) -> None:
     original = certificate()
     content = json.loads(original)
     epsilon = content["epsilon"]
     lower = original.replace(f'"epsilon": {epsilon!r}', f'"epsilon": {epsilon / 2!r}')
     assert lower != original
-    assert "changed after it was written" in verdict(workshop, lower.encode()).refused
-    assert "not a certificate" in verdict(workshop, b"hello").refused
-    assert "not a certificate" in verdict(workshop, original[:-40].encode()).refused
-    assert "levels deep" in verdict(workshop, b"[" * 5000).refused
+    assert "changed after it was written" in verdict(pool, lower.encode()).refused
+    assert "not a certificate" in verdict(pool, b"hello").refused
+    assert "not a certificate" in verdict(pool, original[:-40].encode()).refused
+    assert "levels deep" in verdict(pool, b"[" * 5000).refused
 
 
-def test_a_lie_with_a_matching_hash_is_refused(workshop: Workshop) -> None:
+def test_a_lie_with_a_matching_hash_is_refused(pool: Pool) -> None:
     from lastiterate.certificate.certificate import sealed
 
     content = json.loads(certificate())
@@ -263,7 +261,7 @@ def test_a_lie_with_a_matching_hash_is_refused(workshop: Workshop) -> None:
     content["epsilon"] /= 2
     content["curve"] = []
     lie = sealed(content).to_json()
-    assert "does not hold" in verdict(workshop, lie.encode()).refused
+    assert "does not hold" in verdict(pool, lie.encode()).refused
 
 
 def encoded(raw: bytes) -> str:

@@ -15,9 +15,9 @@ from lastiterate import account
 from lastiterate.cli.described import combine
 from lastiterate.explore import reproduce
 from lastiterate.explore.fields import DEFAULTS
+from lastiterate.explore.pool import Pool
 from lastiterate.explore.presets import PRESETS
 from lastiterate.explore.reading import Description, read
-from lastiterate.explore.workshop import Workshop
 
 
 def printed_by(program: str) -> str:
@@ -53,14 +53,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_page_python_and_toml_agree(name: str, workshop: Workshop, tmp_path: Path) -> None:
+def test_page_python_and_toml_agree(name: str, pool: Pool, tmp_path: Path) -> None:
     state = DEFAULTS | CASES[name]
     description = read(state).description
     assert description is not None
     epsilon = float(printed_by(reproduce.python(description)))
     described = combine(written(description, tmp_path), {})
     again = account(described.training, described.loss).epsilon(described.delta)
-    assert epsilon == again == shown_epsilon(workshop, state)
+    assert epsilon == again == shown_epsilon(pool, state)
 
 
 _positive = st.floats(1e-8, 1e6)

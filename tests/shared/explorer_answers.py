@@ -12,14 +12,14 @@ from lastiterate.accounting import candidates
 from lastiterate.bounds.ledger import Run
 from lastiterate.explore.findings import Bounded, tasks
 from lastiterate.explore.page import _OUTPUTS, change
+from lastiterate.explore.pool import Pool
 from lastiterate.explore.reading import read
-from lastiterate.explore.workshop import Workshop
 
 LONG = 20.0  # seconds
 
 
 def answered(
-    workshop: Workshop,
+    pool: Pool,
     state: dict[str, str],
     until: Callable[[dict[str, Any]], bool] = lambda page: bool(page["tick.disabled"]),
 ) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def answered(
     names = [f"{output.component_id}.{output.component_property}" for output in _OUTPUTS]
     end = time.monotonic() + LONG
     while True:
-        page = dict(zip(names, change(workshop, state, None, 0.2), strict=True))
+        page = dict(zip(names, change(pool, state, None, 0.2), strict=True))
         if until(page) or time.monotonic() > end:
             return page
 
@@ -66,13 +66,13 @@ def by_id(tree: Any, name: str) -> str:
     return next(text(part) for part in components(tree) if getattr(part, "id", None) == name)
 
 
-def shown_epsilon(workshop: Workshop, state: dict[str, str]) -> float:
+def shown_epsilon(pool: Pool, state: dict[str, str]) -> float:
     """The number behind the printed epsilon, in full."""
     description = read(state).description
     assert description is not None
     best = {theorem.key for theorem in candidates(Run(description.training, description.loss))}
     wanted = [task for task in tasks(description) if task.theorem in best]
-    found = workshop.ask(wanted, LONG)
+    found = pool.ask(wanted, LONG)
     values = [outcome.value for outcome in found.values() if outcome is not None]
     assert len(values) == len(wanted)
     assert all(isinstance(value, Bounded) for value in values)

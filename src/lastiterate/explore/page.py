@@ -1,6 +1,6 @@
 """The Dash application: what happens when a field changes, a preset is chosen, a file arrives.
 
-One callback answers a change of the form: it waits a moment for the workshop and shows what is
+One callback answers a change of the form: it waits a moment for the pool and shows what is
 there; a timer asks again until nothing is missing. Texts from the browser are never trusted.
 """
 
@@ -20,10 +20,10 @@ from lastiterate.explore import answers, guard, reproduce
 from lastiterate.explore.fields import FIELDS
 from lastiterate.explore.findings import FIGURES, MOST_CERTIFICATE_BYTES, Outcome, Task, tasks
 from lastiterate.explore.layout import PICTURES, graph, layout
+from lastiterate.explore.pool import Pool
 from lastiterate.explore.presets import PRESETS
 from lastiterate.explore.reading import Reading, read, shown
 from lastiterate.explore.state import from_query, from_values
-from lastiterate.explore.workshop import Workshop
 
 PATIENCE = 0.17  # seconds that one request waits for its answers
 _KEPT_UPLOADS = 16
@@ -47,7 +47,7 @@ _OUTPUTS = [
 ]
 
 
-def build(workshop: Workshop, patience: float = PATIENCE) -> Dash:
+def build(pool: Pool, patience: float = PATIENCE) -> Dash:
     """The application, with all its callbacks and guards."""
     app = Dash(
         "lastiterate.explore",
@@ -98,7 +98,7 @@ def build(workshop: Workshop, patience: float = PATIENCE) -> Dash:
     )
     def refresh(values: Any, _ticks: Any, before: Any) -> list[Any]:
         """Everything that follows from the fields."""
-        return change(workshop, values, before, patience)
+        return change(pool, values, before, patience)
 
     @app.callback(
         Output("verdict", "children"),
@@ -123,14 +123,14 @@ def build(workshop: Workshop, patience: float = PATIENCE) -> Dash:
             lost = Outcome(refused="The file is no longer here; please choose it again.")
             return [answers.verdict(lost, name), None, True]
         task = Task("certificate", kept, heavy=True)
-        outcome = workshop.ask([task], patience)[task]
+        outcome = pool.ask([task], patience)[task]
         return [answers.verdict(outcome, name), token, outcome is not None]
 
     guard.protect(app)
     return app
 
 
-def change(workshop: Workshop, values: Any, before: Any, patience: float) -> list[Any]:
+def change(pool: Pool, values: Any, before: Any, patience: float) -> list[Any]:
     """The outputs for a form, given what the browser shows already."""
     state = from_values(values)
     reading = read(state)
@@ -138,7 +138,7 @@ def change(workshop: Workshop, values: Any, before: Any, patience: float) -> lis
     done = _done(before, key)
     wanted = list(tasks(reading.description)) if reading.description else []
     hump = [Task("hump", reading.hump)] if reading.hump else []
-    found = workshop.ask([*wanted, *hump], patience)
+    found = pool.ask([*wanted, *hump], patience)
     outcomes = {task: found[task] for task in wanted}
     visible = shown(state)
     result: list[Any] = []

@@ -12,7 +12,7 @@ from waitress.server import create_server
 
 from lastiterate.errors import LastIterateError
 from lastiterate.explore.page import build
-from lastiterate.explore.workshop import Workshop
+from lastiterate.explore.pool import Pool
 
 HOST = "127.0.0.1"
 _THREADS = 32
@@ -29,8 +29,8 @@ class Server:
 
     def __init__(self, port: int = 0) -> None:
         self._listener = _listen(port)
-        self.workshop = Workshop()
-        self.app = build(self.workshop)
+        self.pool = Pool()
+        self.app = build(self.pool)
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         self._waitress: Any = create_server(
             self.app.server,
@@ -51,13 +51,13 @@ class Server:
 
     def run(self) -> None:
         """Serve until interrupted."""
-        self.workshop.wait_until_ready(_START_LIMIT)
+        self.pool.wait_until_ready(_START_LIMIT)
         self._waitress.run()
 
     def close(self) -> None:
         """Stop listening and end the workers."""
         self._waitress.close()
-        self.workshop.close()
+        self.pool.close()
 
     def __enter__(self) -> Self:
         return self

@@ -10,8 +10,9 @@ import pytest
 
 from lastiterate import FullBatch, Loss, Poisson, Training
 from lastiterate.explore.findings import Bounded, Task, tasks
+from lastiterate.explore.pool import Pool, lane_of
 from lastiterate.explore.reading import Description
-from lastiterate.explore.workshop import Worker, Workshop, lane_of
+from lastiterate.explore.worker import Worker
 
 RUN = Training(
     records=60_000,
@@ -37,59 +38,59 @@ def quick(noise: float) -> Task:
     return Task("bound", Description(run, Loss(smoothness=1.0), 1e-5), "taut-string")
 
 
-def test_a_search_without_end_is_ended(workshop: Workshop) -> None:
+def test_a_search_without_end_is_ended(pool: Pool) -> None:
     task = search(limit=0.5)
     start = time.monotonic()
-    outcome = workshop.ask([task], 30)[task]
+    outcome = pool.ask([task], 30)[task]
     assert outcome is not None
     assert outcome.overrun
     assert outcome.value is None
     assert time.monotonic() - start < 20
 
 
-def test_quick_answers_do_not_wait_for_searches(workshop: Workshop) -> None:
+def test_quick_answers_do_not_wait_for_searches(pool: Pool) -> None:
     slow = search(limit=10)
-    assert workshop.ask([slow], 0.1)[slow] is None
+    assert pool.ask([slow], 0.1)[slow] is None
     task = quick(0.31)
-    outcome = workshop.ask([task], 5)[task]
+    outcome = pool.ask([task], 5)[task]
     assert outcome is not None
     assert isinstance(outcome.value, Bounded)
 
 
-def test_what_nobody_asks_for_is_dropped(workshop: Workshop) -> None:
+def test_what_nobody_asks_for_is_dropped(pool: Pool) -> None:
     task = search(limit=19)
-    workshop.ask([task], 0.1)
+    pool.ask([task], 0.1)
     for _ in range(100):
         time.sleep(0.2)
-        if task not in workshop._running and task not in workshop._queued:
+        if task not in pool._pending:
             break
-    assert task not in workshop._running
-    assert task not in workshop._answers  # given up, not answered: somebody may ask again
+    assert task not in pool._pending
+    assert task not in pool._answers  # given up, not answered: somebody may ask again
 
 
-def test_answers_are_kept(workshop: Workshop) -> None:
+def test_answers_are_kept(pool: Pool) -> None:
     task = quick(0.32)
-    first = workshop.ask([task], 30)[task]
+    first = pool.ask([task], 30)[task]
     assert first is not None
-    assert workshop.ask([task], 0)[task] is first
+    assert pool.ask([task], 0)[task] is first
 
 
-def test_refusals_travel_as_words(workshop: Workshop) -> None:
+def test_refusals_travel_as_words(pool: Pool) -> None:
     description = Description(RUN.replace(steps=10), Loss.unknown(), 1e-5)
     task = Task("string", description)
-    outcome = workshop.ask([task], 30)[task]
+    outcome = pool.ask([task], 30)[task]
     assert outcome is not None
     assert outcome.refused
     assert "Traceback" not in outcome.refused
 
 
 def test_a_dead_worker_is_replaced() -> None:
-    with Workshop() as workshop:
-        assert workshop.wait_until_ready(120)
+    with Pool() as pool:
+        assert pool.wait_until_ready(120)
         before = quick(0.33)
-        assert workshop.ask([before], 30)[before] is not None
+        assert pool.ask([before], 30)[before] is not None
         task = search(limit=15)
-        workshop.ask([task], 0.3)
+        pool.ask([task], 0.3)
         import multiprocessing
 
         killed = 0
@@ -101,7 +102,7 @@ def test_a_dead_worker_is_replaced() -> None:
         assert killed >= 3
         after = quick(0.34)
         for _ in range(30):
-            outcome = workshop.ask([after], 2)[after]
+            outcome = pool.ask([after], 2)[after]
             if outcome is not None and not outcome.overrun:
                 break
         assert outcome is not None

@@ -1,0 +1,158 @@
+"""One process that answers the page's tasks, each within its limit.
+
+A task that overruns, or that nobody wants any more, is stopped by an alarm inside the process; a
+process that does not react, or has died, is given up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from lastiterate.errors import LastIterateError
+from lastiterate.explore.findings import Outcome, Task, find
+
+_GRACE = 2.0  # seconds between asking a worker to stop a task and giving it up
+_MOST_MEMORY = 8 << 30  # bytes of address space of a worker
+
+_log = logging.getLogger(__name__)
+
+
+class OverrunError(BaseException):  # not for a library's `except Exception`
+    """Raised inside a worker when its task has used up its time."""
+
+
+class Worker:
+    """One process that answers one task after the other."""
+
+    def __init__(self, niceness: int = 0) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(
+            target=_work, args=(theirs, niceness), name="explore-worker", daemon=True
+        )
+        self.process.start()
+        theirs.close()
+
+    def wait_until_ready(self) -> None:
+        """Wait until it has loaded what it needs (a minute at most)."""
+        with contextlib.suppress(OSError, EOFError):
+            if self.pipe.poll(60):
+                self.pipe.recv()
+
+    def answer(self, task: Task, limit: float, forgotten: Callable[[], bool]) -> Outcome | None:
+        """The answer to a task within so many seconds; None if the worker has to be given up.
+
+        A task that is ``forgotten`` is stopped before its time.
+        """
+        deadline = time.monotonic() + limit
+        asked_to_stop = False
+        try:
+            self.pipe.send((task, limit))
+            while not self.pipe.poll(0.25):
+                late = time.monotonic() - deadline
+                if late > _GRACE or not self.process.is_alive():
+                    return None
+                if forgotten() and not asked_to_stop:
+                    self.interrupt()
+                    asked_to_stop, deadline = True, time.monotonic()
+            found: Outcome = self.pipe.recv()
+            return found
+        except (OSError, EOFError):
+            return None
+
+    def interrupt(self) -> None:
+        """Ask it to give up its task."""
+        if hasattr(signal, "SIGALRM") and self.process.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGALRM)
+
+    def end(self) -> None:
+        """End the process."""
+        self.pipe.close()
+        self.process.kill()
+        self.process.join(timeout=5)
+
+
+def _work(pipe: Connection, niceness: int) -> None:
+    """The life of a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends us
+    if hasattr(os, "nice"):
+        os.nice(niceness)
+    _limit_memory()
+    # Sliders reach numbers that overflow; theorems then answer with infinity, and NaN is refused.
+    warnings.simplefilter("ignore", RuntimeWarning)
+    clock = _Clock()
+    import lastiterate.report  # noqa: F401  (so that the first picture does not wait for Plotly)
+
+    pipe.send("ready")
+    while True:
+        try:
+            task, limit = pipe.recv()
+        except (EOFError, OSError):
+            return
+        outcome = _answer(task, limit, clock)
+        try:
+            pipe.send(outcome)
+        except OSError:
+            return
+
+
+def _answer(task: Task, limit: float, clock: _Clock) -> Outcome:
+    try:
+        with clock.running(limit):
+            return Outcome(find(task))
+    except OverrunError:
+        return Outcome(overrun=True)
+    except LastIterateError as error:
+        return Outcome(refused=str(error))
+    except MemoryError:
+        return Outcome(refused="This needs more memory than the page allows itself.")
+    except Exception:
+        _log.error("A question of the page failed:\n%s", traceback.format_exc())
+        return Outcome(refused="This could not be computed; the terminal has the details.")
+
+
+class _Clock:
+    """Stops a task in the middle, where the system has alarms."""
+
+    def __init__(self) -> None:
+        self._counting = False
+        if hasattr(signal, "SIGALRM"):
+            signal.signal(signal.SIGALRM, self._ring)
+
+    def _ring(self, *_: Any) -> None:
+        if self._counting:
+            self._counting = False
+            raise OverrunError
+
+    @contextlib.contextmanager
+    def running(self, limit: float) -> Any:
+        """Raise OverrunError in here after ``limit`` seconds."""
+        self._counting = True
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, limit)
+        try:
+            yield
+        finally:
+            self._counting = False
+            if hasattr(signal, "setitimer"):
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _limit_memory() -> None:
+    try:
+        import resource
+    except ImportError:  # no such limits on this system
+        return
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
