@@ -16,6 +16,7 @@ from scipy.stats import binom
 
 from lastiterate.audit.methods import clopper_pearson, one_run
 from lastiterate.curves import gaussian
+from lastiterate.curves.bracket import last_good
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import TargetError
 from lastiterate.printing import printed
@@ -189,13 +190,11 @@ def _one_run_chance(
         r = round(m * (right + wrong))
         if r < 2:
             return 0.0
-        low, high = 0, r + 1  # the fewest right guesses that refute epsilon
-        while high - low > 1:
-            v = (low + high) // 2
-            if one_run.p_value(v, r, m, epsilon, delta) <= error:
-                high = v
-            else:
-                low = v
-        return float(binom.sf(high - 1, r, right / (right + wrong)))
+
+        def refutes(v: int) -> bool:
+            return one_run.p_value(v, r, m, epsilon, delta) <= error
+
+        fewest = last_good(refutes, good=r + 1, bad=0)
+        return float(binom.sf(fewest - 1, r, right / (right + wrong)))
 
     return lambda m: max(at(m, cut) for cut in np.linspace(0, mu / 2 + 2, 25))

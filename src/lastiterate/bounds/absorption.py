@@ -16,6 +16,7 @@ from typing import cast
 import numpy as np
 
 from lastiterate.bounds.per_step import Array, PerStep, part, per_step
+from lastiterate.curves.bracket import halved
 from lastiterate.curves.loss_distribution import LossDistribution, chernoff_epsilon
 from lastiterate.curves.pairs import ROUNDING, Pair
 
@@ -219,11 +220,10 @@ def payments(c: Array, nu: Array, left: float, prices: Array, drift: PerStep = 0
         asked = math.exp(log_price) * weight
         return cast(Array, np.where(asked < slopes[0], 0.0, np.interp(asked, slopes, middles)))
 
-    low, high = -60.0, 90.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if weight @ shifts(middle) < owed else (low, middle)
-    chosen = shifts(high)
+    def pays(log_price: float) -> bool:
+        return float(weight @ shifts(log_price)) >= owed
+
+    chosen = shifts(halved(pays, good=90.0, bad=-60.0, rounds=40))
     if not weight @ chosen > 0.0:
         return None
     levelled = _levelled(chosen, weight)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy.special import bdtrc, gammaln, logsumexp
 
 from lastiterate.bounds.per_step import Array, PerStep, part, per_step
+from lastiterate.curves.bracket import halved, last_good
 from lastiterate.curves.loss_distribution import LossDistribution, chernoff_epsilon
 from lastiterate.curves.pairs import ROUNDING, Pair, SampledPair
 from lastiterate.errors import DescriptionError
@@ -43,17 +44,11 @@ def batch_cap(records: int, rate: float, steps: int, failure: float) -> int:
     >>> batch_cap(10_000, 0.01, 1000, 0.0)
     10000
     """
-    low, high = -1, records
 
-    def fails(cap: int) -> bool:
-        return steps * float(bdtrc(cap, records, rate)) * (1.0 + 1e-9) > failure
+    def holds(cap: int) -> bool:
+        return steps * float(bdtrc(cap, records, rate)) * (1.0 + 1e-9) <= failure
 
-    if not failure > 0.0:
-        return records
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fails(middle) else (low, middle)
-    return high
+    return last_good(holds, good=records, bad=-1) if failure > 0.0 else records
 
 
 # Theorem M2
@@ -149,14 +144,11 @@ def deferral_path(
     owed = start * math.exp(behind[0] - scale)
     most = _free_distance(c, s, start, diameter)
     slopes = _Slopes(order, rate, s, nu, most)
-    low, high = -80.0, 80.0
-    for _ in range(48):
-        middle = (low + high) / 2
-        if float(weight @ slopes.shift(math.exp(middle) * weight)) < owed:
-            low = middle
-        else:
-            high = middle
-    price = math.exp(high) * weight
+
+    def pays(log_price: float) -> bool:
+        return float(weight @ slopes.shift(math.exp(log_price) * weight)) >= owed
+
+    price = math.exp(halved(pays, good=80.0, bad=-80.0, rounds=48)) * weight
     u = _levelled(slopes.shift(price), price, weight, s, nu)
     left = [start]
     z = start

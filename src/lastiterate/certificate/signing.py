@@ -16,6 +16,7 @@ from lastiterate.bounds.coupling import StoppedCoupling
 from lastiterate.bounds.ledger import Bound, Run
 from lastiterate.certificate.certificate import Certificate, sealed
 from lastiterate.curves.base import Curve
+from lastiterate.curves.bracket import halved
 from lastiterate.description import Loss, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import AssumptionError, CertificateError, DescriptionError
@@ -188,10 +189,7 @@ def _confirmed(judge: Judge, proposed: float, delta: float) -> float | None:
         if high > proposed * (1 + WIDEST_GAP) + 1e-9:
             return None
         low, high = high, high + 4 * (high - proposed)
-    for _ in range(8):
-        middle = (low + high) / 2
-        low, high = (low, middle) if judge.holds(middle, asked) else (middle, high)
-    return high
+    return halved(lambda epsilon: judge.holds(epsilon, asked), good=high, bad=low, rounds=8)
 
 
 def _nonce(training: Training, given: str | None) -> str | None:

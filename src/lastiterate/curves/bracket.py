@@ -1,7 +1,9 @@
-"""One-sided root finding: the last point that is still safe.
+"""One-sided search: the last point that is still safe.
 
-Every inverse of a privacy curve (epsilon from delta, mu from a target) ends here: the answer is
-always a point where the condition was evaluated and found to hold, never an estimate of it.
+Every inverse of a privacy curve (epsilon from delta, mu from a target) and every search for the
+last step, record or canary ends here: the answer is always a point where the condition was found
+to hold, never an estimate of it. `safe_end` follows a smooth excess; `last_good` and `halved` ask
+yes or no, of whole numbers and of real ones.
 """
 
 from __future__ import annotations
@@ -50,3 +52,41 @@ def safe_end(
         else:
             unsafe, above = middle, value
     return safe
+
+
+def last_good(holds: Callable[[int], bool], good: int, bad: int) -> int:
+    """A whole number that holds while its neighbour towards ``bad`` does not.
+
+    ``good`` holds and ``bad`` does not, or is no number of the question; neither is asked. The
+    answer was asked and held, or is ``good``. What is nearly monotone is answered near the change.
+
+    >>> last_good(lambda n: n * n <= 50, good=0, bad=100), last_good(lambda n: n > 2.5, 9, 0)
+    (7, 3)
+    """
+    while abs(bad - good) > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good
+
+
+def halved(
+    holds: Callable[[float], bool],
+    good: float,
+    bad: float,
+    rounds: int = 2000,
+    tolerance: float = 0.0,
+) -> float:
+    """The good end of a bracket that is halved ``rounds`` times, or to a relative ``tolerance``.
+
+    As in `last_good`, only points between the ends are asked, and the answer is a good one.
+
+    >>> root = halved(lambda x: x * x <= 2, good=1.0, bad=2.0, tolerance=1e-12)
+    >>> root**2 <= 2 <= (root + 1e-11) ** 2
+    True
+    """
+    for _ in range(rounds):
+        middle = (good + bad) / 2
+        if middle in (good, bad) or abs(bad - good) <= tolerance * max(abs(good), abs(bad)):
+            break
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good

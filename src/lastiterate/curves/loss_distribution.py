@@ -18,6 +18,7 @@ import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
 from lastiterate.curves.base import Curve
+from lastiterate.curves.bracket import halved
 from lastiterate.curves.pairs import (
     CELLS,
     ROUNDING,
@@ -346,13 +347,7 @@ class LossDistribution(Curve):
             if low == 0.0:
                 return 0.0
             high, low, step = low, max(low - step, 0.0), 2.0 * step
-        while high - low > 1e-9 * high:
-            middle = (low + high) / 2
-            if self.delta(middle) <= delta:
-                high = middle
-            else:
-                low = middle
-        return high
+        return halved(lambda e: self.delta(e) <= delta, good=high, bad=low, tolerance=1e-9)
 
     def _renyi_epsilon(self, delta: float) -> float:
         room = math.log(delta)

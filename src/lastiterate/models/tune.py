@@ -26,6 +26,7 @@ from sklearn.model_selection import ParameterGrid
 
 from lastiterate.accounting import account
 from lastiterate.curves import gaussian
+from lastiterate.curves.bracket import halved
 from lastiterate.curves.renyi import Renyi
 from lastiterate.description import Cyclic, Loss, Shuffled, Training
 from lastiterate.description.validation import number
@@ -193,10 +194,8 @@ def _trial_mu(epsilon: float, delta: float, gamma: float) -> tuple[float, float]
             "selection of this "
             "kind. Expect fewer trials, or ask for a larger epsilon."
         )
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if spent(middle) <= target else (low, middle)
-    return math.exp(low), spent(low)
+    found = halved(lambda log_mu: spent(log_mu) <= target, good=low, bad=high, rounds=60)
+    return math.exp(found), spent(found)
 
 
 def _expected(gamma: float) -> float:

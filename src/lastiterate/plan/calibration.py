@@ -14,6 +14,7 @@ from typing import Literal, overload
 import numpy as np
 
 from lastiterate.accounting import account
+from lastiterate.curves.bracket import last_good
 from lastiterate.description import (
     Loss,
     Schedule,
@@ -219,17 +220,6 @@ def _tune(at: Callable[[float], float], target: float, start: float, slope: floa
     return safe
 
 
-def _last_good(meets: Callable[[int], bool], good: int, bad: int) -> int:
-    """A whole number that meets the target while its neighbour towards ``bad`` does not."""
-    while abs(bad - good) > 1:
-        middle = (good + bad) // 2
-        if meets(middle):
-            good = middle
-        else:
-            bad = middle
-    return good
-
-
 def _steps(training: Training, loss: Loss, target: float, delta: float) -> Training:
     if isinstance(training.step_size, Schedule) or isinstance(training.noise, Schedule):
         raise UnsupportedError(
@@ -271,7 +261,7 @@ def _steps(training: Training, loss: Loss, target: float, delta: float) -> Train
                 "Choose steps by what the model needs, or lower the noise (find='noise')."
             )
         good = bad
-    blocks = _last_good(lambda n: epsilon(n) <= target, good, bad)
+    blocks = last_good(lambda n: epsilon(n) <= target, good, bad)
     return training.replace(steps=blocks * unit)
 
 
@@ -302,7 +292,7 @@ def _records(training: Training, loss: Loss, target: float, delta: float) -> Tra
                 "are. More noise (find='noise') or larger batches would reach it."
             )
         bad, good = good, min(4 * good, most)
-    return training.replace(records=_last_good(meets, good, bad))
+    return training.replace(records=last_good(meets, good, bad))
 
 
 def _regularization(training: Training, loss: Loss, target: float, delta: float) -> Loss:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from lastiterate.accounting import account
 from lastiterate.bounds import dynamics
+from lastiterate.curves.bracket import last_good
 from lastiterate.description import Loss, Schedule, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import warn_if_estimated
@@ -72,14 +73,7 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
             return guarantee.delta(target) < delta  # one question where epsilon is a search
         return guarantee.epsilon(delta) < target
 
-    low, high = 0, far  # low is short of the limit, high is not
-    while high - low > 1:
-        middle = (low + high) // 2
-        if short(middle):
-            low = middle
-        else:
-            high = middle
-    return high * unit
+    return last_good(lambda blocks: not short(blocks), good=far, bad=0) * unit
 
 
 def _memory(training: Training, loss: Loss) -> float:

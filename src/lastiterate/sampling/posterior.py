@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 
+from lastiterate.curves.bracket import halved
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
 from lastiterate.printing import printed
@@ -459,11 +460,7 @@ class LinearPosteriorPrivacy:
             top *= 2
             if top > 1e6:
                 return math.inf
-        low = 0.0
-        while top - low > 1e-6 * top:
-            middle = (low + top) / 2
-            low, top = (low, middle) if self.delta(middle) <= delta else (middle, top)
-        return top
+        return halved(lambda e: self.delta(e) <= delta, good=top, bad=0.0, tolerance=1e-6)
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta this bound proves at ``epsilon`` (rounded up).

@@ -19,6 +19,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.stats import binom
 
+from lastiterate.curves.bracket import last_good
+
 _PER_UNIT = 1000  # epsilons are rounded down to a thousandth
 
 
@@ -47,17 +49,15 @@ def epsilon_below(right: int, guesses: int, canaries: int, delta: float, level: 
     >>> epsilon_below(95, 100, 100, 1e-5, 0.05)
     2.171
     """
-    if p_value(right, guesses, canaries, 0.0, delta) > level:
+
+    def refuted(count: int) -> bool:
+        return p_value(right, guesses, canaries, count / _PER_UNIT, delta) <= level
+
+    if not refuted(0):
         return 0.0
     low, high = 0, 1
-    while p_value(right, guesses, canaries, high / _PER_UNIT, delta) <= level:
+    while refuted(high):
         low, high = high, 2 * high
         if high / _PER_UNIT > 700:  # delta = 0 and no bound: exp would overflow
             return low / _PER_UNIT
-    while high - low > 1:
-        middle = (low + high) // 2
-        if p_value(right, guesses, canaries, middle / _PER_UNIT, delta) <= level:
-            low = middle
-        else:
-            high = middle
-    return low / _PER_UNIT
+    return last_good(refuted, good=low, bad=high) / _PER_UNIT
