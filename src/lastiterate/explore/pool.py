@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from threading import Lock
+from functools import partial
+from itertools import count
+from queue import Full, PriorityQueue
+from threading import Event, Lock, Thread
 from typing import Self
 
 from lastiterate.explore.findings import Outcome, Task
@@ -39,13 +42,24 @@ class _Pending:
 
 
 class _Lane:
-    """One worker, and the thread that hands it one task after the other."""
+    """A queue, most urgent first, one worker, and the thread between them."""
 
     def __init__(self, niceness: int) -> None:
         self._niceness = niceness
-        self.queued = 0
-        self.thread = ThreadPoolExecutor(max_workers=1)
-        self.ready = self.thread.submit(self.start)
+        self._order = count()  # among equals, who came first
+        self._queue: PriorityQueue[tuple[int, int, Callable[[], None] | None]]
+        self._queue = PriorityQueue(_MOST_QUEUED)
+        self.ready = Event()
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def put(self, urgency: int, work: Callable[[], None]) -> bool:
+        """Queue what is to be done in the lane's thread; False where the queue is full."""
+        try:
+            self._queue.put_nowait((urgency, next(self._order), work))
+        except Full:
+            return False
+        return True
 
     def start(self) -> None:
         """A fresh worker, with everything loaded."""
@@ -54,12 +68,17 @@ class _Lane:
 
     def close(self) -> None:
         """End the worker, whatever it is doing."""
-        self.thread.shutdown(wait=False, cancel_futures=True)
-        if not self.ready.cancelled():
-            self.ready.result()
-            self.worker.process.kill()
-            self.thread.shutdown(wait=True)
-            self.worker.end()
+        self.ready.wait()
+        self.worker.process.kill()
+        self._queue.put((-1, 0, None))  # before everything else
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        self.start()
+        self.ready.set()
+        while (work := self._queue.get()[2]) is not None:
+            work()
+        self.worker.end()
 
 
 class Pool:
@@ -98,7 +117,8 @@ class Pool:
 
     def wait_until_ready(self, timeout: float) -> bool:
         """Wait for the workers to have loaded what they need; whether they have."""
-        return not wait([lane.ready for lane in self._lanes.values()], timeout=timeout).not_done
+        end = time.monotonic() + timeout
+        return all(lane.ready.wait(end - time.monotonic()) for lane in self._lanes.values())
 
     def close(self) -> None:
         """End the workers."""
@@ -112,22 +132,19 @@ class Pool:
         if found is not None:
             found.wanted = max(found.wanted, until)
             return found
-        name = lane_of(task)
-        if self._closed or self._lanes[name].queued >= _MOST_QUEUED:
+        found = _Pending(until)
+        if self._closed or not self._enqueue(lane_of(task), task, found):
             return None  # the page asks again
-        found = self._pending[task] = _Pending(until)
-        self._enqueue(name, task, found)
+        self._pending[task] = found
         return found
 
-    def _enqueue(self, name: str, task: Task, pending: _Pending) -> None:
-        self._lanes[name].queued += 1
-        self._lanes[name].thread.submit(self._work, name, task, pending)
+    def _enqueue(self, name: str, task: Task, pending: _Pending) -> bool:
+        return self._lanes[name].put(task.urgency, partial(self._work, name, task, pending))
 
     def _work(self, name: str, task: Task, pending: _Pending) -> None:
         """In the thread of a lane: let its worker answer one task."""
         lane = self._lanes[name]
         with self._lock:
-            lane.queued -= 1
             if pending.forgotten:
                 del self._pending[task]
                 return
@@ -138,11 +155,12 @@ class Pool:
             lane.start()
         outcome = outcome or Outcome(overrun=True)
         with self._lock:
-            if outcome.overrun and name == "quick" and not self._closed:
-                self._enqueue(lane_of(task, overrun=True), task, pending)
+            slower = lane_of(task, overrun=True)
+            if outcome.overrun and name == "quick" and self._enqueue(slower, task, pending):
                 return
             del self._pending[task]
-            if not (outcome.overrun and pending.forgotten):  # else given up, not unanswerable
+            given_up = name == "quick" or pending.forgotten  # and not: it cannot be answered
+            if not (outcome.overrun and given_up):
                 self._answers[task] = outcome
                 while len(self._answers) > _KEPT:
                     self._answers.popitem(last=False)
