@@ -57,6 +57,7 @@ class LinearGradients:
         self._X = matrix(data, training.records)
         if sparse(self._X):
             self._X = self._X.astype(np.float64, copy=False)
+        self._length = block_length(self._X)  # counting cores takes as long as a small step
         columns = int(self._X.shape[1])
         self._y = targets_of(objective, labels, training.records, np.float64)
         norms = row_norms(self._X)
@@ -85,7 +86,7 @@ class LinearGradients:
         # A block of rows is read from memory once and multiplied twice, in double precision
         # whatever the features are: only such sums have a proved error (`summation`).
         total = np.zeros(self.shape)
-        length = block_length(self._X)
+        length = self._length
         first, last = (rows.start, rows.stop) if isinstance(rows, slice) else (0, len(rows))
         for low in range(first, last, length):
             high = min(low + length, last)
@@ -99,7 +100,7 @@ class LinearGradients:
         if sparse(self._X):
             yield from (self._X.indptr, self._X.indices, self._X.data)
             return
-        length = block_length(self._X)
+        length = self._length
         for first in range(0, self._X.shape[0], length):
             yield self._X[first : first + length]
 
