@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from lastiterate import FullBatch, Loss, TailAverage, Training, account, compare
-from lastiterate.bounds import LEDGER, Run
+from lastiterate.bounds import BY_KEY, LEDGER, Run
 from lastiterate.bounds.shifted_divergence import remaining_cost
 from lastiterate.curves import gaussian, renyi
 from lastiterate.errors import AssumptionError
@@ -321,7 +321,7 @@ def test_guarantee_reads_like_a_document():
         "only the last iterate",
         "replacing one record",
         "epsilon = 1.33",
-        "taut-string",
+        BY_KEY["taut-string"].name,
         "declared by the user",
         "Not covered",
     ):
