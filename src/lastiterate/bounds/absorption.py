@@ -26,6 +26,7 @@ SHIFTS = np.concatenate([[0.0], np.geomspace(1e-4, 4.0, 40)])  # payments that a
 LONG = 10**5  # a horizon is not sought farther back, nor are constant runs replayed beyond
 LEVELS = 24  # different impulses that a schedule is rounded up to
 PAYMENTS = 12  # different payments
+_LEAST = 1e-290  # shorter distances are paid for as if they had this length: none rounds to zero
 
 PairOf = Callable[[float, float], Pair]
 """(impulse, payment), both in units of the noise, to the pair that the step is charged as."""
@@ -209,10 +210,12 @@ def payments(c: Array, nu: Array, left: float, prices: Array, drift: PerStep = 0
     with np.errstate(divide="ignore"):
         later = np.concatenate([np.cumsum(np.log(c[::-1]))[::-1], [0.0]])
     scale = float(later.max())
-    weight = nu * np.exp(later[1:] - scale)
+    top = float(nu.max(initial=0.0)) or 1.0  # all in its units: doubles end at 1e308
+    weight = nu / top * np.exp(later[1:] - scale)
     owed = left * math.exp(later[0] - scale)
     if owed == 0.0:
         return slips
+    owed = max(max(owed, _LEAST) / top, _LEAST)
     slopes = np.maximum.accumulate(np.diff(prices) / np.diff(SHIFTS))
     middles = np.concatenate([[0.0], (SHIFTS[2:] + SHIFTS[1:-1]) / 2])
 
@@ -228,7 +231,7 @@ def payments(c: Array, nu: Array, left: float, prices: Array, drift: PerStep = 0
         return None
     levelled = _levelled(chosen, weight)
     paid = float(weight @ levelled)
-    return levelled * nu * (owed / paid * (1 + 1e-9)) + slips
+    return nu * (levelled * (owed / paid * (1 + 1e-9))) + slips
 
 
 def _levelled(shifts: Array, weight: Array) -> Array:

@@ -147,7 +147,8 @@ def _times(etas: Array, constant: float) -> Array:
 
 def impulses(etas: Array, training: Training) -> Array:
     """s: what the differing record adds at a step whose batch holds it, rounded up."""
-    return etas * training.impulse * ROUNDING
+    with np.errstate(over="ignore"):  # beyond all doubles: infinite
+        return etas * training.impulse * ROUNDING
 
 
 def squared_ratio(s: Array, nu: Array) -> Array:
