@@ -388,18 +388,18 @@ def _starts(c: PerStep, s: PerStep, steps: int, diameter: float) -> Iterator[tup
 
 def _screened(curve: LossDistribution, delta: float) -> float:
     """Epsilon by integer Renyi moments of the first order only: good enough to rank."""
-    orders = np.array(SCREEN_ORDERS, dtype=float)
-    moments = np.zeros(len(orders))
-    for pair, count in curve.counts.items():
-        assert isinstance(pair, SampledPair)
-        moments += [count * _pair_moment(q, pair.rate, pair.low, pair.high) for q in SCREEN_ORDERS]
-    return chernoff_epsilon(orders, moments, delta)
-
-
-def _pair_moment(order: int, rate: float, low: float, high: float) -> float:
-    if not math.isfinite(high):
+    pairs = [pair for pair in curve.counts if isinstance(pair, SampledPair)]
+    assert len(pairs) == len(curve.counts)
+    if not pairs:
+        return 0.0
+    low, high = (np.array(side) for side in zip(*((p.low, p.high) for p in pairs), strict=True))
+    if not np.all(np.isfinite(high)):
         return math.inf
-    return float(logsumexp(_terms(order, rate, np.array([low]), np.array([high]))[0]))
+    rate, counts = pairs[0].rate, np.array([float(curve.counts[pair]) for pair in pairs])
+    moments = [
+        counts @ logsumexp(_terms(order, rate, low, high)[0], axis=-1) for order in SCREEN_ORDERS
+    ]
+    return chernoff_epsilon(np.array(SCREEN_ORDERS, dtype=float), np.array(moments), delta)
 
 
 def _free_distance(c: Array, s: Array, start: float, diameter: float) -> float:

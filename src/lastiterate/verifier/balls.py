@@ -7,6 +7,7 @@ value. A comparison that comes out true is a proof. Nothing here is shared with 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from lastiterate.errors import CertificateError
@@ -48,6 +49,20 @@ def above(ball: Ball) -> Ball:
 def proved(condition: Any) -> bool:
     """Whether a comparison of balls holds for certain."""
     return bool(condition)
+
+
+def units_up(masses: Any, bits: int) -> Any:
+    """Every coefficient of a polynomial, none negative, divided by 2^bits and rounded up.
+
+    python-flint divides polynomials: of a coefficient below the divisor it makes 0, whatever its
+    sign. So what makes it round up is added first.
+    """
+    return (masses + _just_below(bits, 1 << len(masses).bit_length())) // (1 << bits)
+
+
+@lru_cache(maxsize=8)
+def _just_below(bits: int, length: int) -> Any:
+    return fmpz_poly([(1 << bits) - 1] * length)
 
 
 def gaussian_delta(square: Ball, epsilon: Ball) -> Ball:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lastiterate.errors import CertificateError
-from lastiterate.verifier.balls import Ball, above, arb, fmpz_poly, proved
+from lastiterate.verifier.balls import Ball, above, arb, fmpz_poly, proved, units_up
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.strings import Block, Stack, geometric, infinite, ratio, repeated
 
@@ -290,7 +290,7 @@ def _histogram(costs: Sequence[Ball], grid: Ball) -> Any:
 
 
 def _product(a: Any, b: Any) -> Any:
-    return -((-(a * b)) // (1 << _BITS))
+    return units_up(a * b, _BITS)
 
 
 def _gathered(masses: list[int]) -> list[tuple[int, int]]:

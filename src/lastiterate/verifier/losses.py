@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.errors import CertificateError
-from lastiterate.verifier.balls import Ball, above, arb, fmpz_poly, precision, proved
+from lastiterate.verifier.balls import Ball, above, arb, fmpz_poly, precision, proved, units_up
 
 Floats = NDArray[np.float64]
 GRID_SHARE = 1e-4  # how much of the variance of the total loss the narrowest cells may add
@@ -75,6 +75,12 @@ class LossLaw:
     infinite: int
     lift: Ball  # exact: how far the points that separate cells may miss the grid
 
+    @cached_property
+    def coefficients(self) -> list[Any]:
+        """The masses one by one."""
+        found: list[Any] = self.masses.coeffs()
+        return found
+
     def total(self) -> int:
         """All units, at least 2^bits."""
         return int(self.masses(1)) + self.infinite
@@ -82,7 +88,7 @@ class LossLaw:
     def times(self, other: LossLaw, bits: int) -> LossLaw:
         """The law of the sum of two independent losses, rounded up."""
         unit = 1 << bits
-        masses = -((-(self.masses * other.masses)) // unit)
+        masses = units_up(self.masses * other.masses, bits)
         both = self.infinite * other.total() + int(self.masses(1)) * other.infinite
         lift = above(self.lift + other.lift)
         return LossLaw(self.first + other.first, masses, -(-both // unit), lift)
@@ -104,18 +110,33 @@ class LossLaw:
             kept[0] += raised
         return LossLaw(self.first + low, fmpz_poly(kept), self.infinite + lost, self.lift)
 
-    def power(self, count: int, bits: int, budget: int) -> LossLaw:
-        """The law of the sum of ``count`` independent copies."""
-        answer: LossLaw | None = None
-        square = self
-        while True:
-            if count & 1:
-                answer = square if answer is None else answer.times(square, bits).trimmed(budget)
-            count >>= 1
-            if not count:
-                assert answer is not None
-                return answer
-            square = square.times(square, bits).trimmed(budget)
+
+def _sum_of(laws: Sequence[tuple[LossLaw, int]], bits: int, budget: int) -> LossLaw:
+    """The law of a sum in which each loss x_i occurs n_i times.
+
+    With n_1 >= n_2 >= ... it is the sum of (n_k - n_(k+1)) (x_1 + ... + x_k): alike counts cost one
+    product each. These are added from the highest binary digit of the factors to the lowest, so
+    that all of them share the doublings.
+    """
+
+    def plus(first: LossLaw | None, second: LossLaw) -> LossLaw:
+        return second if first is None else first.times(second, bits).trimmed(budget)
+
+    ordered = sorted(laws, key=lambda pair: -pair[1])
+    together: LossLaw | None = None
+    blocks: list[tuple[LossLaw, int]] = []
+    for (law, count), after in zip(ordered, [*(n for _, n in ordered[1:]), 0], strict=True):
+        together = plus(together, law)
+        if count > after:
+            blocks.append((together, count - after))
+    answer: LossLaw | None = None
+    for digit in reversed(range(max(factor for _, factor in blocks).bit_length())):
+        answer = None if answer is None else plus(answer, answer)
+        for block, factor in blocks:
+            if factor >> digit & 1:
+                answer = plus(answer, block)
+    assert answer is not None
+    return answer
 
 
 def _tail(x: Ball) -> Ball:
@@ -370,7 +391,7 @@ class Labelled:
                 else:  # a Gaussian pair looks the same in both orders
                     law, _ = Shift(1.0, 0.0, mu).laws(scale)
                 offset = min(first, law.first)
-                masses = -((-(law.masses * share)) // (1 << scale.bits))
+                masses = units_up(law.masses * share, scale.bits)
                 total = total.left_shift(first - offset) + masses.left_shift(law.first - offset)
                 infinite += -(-law.infinite * share // (1 << scale.bits))
                 first = offset
@@ -459,13 +480,8 @@ class Total:
         budget = int(delta * _TAIL_SHARE * 2.0**self._scale.bits) // (64 * (len(steps) + 1))
         self._orders = []
         for order in (0, 1):
-            law: LossLaw | None = None
-            for step, count in steps:
-                one = step.laws(self._scale)[order]
-                many = one.power(count, self._scale.bits, budget)
-                law = many if law is None else law.times(many, self._scale.bits).trimmed(budget)
-            assert law is not None
-            self._orders.append(law)
+            laws = [(step.laws(self._scale)[order], count) for step, count in steps]
+            self._orders.append(_sum_of(laws, self._scale.bits, budget))
             if all(step.laws(self._scale)[0] is step.laws(self._scale)[1] for step, _ in steps):
                 break  # the pair looks the same in both orders
 
@@ -474,15 +490,20 @@ class Total:
         return max((self._one(law, epsilon) for law in self._orders), key=float)
 
     def _one(self, law: LossLaw, epsilon: Ball) -> Ball:
+        """sum of masses (1 - e^(epsilon - loss))+; losses beyond epsilon for certain at once."""
         with precision(self._scale.precision):
             width = arb(self._scale.width)
             reached = epsilon - law.lift
             begin = max(math.floor(float(reached) / self._scale.width) - 1 - law.first, 0)
             decay, now = (-width).exp(), (reached - (law.first + begin) * width).exp()
-            total = arb(law.infinite)
-            for mass in law.masses.coeffs()[begin:]:
-                total += arb(mass) * (1 - now).max(arb(0))
+            total, masses = arb(law.infinite), law.coefficients[begin:]
+            near = 0
+            while near < len(masses) and not proved(now <= 1):
+                total += arb(masses[near]) * (1 - now).max(arb(0))
                 now *= decay
+                near += 1
+            beyond = fmpz_poly(masses[near:])
+            total += arb(beyond(1)) - now * beyond(decay)
             return above(total / arb(2) ** self._scale.bits).min(arb(1))
 
 
