@@ -494,7 +494,9 @@ class Total:
         with precision(self._scale.precision):
             width = arb(self._scale.width)
             reached = epsilon - law.lift
-            begin = max(math.floor(float(reached) / self._scale.width) - 1 - law.first, 0)
+            place = float(reached) / self._scale.width
+            error = 1 + math.ceil(abs(place) * 2.0**-50)  # cells that a double may be off
+            begin = max(math.floor(place) - error - law.first, 0)
             decay, now = (-width).exp(), (reached - (law.first + begin) * width).exp()
             total, masses = arb(law.infinite), law.coefficients[begin:]
             near = 0
