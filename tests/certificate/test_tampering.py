@@ -215,6 +215,18 @@ def test_parts_of_a_composition_are_guarded(tmp_path):
             verify(write(tmp_path, rehashed(changed)))
 
 
+@pytest.mark.parametrize(
+    "claim", [{"epsilon": 1e-9}, {"curve": [[1e-10, 1e-9]]}, {"mu": 1e-9}, {"delta": 1e-30}]
+)
+def test_what_a_part_of_a_composition_claims_is_recomputed(claim, tmp_path):
+    """The joint numbers do not rest on those of the parts, but whoever reads it reads them all."""
+    run, loss, _ = RUNS["full"]
+    joint = json.loads(compose([certify(run, loss, DELTA), certify(run, loss, DELTA)]).to_json())
+    flattered = rehashed({**joint["parts"][1], **claim})
+    with pytest.raises(ClaimError, match="does not hold"):
+        verify(write(tmp_path, rehashed({**joint, "parts": [joint["parts"][0], flattered]})))
+
+
 def test_every_byte_counts(tmp_path):
     raw = canonical(CONTENTS["full, schedule"]).encode()
     random = np.random.default_rng(0)

@@ -141,6 +141,7 @@ def _profile(certificate: Document) -> Profile:
             if fingerprint(part.content) != part.sha256:
                 raise TamperedCertificateError("A part of the composition was changed.")
             profiles.append(_check_run(part))
+            _check_claims(part, profiles[-1])  # reports print the numbers of the parts too
         return composed_profile(certificate, profiles)
     return _check_run(certificate)
 
