@@ -78,11 +78,11 @@ def test_presets_give_the_numbers_of_the_theory(explorer: Page, screenshots: Pat
     # 4.34, composition 30.5 ("Numbers to be able to reproduce"); printed rounded up.
     shown(page, "#epsilon", "3.483")
     assert abs(row(page, BY_KEY["gaussian-composition"].name) - 30.5) < 0.06
-    page.click("#preset-y-logistic")
+    page.click("#preset-ye-shokri-logistic")
     shown(page, "#epsilon", "4.34")
-    shown(page, "#theorem", "Worst position")
+    shown(page, "#theorem", BY_KEY["worst-position"].name)
     drawn(page, "growth", "string", "positions", "curve")
-    page.screenshot(path=screenshots / "explore-y-logistic.png", full_page=True)
+    page.screenshot(path=screenshots / "explore-ye-shokri-logistic.png", full_page=True)
     page.click("#preset-mnist-shuffled")
     shown(page, "#epsilon", "3.483")
     # Chien & Li 2025, Figure 1, T = 200, delta = 1e-5, strongly convex: 1.336.
