@@ -207,8 +207,9 @@ def test_shown_models_are_paid_for() -> None:
     hidden, shown = outsiders(), outsiders(releases=(100, 200))
     assert shown.epsilon(1e-5, "outsiders") > 1.2 * hidden.epsilon(1e-5, "outsiders")
     assert shown.epsilon(1e-5) == hidden.epsilon(1e-5)
-    with pytest.raises(DescriptionError, match="releases"):
-        outsiders(releases=(401,))
+    for wrong in (401, 0, 1.5, "1"):
+        with pytest.raises(DescriptionError, match="releases"):
+            outsiders(releases=(wrong,), loss=None)
     spoiled = FederatedGuarantee(hidden.federation, spoiled="every model was shown")
     assert spoiled.epsilon(1e-5, "outsiders") == hidden.epsilon(1e-5)
 

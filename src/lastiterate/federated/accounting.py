@@ -18,7 +18,7 @@ from lastiterate.accounting import account
 from lastiterate.certificate import Certificate, certify
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.failure import promised_delta, warn_of_large_delta
-from lastiterate.description.validation import number, one_of
+from lastiterate.description.validation import number, one_of, whole
 from lastiterate.description.words import Assumption
 from lastiterate.errors import DescriptionError
 from lastiterate.federated.federation import Federation
@@ -114,9 +114,9 @@ class FederatedGuarantee:
         if self.kept is not None:
             why = "the last model cannot have more rounds behind it than were run"
             last = int(number("kept", self.kept, why, at_least=0, at_most=last))
+        why = "only models of the run can be shown"
         for round_ in self.releases:
-            if not 1 <= round_ <= last:
-                why = "only models of the run can be shown"
+            if whole("releases", round_, why) > last:
                 raise DescriptionError("releases", round_, f"between 1 and {last}", why)
 
     @property
