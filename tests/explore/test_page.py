@@ -50,13 +50,13 @@ def preset(pool: Pool, name: str, **changes: str) -> dict[str, Any]:
         ({"loss": "nonconvex"}, 3.095),
     ],
 )
-def test_l_figure_1(pool: Pool, changes: dict[str, str], epsilon: float) -> None:
+def test_chien_li_figure_1(pool: Pool, changes: dict[str, str], epsilon: float) -> None:
     page = preset(pool, "chien-li-figure-1", **changes)
     assert float(table(page)[BY_KEY["taut-string"].name]) == pytest.approx(epsilon, abs=1e-3)
     assert float(by_id(page["answer.children"], "epsilon")) <= epsilon + 1e-3
 
 
-def test_c_figure_2_is_exact(pool: Pool) -> None:
+def test_chourasia_figure_2_is_exact(pool: Pool) -> None:
     # Theorem 3 of the paper, exact here: alpha S_g^2/(4 sigma^2 n^2) (2-eta)(1-c^K)/(1+c^K).
     from lastiterate.curves import gaussian
 
@@ -87,7 +87,7 @@ def test_mnist_presets(
     )
 
 
-def test_hf_counterexample(pool: Pool) -> None:
+def test_heller_fetaya_counterexample(pool: Pool) -> None:
     # 3686.6 / 3951.7 at epoch 25 (published Chernoff / best threshold), eta = 2/A^2; the other
     # column of the table: 39.1 / 66.6 at epoch 50 for eta = 1/A^2 and slope n^1.01.
     def hump(**changes: str) -> Any:

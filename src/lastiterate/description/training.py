@@ -93,6 +93,7 @@ class Training(Portable):
         arithmetic: "exact" (real numbers, as in theory), or an `Arithmetic` that says how far the
             computed updates can be from them; trainers fill it in.
 
+    >>> from lastiterate import Shuffled
     >>> run = Training(records=60_000, steps=2_000, step_size=0.05, noise=0.0005,
     ...                gradient_norm=5.0, batches=Shuffled(size=1500))
     >>> run.sensitivity, run.epochs
@@ -331,6 +332,7 @@ class Training(Portable):
             clip: length that every gradient is clipped to.
             others: any other field of `Training`.
 
+        >>> from lastiterate import Poisson
         >>> run = Training.dp_sgd(records=1000, steps=10, step_size=0.5, noise_multiplier=1.1,
         ...                       clip=1.0, batches=Poisson(rate=0.1))
         >>> round(run.noise, 6), run.adjacency, run.clipping
