@@ -35,7 +35,7 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "what privacy says about unseen data",
         ("generalization",),
     ),
-    "certificate": ("Certificates", "seal, verify, sign, compose", ("certificate",)),
+    "certificate": ("Certificates", "seal, verify, sign, compose", ("certificate", "verifier")),
     "plan": ("Planning", "calibration, plateaus, risks, proposals, schedules", ("plan",)),
     "train": ("Training", "the engine that runs what is described", ("train",)),
     "losses": ("Losses and noise", "proved constants; secure randomness", ("losses", "noise")),

@@ -215,7 +215,8 @@ def test_the_ledger_is_the_codes(site: Path) -> None:
 
 
 def test_examples_of_docstrings_are_shown_as_code(site: Path) -> None:
-    text = (site / "reference" / "accounting.html").read_text(encoding="utf-8")
+    pages = (site / "reference" / f"{name}.html" for name in ("accounting", "plan"))
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     assert "<blockquote>" not in text
     assert text.count('<span class="gp">&gt;&gt;&gt;') > 20
 
