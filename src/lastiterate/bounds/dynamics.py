@@ -151,6 +151,16 @@ def impulses(etas: Array, training: Training) -> Array:
         return etas * training.impulse * ROUNDING
 
 
+def drifts(etas: Array, training: Training) -> Array:
+    """What rounding may move two runs apart at a step whose batch does not hold the record.
+
+    Both compute the same sum, but at different parameters, and each may be off by its own error.
+    """
+    arithmetic = training.arithmetic
+    error = 0.0 if isinstance(arithmetic, str) else arithmetic.charge
+    return np.asarray(etas * error * ROUNDING)
+
+
 def squared_ratio(s: Array, nu: Array) -> Array:
     """(s/ν)², with 0/0 = 0 (nothing to hide) and s/0 = inf; constant views stay views.
 

@@ -81,6 +81,11 @@ class Run:
         """s of every step that uses the record (once if all are alike)."""
         return dynamics.impulses(self.etas, self.training)
 
+    @cached_property
+    def drifts(self) -> Array:
+        """What rounding adds at every step that does not use the record (once if all are alike)."""
+        return dynamics.drifts(self.etas, self.training)
+
     def over_steps(self, values: Array) -> Array:
         """One value per step, whether or not all are alike."""
         return (
@@ -136,6 +141,7 @@ class Theorem(ABC):
     correction: ClassVar[str] = ""
     hidden_state: ClassVar[bool] = True  # whether it needs intermediate iterates to stay secret
     momentum: ClassVar[bool] = False  # whether it covers runs with momentum: only composition does
+    rounding: ClassVar[bool] = False  # whether it charges rounding where the record is not used
     dominated_by: ClassVar[
         tuple[str, ...]
     ] = ()  # keys of theorems that, where they apply, are never worse
@@ -161,6 +167,9 @@ class Theorem(ABC):
             )
         if not isinstance(run.training.batches, self.schemes):
             return f"it is stated for {' or '.join(s.name for s in self.schemes)} batches"
+        charged = self.rounding or not self.hidden_state or run.training.batches.full
+        if not charged and np.any(run.drifts > 0):
+            return "it has no room for what sums round at steps that do not use the record"
         return self.objection(run)
 
     def applies(self, training: Training, loss: Loss) -> bool:

@@ -91,13 +91,32 @@ def _positions(run: Run) -> tuple[Array, dict[str, Any]]:
     """mu_j of every position, and a witness: others pool by themselves, but search no paths."""
     batches = run.training.batches_per_epoch or 1
     mus = np.sqrt(position_totals(run, batches)) * (1 + 1e-12)
+    drifted = drifted_mu(run)
     if regular(run):
-        mus = _lipschitz_mus(run, batches)
+        strings = _lipschitz_mus(run, batches)
+        mus = np.minimum(mus, strings + drifted) if drifted else strings
     if not _paths_pay(run):
         return mus, {}
     paths = list(_position_paths(run))
     found = [{"shifts": path.shifts, "restart": path.restart} for path in paths]
-    return np.minimum(mus, [path.mu for path in paths]), {"paths": found}
+    return np.minimum(mus, [path.mu + drifted for path in paths]), {"paths": found}
+
+
+def drifted_mu(run: Run) -> float:
+    """What mu grows by at most where computed sums are off at steps without the record too.
+
+    *Statement.* Shifts a_k that bring z_{k+1} = c_k z_k + s_k - a_k to 0 leave the same z when
+    every step drifts by d_k more and pays a_k + d_k. By Minkowski the root of the sum of all
+    ((a_k + d_k)/nu_k)^2 is at most mu plus that of (d_k/nu_k)^2; releases change nothing in that.
+    """
+    if not np.any(run.drifts > 0):
+        return 0.0
+    training = run.training
+    if training.constant:
+        one = float(dynamics.squared_ratio(run.drifts[:1], training.noises[:1])[0])
+        return math.sqrt(one * training.steps) * (1 + 1e-12)
+    costs = dynamics.squared_ratio(run.over_steps(run.drifts), training.noises)
+    return math.sqrt(float(costs.sum())) * (1 + 1e-12)
 
 
 def _position_paths(run: Run) -> Iterator[TautString]:
@@ -144,6 +163,7 @@ class WorstPosition(Theorem):
     )
     schemes = (Cyclic,)
     assumptions = ("fixed batches in a fixed order", "updates have a known modulus of continuity")
+    rounding = True
 
     def objection(self, run: Run) -> str | None:
         return _objection(run, modulus=True)
@@ -171,6 +191,7 @@ class HiddenPosition(Theorem):
         "one uniformly random partition that stays secret",
         "updates have a known modulus of continuity",
     )
+    rounding = True
 
     def objection(self, run: Run) -> str | None:
         return _objection(run, modulus=True)
@@ -199,6 +220,7 @@ class BoundaryPolicy(Theorem):
         "a new uniformly random partition every epoch, all of them secret",
         "updates are Lipschitz",
     )
+    rounding = True
 
     def objection(self, run: Run) -> str | None:
         batches = run.training.batches_per_epoch or 1
@@ -210,6 +232,7 @@ class BoundaryPolicy(Theorem):
         assert run.contraction is not None
         training = run.training
         c, s = run.over_steps(run.contraction), run.over_steps(run.impulses)
+        drifted = drifted_mu(run)
 
         def at(delta: float) -> Proof:
             policy = reshuffled(
@@ -228,7 +251,8 @@ class BoundaryPolicy(Theorem):
                 "cap_levels": policy.cap.zeta,
                 "cap_pays": policy.cap.pays.astype(float),
             }
-            return Proof(Mixture(policy.mus, policy.weights), witness)
+            mus = (policy.mus + drifted) * (1 + 2.0**-50) if drifted else policy.mus
+            return Proof(Mixture(mus, policy.weights), witness)
 
         return Bound.searched(self, at)
 

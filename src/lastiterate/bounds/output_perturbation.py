@@ -31,6 +31,7 @@ class OutputPerturbation(Theorem):
     dominated_by = ("taut-string", "worst-position", "hidden-position")
     schemes = (FullBatch, Cyclic, Shuffled, Reshuffled)
     assumptions = ("parameters are projected on a bounded convex set",)
+    rounding = True  # the last step alone, charged as if it used the record
 
     def objection(self, run: Run) -> str | None:
         if math.isinf(run.training.diameter):

@@ -68,7 +68,13 @@ class DeferralPath:
 
 
 def follow(
-    c: PerStep, s: PerStep, nu: PerStep, rate: float, left: PerStep, diameter: float = math.inf
+    c: PerStep,
+    s: PerStep,
+    nu: PerStep,
+    rate: float,
+    left: PerStep,
+    diameter: float = math.inf,
+    drift: PerStep = 0.0,
 ) -> DeferralPath:
     """Theorem M2: the price of a path z_0, ..., z_T of left-over distances.
 
@@ -87,6 +93,8 @@ def follow(
     the helper, a step is a mixture of shifts no longer than a_k (record out) and b_k (record in);
     the likelihood ratio is a sum of two lognormals, largest in convex order when they are
     comonotone and longest. Full proof: docs/theory/poisson.md. Status: sound.
+
+    ``drift``: computed updates bring two runs that are apart to c_k z_k + drift_k, not c_k z_k.
     """
     z = np.asarray(left, dtype=float)
     steps = len(z) - 1
@@ -98,7 +106,7 @@ def follow(
             "0 (or the diameter) first, never negative, 0 at last",
             "otherwise the helper process does not start or end where the runs do",
         )
-    before = c * z[:-1]
+    before = np.where(z[:-1] > 0.0, c * z[:-1] + per_step(drift, steps), 0.0)
     u = before - z[1:] + 4 * ROUNDING * (before + z[1:])
     if np.any(u < -s):
         raise DescriptionError(
@@ -124,6 +132,7 @@ def deferral_path(
     order: int,
     start: float = 0.0,
     diameter: float = math.inf,
+    drift: PerStep = 0.0,
 ) -> DeferralPath:
     """The path whose log-moment of this order is least (any path is sound).
 
@@ -156,7 +165,7 @@ def deferral_path(
         z = min(max(factor * z - pay, 0.0), (factor * z + impulse) * (1 - 4 * ROUNDING), diameter)
         left.append(z)
     left[-1] = 0.0
-    return follow(c, s, nu, rate, left, diameter=start if start > 0.0 else math.inf)
+    return follow(c, s, nu, rate, left, start if start > 0.0 else math.inf, drift)
 
 
 def _levelled(u: Array, price: Array, weight: Array, s: Array, nu: Array) -> Array:
@@ -335,6 +344,7 @@ def best(
     steps: int,
     delta: float,
     diameter: float = math.inf,
+    drift: PerStep = 0.0,
 ) -> PoissonBound:
     """The tightest curve at delta among plain composition and deferral paths of several orders.
 
@@ -355,11 +365,12 @@ def best(
     for first, start in _starts(c, s, steps, diameter):
         kept = steps - first
         last = [part(value, first) for value in (c, s, nu)]
+        slips = part(drift, first)
         if start == 0.0 and np.all(np.asarray(last[0]) >= 1.0):
             continue  # without contraction and without a restart nothing is gained by deferring
         for order in PATH_ORDERS:
             path = deferral_path(
-                last[0], last[1], last[2], rate, kept, order, start=start, diameter=diameter
+                last[0], last[1], last[2], rate, kept, order, start, diameter, slips
             )
             bounds.append(PoissonBound(poisson_curve(path), path, order, first))
     ranked = sorted(bounds, key=lambda bound: _screened(bound.curve, delta))

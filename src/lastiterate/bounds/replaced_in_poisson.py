@@ -15,7 +15,6 @@ from lastiterate.bounds.dynamics import Array
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.sampled_batches import (
     MOST_STEPS,
-    drifts,
     hidden,
     noise_of,
     offers,
@@ -127,6 +126,7 @@ class PoissonReplaceAbsorption(Theorem):
         "replace adjacency",
         "updates are Lipschitz for every realised batch",
     )
+    rounding = True
 
     def objection(self, run: Run) -> str | None:
         reason = _objection(run)
@@ -146,7 +146,7 @@ class PoissonReplaceAbsorption(Theorem):
         training = run.training
         contraction, cap, failure = poisson_contraction(run, delta)
         values = [
-            scalar_or_steps(run, x) for x in (contraction, run.impulses, lengths(run), drifts(run))
+            scalar_or_steps(run, x) for x in (contraction, run.impulses, lengths(run), run.drifts)
         ]
         nu, stretches, parts = noise_of(run), [], []
         for first, last in hidden(run):

@@ -117,6 +117,7 @@ class PoissonDeferral(Theorem):
         "zero-out adjacency",
         "updates are Lipschitz for every realised batch",
     )
+    rounding = True
 
     def objection(self, run: Run) -> str | None:
         reason = _poisson_objection(run)
@@ -137,7 +138,7 @@ class PoissonDeferral(Theorem):
         rate = training.batches.share(training.records)
         contraction, cap, failure = poisson_contraction(run, delta)
         c, s = scalar_or_steps(run, contraction), scalar_or_steps(run, run.impulses)
-        nu = noise_of(run)
+        nu, drift = noise_of(run), scalar_or_steps(run, run.drifts)
         stretches, parts = [], []
         for first, last in hidden(run):
             found = poisson.best(
@@ -148,6 +149,7 @@ class PoissonDeferral(Theorem):
                 last - first,
                 delta,
                 training.diameter,
+                part_of(drift, first, last),
             )
             stretch: dict[str, Any] = {"first": first, "last": last}
             if found.path is not None:
@@ -225,14 +227,6 @@ def pushes(run: Run) -> Array:
     return doubled
 
 
-def drifts(run: Run) -> Array:
-    """What rounding may move two runs apart at a step whose batch does not hold the record."""
-    arithmetic = run.training.arithmetic
-    error = 0.0 if isinstance(arithmetic, str) else arithmetic.charge
-    slips: Array = run.etas * error * dynamics.ROUNDING
-    return slips
-
-
 class WithoutReplacementComposition(Theorem):
     """All iterates published, batches without replacement."""
 
@@ -266,7 +260,7 @@ def farthest(run: Run) -> Array:
 
     Every record may pull the two runs apart, and rounding may.
     """
-    far = dynamics.reach(run.etas, run.training) + drifts(run)
+    far = dynamics.reach(run.etas, run.training) + run.drifts
     return np.where(run.etas * run.loss.regularization <= 1, far * dynamics.ROUNDING, math.inf)
 
 
@@ -289,6 +283,7 @@ class CorrectedWithoutReplacement(Theorem):
     )
     schemes = (WithoutReplacement,)
     assumptions = ("a fresh secret subset at every step", "updates are Lipschitz")
+    rounding = True
 
     def objection(self, run: Run) -> str | None:
         reason = _replacement_objection(run)
@@ -306,7 +301,7 @@ class CorrectedWithoutReplacement(Theorem):
         assert run.contraction is not None
         c, s = scalar_or_steps(run, run.contraction), scalar_or_steps(run, pushes(run))
         nu, reach, rate = noise_of(run), scalar_or_steps(run, farthest(run)), batch_share(run)
-        drift = scalar_or_steps(run, drifts(run))
+        drift = scalar_or_steps(run, run.drifts)
         stretches, parts = [], []
         for first, last in hidden(run):
             found = without_replacement.best(

@@ -170,6 +170,8 @@ def _position_squares(case: Case, witness: Witness) -> list[Ball]:
     squares = []
     if case.factors(0, min(case.training.steps, 1)) is not None:
         squares = epochs.position_squares(case)
+        if case.rounding != 0:
+            squares = _least(_drifted(case, squares), _published_positions(case))
     paths = witness.get("paths")
     if paths is None:
         _demand(bool(squares), "no path is given")
@@ -179,11 +181,36 @@ def _position_squares(case: Case, witness: Witness) -> list[Ball]:
     if len(paths) != batches:
         raise CertificateError("the witness has paths for another number of positions")
     squares = squares or _published_positions(case)
-    answer = []
-    for j, path in enumerate(paths):
-        cost = _replayed(case, 0, steps, 0, int(path["restart"]), path["shifts"], (j, batches))
-        answer.append(cost.min(squares[j]))
-    return answer
+    costs = [
+        _replayed(case, 0, steps, 0, int(path["restart"]), path["shifts"], (j, batches))
+        for j, path in enumerate(paths)
+    ]
+    return _least(_drifted(case, costs), squares)
+
+
+def _drifted(case: Case, squares: Sequence[Ball]) -> list[Ball]:
+    """mu^2 where computed sums are off at steps without the record too.
+
+    Every step pays what it drifts at once, on top: by Minkowski the root of the sum of all squares
+    grows by at most that of the drifts.
+    """
+    if case.rounding == 0:
+        return list(squares)
+    steps = case.training.steps
+    pairs = zip(case.slips(0, steps), case.noises(0, steps), strict=True)
+    times = steps if case.training.constant else 1
+    extra = sum((ratio(slip, nu) ** 2 for slip, nu in pairs), arb(0)) * times
+    if not extra.is_finite():
+        return [infinite()] * len(squares)
+    root = above(extra).sqrt()
+    return [
+        (above(square).max(arb(0)).sqrt() + root) ** 2 if square.is_finite() else infinite()
+        for square in squares
+    ]
+
+
+def _least(some: Sequence[Ball], others: Sequence[Ball]) -> list[Ball]:
+    return [a.min(b) for a, b in zip(some, others, strict=True)]
 
 
 def _published_positions(case: Case) -> list[Ball]:
@@ -238,7 +265,8 @@ def boundary_policy(case: Case, witness: Witness) -> Profile:
         raise CertificateError(f"more than {MOST_REPLAYED:,} steps cannot be replayed")
     priced, cap = priced_levels(case, witness)
     law = epochs.sum_of_costs(priced, cap)
-    return Profile(tuple(square for square, _ in law), tuple(weight for _, weight in law))
+    squares = _drifted(case, [square for square, _ in law])
+    return Profile(tuple(squares), tuple(weight for _, weight in law))
 
 
 def composition(case: Case, witness: Witness) -> Profile:

@@ -79,12 +79,13 @@ def deferral(
         repeated(c, steps),
         repeated(s, steps),
         repeated(case.noises(first, last), steps),
+        repeated(case.slips(first, last), steps),
         left[1:],
         strict=True,
     )
-    for k, (factor, impulse, noise, after) in enumerate(rows):
+    for k, (factor, impulse, noise, slip, after) in enumerate(rows):
         z, before = arb(after), z
-        move = factor * before - z
+        move = (factor * before + slip if before > 0 else arb(0)) - z
         if proved(move < -impulse):
             raise CertificateError(f"step {first + k} leaves over more than there is")
         out, joined = move.max(arb(0)), (impulse + move).max(arb(0))
@@ -195,8 +196,8 @@ def distance(case: Case, steps: int, c: list[Ball], s: list[Ball], reach: list[B
 def paid_off(case: Case, first: int, last: int, c: list[Ball], left: Ball, pays: Floats) -> None:
     """Raise unless the payments absorb ``left``: z <- max(c z + rounding - a, 0) must end at 0."""
     steps = last - first
-    slips = [eta * case.rounding for eta in case.etas(first, last)]
-    rows = zip(repeated(c, steps), repeated(slips, steps), pays.tolist(), strict=True)
+    slips = repeated(case.slips(first, last), steps)
+    rows = zip(repeated(c, steps), slips, pays.tolist(), strict=True)
     z = left
     for factor, slip, pay in rows:
         z = above((factor * z + slip - arb(pay)).max(arb(0)))

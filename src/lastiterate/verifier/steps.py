@@ -73,6 +73,10 @@ class Case:
         """s of the steps that use the record; one entry if all are alike."""
         return [eta * self.impulse for eta in self.etas(first, last)]
 
+    def slips(self, first: int, last: int) -> list[Ball]:
+        """What rounding adds at steps that do not use the record; one entry if all are alike."""
+        return [eta * self.rounding for eta in self.etas(first, last)]
+
     def noises(self, first: int, last: int) -> list[Ball]:
         """Standard deviations of the noise; one entry if all are alike."""
         values = self.training.noises[first:last]
