@@ -42,7 +42,7 @@ def test_the_signatures_are_the_settings():
         ({"products": "half"}, "products"),
         ({"rows": "ignore"}, "rows"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
 def test_both_backends_refuse_the_same(run, wrong, named):
     with pytest.raises(LastIterateError, match=named):
