@@ -73,9 +73,9 @@ def shown_epsilon(pool: Pool, state: dict[str, str]) -> float:
     assert description is not None
     best = {theorem.key for theorem in candidates(Run(description.training, description.loss))}
     # A loaded machine may need longer for a number than the page waits; the page asks again, too.
-    wanted = [replace(task, limit=LONG) for task in tasks(description) if task.theorem in best]
+    wanted = [replace(task, limit=3 * LONG) for task in tasks(description) if task.theorem in best]
     for _ in range(3):
-        found = pool.ask(wanted, LONG)
+        found = pool.ask(wanted, 3 * LONG)
         values = [outcome.value for outcome in found.values() if outcome is not None]
         if len(values) == len(wanted) and all(isinstance(value, Bounded) for value in values):
             break
