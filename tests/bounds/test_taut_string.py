@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -266,6 +267,25 @@ def test_infinite_diameter_is_no_restart():
     assert np.all(np.isinf(restarts(1.0, np.ones(5), 1.0, math.inf)))
     assert best(1.0, np.ones(5), 1.0).mu == taut_string(1.0, np.ones(5), 1.0).mu
     assert best([1, 0, 1], np.ones(3), 1.0, math.inf).mu == pytest.approx(math.sqrt(2), rel=1e-12)
+
+
+def test_without_a_diameter_nobody_looks_for_restarts():
+    """They are six times the work of the string. A step with c = 0 forgets without them too."""
+    rng = np.random.default_rng(11)
+    called = set()
+    for trial in range(40):
+        c, s, nu, _ = random_schedule(rng, 25)
+        c = c * (rng.random(len(c)) < 0.8)
+        diameter = math.inf if trial % 2 else np.full(len(c), math.inf)
+        sys.setprofile(lambda frame, event, what: called.add(frame.f_code.co_name))
+        try:
+            found = best(c, s, nu, diameter)
+        finally:
+            sys.setprofile(None)
+        assert "taut_string" in called
+        assert "restarts" not in called
+        each = restarts(c, s, nu, math.inf).min()
+        assert found.mu**2 <= min(each, taut_string(c, s, nu).mu ** 2) * (1 + 1e-11)
 
 
 @pytest.mark.parametrize("c", [0.0, 0.3, 0.9, 1 - 1e-15, 1.0, 1 + 1e-15, 1.1, 3.0])

@@ -400,6 +400,8 @@ def best(c: ArrayLike, s: ArrayLike, nu: ArrayLike, diameter: ArrayLike = math.i
     """
     c, s, nu = schedule(c, s, nu)
     common = taut_string(c, s, nu)
+    if np.all(np.asarray(diameter) == math.inf):  # restarts only where c = 0 forgets anyway
+        return common
     value = restarts(c, s, nu, diameter)
     tau = int(np.argmin(value)) if len(value) else 0
     if len(value) == 0 or not value[tau] < common.mu**2:
