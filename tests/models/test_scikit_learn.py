@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import pickle
 import warnings
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -42,6 +44,18 @@ def _delta_is_left_open() -> Any:
 @parametrize_with_checks([kind() for kind in (*CLASSIFIERS, *REGRESSORS, PrivateStandardScaler)])
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.parametrize("kind", [*CLASSIFIERS, *REGRESSORS, PrivateStandardScaler])
+def test_constructors_name_every_argument_and_only_store_it(kind: Any) -> None:
+    parameters = inspect.signature(kind).parameters
+    kinds = {each.kind for each in parameters.values()}
+    assert kinds == {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    given = {name: [name] for name in parameters}  # no two alike, and none of the right type
+    model = kind(**given)
+    assert vars(model) == given
+    assert all(model.get_params(deep=False)[name] is value for name, value in given.items())
+    assert vars(clone(kind())) == {name: each.default for name, each in parameters.items()}
 
 
 @pytest.fixture(scope="module")

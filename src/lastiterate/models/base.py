@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -41,20 +42,26 @@ WEIGHTS = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
-    """A linear model trained by noisy gradient descent; subclasses choose the loss."""
+    """A linear model trained by noisy gradient descent; subclasses choose the loss.
 
-    epsilon: float
-    delta: float | None
-    feature_bound: float | None
-    regularization: float | None
-    steps: int | None
-    batch_size: int | None
-    final_noise: float | str | None
-    fit_intercept: bool
-    adjacency: str
-    prepare: Any
-    random_state: Any
+    The fields are the arguments of the constructor, which only stores them, as scikit-learn asks;
+    a subclass adds its own. `PrivateLogisticRegression` explains them.
+    """
+
+    epsilon: float = 1.0
+    delta: float | None = None
+    feature_bound: float | None = None
+    _: KW_ONLY
+    regularization: float | None = None
+    steps: int | None = None
+    batch_size: int | None = None
+    final_noise: float | str | None = None
+    fit_intercept: bool = True
+    adjacency: str = "zero-out"
+    prepare: Any = None
+    random_state: Any = None
 
     _numeric_labels: ClassVar[bool] = False
 

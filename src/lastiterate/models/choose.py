@@ -39,6 +39,17 @@ MOST_STEPS_WITHOUT_NOISE = 20_000
 _Batches = FullBatch | Shuffled | Cyclic
 
 
+def cap_in_force(cap: float | None, epsilon: float) -> float:
+    """The cap of a capped loss: as given, else the plain loss unless there is noise.
+
+    >>> cap_in_force(None, 1.0), cap_in_force(None, math.inf), cap_in_force(0.25, 1.0)
+    (0.5, 1.0, 0.25)
+    """
+    if cap is not None:
+        return cap
+    return 1.0 if math.isinf(epsilon) else CAP
+
+
 @dataclass(frozen=True)
 class Choice:
     """The run that was chosen, up to the size of its noise, and why.

@@ -8,6 +8,7 @@ a row of its own, and no noise hides that.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,10 +27,12 @@ OCCURRING = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class PrivateClassifier(ClassifierMixin, Streamed, PrivateLinearModel):  # type: ignore[misc]
     """A classifier; its classes are declared, or those that occur are released."""
 
-    classes: Any
+    _: KW_ONLY
+    classes: Any = None
     _score_per_class: ClassVar[bool] = False  # even for two classes
 
     def _see_labels(self, y: Array) -> tuple[tuple[str, str], ...]:

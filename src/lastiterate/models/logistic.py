@@ -6,17 +6,18 @@ class does. That halves the noise and costs little, as only records on the wrong
 
 from __future__ import annotations
 
-import math
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 
 from lastiterate.losses import CappedLogistic, LinearLoss, OneVsRest
 from lastiterate.models.base import Array
-from lastiterate.models.choose import CAP
+from lastiterate.models.choose import cap_in_force
 from lastiterate.models.classifier import PrivateClassifier
 
 
+@dataclass(eq=False, repr=False)
 class PrivateLogisticRegression(PrivateClassifier):
     """Logistic regression with a privacy certificate.
 
@@ -60,42 +61,11 @@ class PrivateLogisticRegression(PrivateClassifier):
     ('zero-out', True)
     """
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        feature_bound: float | None = None,
-        *,
-        cap: float | None = None,
-        regularization: float | None = None,
-        steps: int | None = None,
-        batch_size: int | None = None,
-        final_noise: float | str | None = None,
-        fit_intercept: bool = True,
-        adjacency: str = "zero-out",
-        prepare: Any = None,
-        classes: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.feature_bound = feature_bound
-        self.cap = cap
-        self.regularization = regularization
-        self.steps = steps
-        self.batch_size = batch_size
-        self.final_noise = final_noise
-        self.fit_intercept = fit_intercept
-        self.adjacency = adjacency
-        self.prepare = prepare
-        self.classes = classes
-        self.random_state = random_state
+    _: KW_ONLY
+    cap: float | None = None
 
     def _binary(self) -> CappedLogistic:
-        cap = self.cap
-        if cap is None:
-            cap = 1.0 if math.isinf(self.epsilon) else CAP
-        return CappedLogistic(cap)
+        return CappedLogistic(cap_in_force(self.cap, self.epsilon))
 
     def _objective(self) -> LinearLoss:
         one = self._binary()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,10 +13,12 @@ from lastiterate.models.base import Array, PrivateLinearModel
 from lastiterate.models.stream import Streamed
 
 
+@dataclass(eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, Streamed, PrivateLinearModel):  # type: ignore[misc]
     """A regression; targets beyond ``target_bound`` are clipped to it."""
 
-    target_bound: float
+    _: KW_ONLY
+    target_bound: float = 1.0
     _numeric_labels: ClassVar[bool] = True
 
     @property

@@ -6,6 +6,7 @@ reads arrays and paths of shards, picks the device, and never copies features.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -18,6 +19,7 @@ from lastiterate.train.torch_backend.descent import device_of
 from lastiterate.train.torch_backend.gradients import features
 
 
+@dataclass(eq=False, repr=False)
 class PrivateLinearProbe(PrivateSoftmaxRegression):
     """Softmax regression on frozen features, on a GPU if there is one.
 
@@ -49,36 +51,9 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
     fit_intercept: ClassVar[bool] = False  # type: ignore[misc]
     prepare: ClassVar[None] = None  # type: ignore[misc]
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        feature_bound: float | None = None,
-        *,
-        cap: float | None = None,
-        regularization: float | None = None,
-        steps: int | None = None,
-        batch_size: int | None = None,
-        final_noise: float | str | None = None,
-        adjacency: str = "zero-out",
-        device: str | torch.device | None = None,
-        products: Products = "double",
-        classes: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.feature_bound = feature_bound
-        self.cap = cap
-        self.regularization = regularization
-        self.steps = steps
-        self.batch_size = batch_size
-        self.final_noise = final_noise
-        self.adjacency = adjacency
-        self.device = device
-        self.products = products
-        self.classes = classes
-        self.random_state = random_state
+    _: KW_ONLY
+    device: str | torch.device | None = None
+    products: Products = "double"
 
     def _device_settings(self) -> dict[str, Any]:
         where = {"device": self.device, "products": self.products}
