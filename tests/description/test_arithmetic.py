@@ -6,6 +6,7 @@ import json
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from lastiterate import (
     certify,
     verify,
 )
+from lastiterate.bounds import Run
 
 RUN = {"records": 100, "steps": 30, "step_size": 0.1, "noise": 0.05, "gradient_norm": 1.0}
 positive = st.floats(1e-150, 1e100)
@@ -63,9 +65,47 @@ def test_an_error_costs_what_a_longer_gradient_costs(error, scheme):
     assert charged > account(plain, loss).epsilon(1e-5)
 
 
+@given(grid=st.integers(-1074, 1023), coordinates=st.integers(1, 2**53))
+def test_the_slip_is_never_below_four_times_grid_and_root(grid, coordinates):
+    try:
+        slip = Arithmetic(grid=math.ldexp(1.0, grid), coordinates=coordinates).slip
+    except OverflowError:
+        return
+    if math.isinf(slip):  # beyond all doubles
+        assert grid > 950
+        return
+    square = 16 * Fraction(2) ** (2 * grid) * coordinates
+    assert Fraction(slip) ** 2 >= square
+    assert (Fraction(slip) * (1 - Fraction(1, 2**51)) - Fraction(1, 2**1073)) ** 2 <= square
+
+
+def test_a_grid_is_charged_at_every_step_whatever_its_size():
+    grid = Arithmetic(grid=2.0**-12, coordinates=9)  # 12 spacings
+    sizes = [0.0, 0.1, 0.7]
+    one = run(steps=3, step_size=sizes, arithmetic=grid)
+    exact = [eta * one.sensitivity / 100 + 12 * 2.0**-12 for eta in sizes]
+    assert Run(one, Loss.unknown()).impulses == pytest.approx(exact, rel=1e-14)
+    assert Run(one, Loss.unknown()).drifts == pytest.approx([12 * 2.0**-12] * 3, rel=1e-14)
+    assert np.all(Run(one, Loss.unknown()).impulses >= exact)
+
+
+@pytest.mark.parametrize("arithmetic", [Arithmetic(2.0**-30, 1e-9, 784), Arithmetic(0.0, 0.0, 7)])
+def test_it_is_written_and_read(arithmetic):
+    one = run(arithmetic=arithmetic)
+    assert Training.from_json(one.to_json()) == one
+    assert Training.from_toml(one.to_toml()) == one
+    assert one.to_dict()["arithmetic"]["coordinates"] == arithmetic.coordinates
+    assert "coordinates" not in run(arithmetic=Arithmetic(error=1e-9)).to_dict()["arithmetic"]
+
+
+def test_files_from_before_there_was_a_grid_are_read():
+    old = run(arithmetic={"grid": 0.0, "error": 1e-9})
+    assert old.arithmetic == Arithmetic(error=1e-9, coordinates=1)
+
+
 def test_what_rounding_adds_is_no_lower_reference():
     loss = Loss(smoothness=1.0)
-    coarse = account(run(arithmetic=Arithmetic(error=0.01)), loss)
+    coarse = account(run(arithmetic=Arithmetic(grid=2.0**-10, error=0.01)), loss)
     assert coarse.lower(1e-5) == account(run(), loss).lower(1e-5)
 
 
@@ -75,6 +115,9 @@ def test_it_is_said_in_words():
     assert "arithmetic: adds 3e-09 to every impulse" in text  # step size 0.1
     assert "rounding moves no mean gradient by more than 1.5e-08" in text
     assert "real numbers, not rounded" in str(account(run(), loss))
+    grid = account(run(arithmetic=Arithmetic(2.0**-20, 1.5e-8, 64)), loss)
+    assert "arithmetic: adds 3.05e-05 to every impulse" in str(grid)  # 32 spacings
+    assert "64 parameters are whole multiples of 9.5367431640625e-07" in str(grid)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +131,19 @@ def test_it_is_said_in_words():
         {"error": math.nan},
         {"error": True},
         {"error": 0.0, "engine": "fast"},
-        {"grid": 0.5, "error": 0.0},
+        {"grid": 0.3},
+        {"grid": 3 * 2.0**-20},
+        {"grid": -0.5},
+        {"grid": math.inf},
+        {"grid": math.nan},
+        {"grid": "0.5"},
+        {"grid": True},
+        {"coordinates": 0},
+        {"coordinates": -3},
+        {"coordinates": 2.0},
+        {"coordinates": True},
+        {"coordinates": 2**53 + 1},
+        {"grid": 0.5, "coordinates": None},
     ],
 )
 def test_anything_else_is_refused(wrong):

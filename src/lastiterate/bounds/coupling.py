@@ -358,6 +358,7 @@ class StoppedCoupling(Theorem):
         "updates are Lipschitz",
         "parameters are projected on a bounded convex set",
     )
+    rounding = True
 
     def objection(self, run: Run) -> str | None:
         training = run.training

@@ -145,20 +145,29 @@ def _times(etas: Array, constant: float) -> Array:
         return np.multiply(etas, constant, out=np.zeros(len(etas)), where=etas > 0)
 
 
+def pushes(etas: Array, each: float, training: Training) -> Array:
+    """η·each, and what rounding to a grid adds at every step, rounded up.
+
+    Whatever drives two runs apart goes through here: the grid is charged in this one place.
+    """
+    with np.errstate(over="ignore"):  # beyond all doubles: infinite
+        apart = etas * each * ROUNDING
+        return (apart + training.slip) * ROUNDING if training.slip else apart
+
+
 def impulses(etas: Array, training: Training) -> Array:
     """s: what the differing record adds at a step whose batch holds it, rounded up."""
-    with np.errstate(over="ignore"):  # beyond all doubles: infinite
-        return etas * training.impulse * ROUNDING
+    return pushes(etas, training.impulse, training)
 
 
 def drifts(etas: Array, training: Training) -> Array:
     """What rounding may move two runs apart at a step whose batch does not hold the record.
 
-    Both compute the same sum, but at different parameters, and each may be off by its own error.
+    Both compute the same sum, but at different parameters, and each may be off by its own error
+    and is rounded to the grid by itself.
     """
     arithmetic = training.arithmetic
-    error = 0.0 if isinstance(arithmetic, str) else arithmetic.charge
-    return np.asarray(etas * error * ROUNDING)
+    return pushes(etas, 0.0 if isinstance(arithmetic, str) else arithmetic.charge, training)
 
 
 def squared_ratio(s: Array, nu: Array) -> Array:

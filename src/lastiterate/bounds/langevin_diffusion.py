@@ -67,6 +67,8 @@ class LangevinComposition(Theorem):
     def objection(self, run: Run) -> str | None:
         if not run.training.constant:
             return "it is stated for constant step size and noise"
+        if run.training.slip:
+            return "continuous time has no grid to round to"
         return None if run.training.steps else "there is no step"
 
     def prove(self, run: Run) -> Bound:

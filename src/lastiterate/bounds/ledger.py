@@ -141,7 +141,7 @@ class Theorem(ABC):
     correction: ClassVar[str] = ""
     hidden_state: ClassVar[bool] = True  # whether it needs intermediate iterates to stay secret
     momentum: ClassVar[bool] = False  # whether it covers runs with momentum: only composition does
-    rounding: ClassVar[bool] = False  # whether it charges rounding where the record is not used
+    rounding: ClassVar[bool] = False  # whether it charges rounding at every step, and grids
     dominated_by: ClassVar[
         tuple[str, ...]
     ] = ()  # keys of theorems that, where they apply, are never worse
@@ -167,9 +167,11 @@ class Theorem(ABC):
             )
         if not isinstance(run.training.batches, self.schemes):
             return f"it is stated for {' or '.join(s.name for s in self.schemes)} batches"
-        charged = self.rounding or not self.hidden_state or run.training.batches.full
-        if not charged and np.any(run.drifts > 0):
-            return "it has no room for what sums round at steps that do not use the record"
+        if not self.rounding and self.hidden_state:
+            if run.training.slip:
+                return "it speaks of real numbers, and these parameters are rounded to a grid"
+            if not run.training.batches.full and np.any(run.drifts > 0):
+                return "it has no room for what sums round at steps that do not use the record"
         return self.objection(run)
 
     def applies(self, training: Training, loss: Loss) -> bool:

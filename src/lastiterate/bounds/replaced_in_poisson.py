@@ -34,8 +34,7 @@ def lengths(run: Run) -> Array:
     training = run.training
     divisor = training.batches.divisor(training.records)
     each = impulse_up(training.gradient_norm, divisor, training.arithmetic)
-    longest: Array = run.etas * each * dynamics.ROUNDING
-    return longest
+    return dynamics.pushes(run.etas, each, training)
 
 
 def closer(run: Run) -> bool:

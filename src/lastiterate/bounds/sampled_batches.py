@@ -223,8 +223,7 @@ def pushes(run: Run) -> Array:
         return run.impulses
     divisor = training.batches.divisor(training.records)
     each = impulse_up(2 * training.sensitivity, divisor, training.arithmetic)
-    doubled: Array = run.etas * each * dynamics.ROUNDING
-    return doubled
+    return dynamics.pushes(run.etas, each, training)
 
 
 class WithoutReplacementComposition(Theorem):

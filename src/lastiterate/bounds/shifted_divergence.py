@@ -66,7 +66,7 @@ class ShiftedDivergence(Theorem):
         training = run.training
         assert run.contraction is not None
         c, s = float(run.contraction[0]), float(run.impulses[0])
-        cap = float(dynamics.reach(run.etas[:1], training)[0])
+        cap = float(dynamics.reach(run.etas[:1], training)[0] + run.drifts[0])
         best = unit(run) * training.steps
         nu = float(training.noises[0])
         if nu > 0 and s > 0:

@@ -38,6 +38,7 @@ class ShiftedInterpolation(Theorem):
     )
     schemes = (FullBatch,)
     assumptions = ("full batch", "updates have a known modulus of continuity")
+    rounding = True
 
     def objection(self, run: Run) -> str | None:
         return modulus_objection(run)

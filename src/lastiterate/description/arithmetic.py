@@ -1,7 +1,8 @@
 """What the processor does instead of real numbers: part of what is accounted.
 
 Theorems speak of real numbers, machines add floats. A trainer knows how far its sums can be from
-the exact ones and says so here; the number enters the impulse, so that the noise pays for it.
+the exact ones and on which grid its parameters live, and says so here; both enter the impulse, so
+that the noise pays for them (docs/theory/arithmetic.md).
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lastiterate.description.portable import known_fields
-from lastiterate.description.validation import number
+from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError
+
+_ROUNDINGS = 4  # of a step on the grid: its map, its noise, its projection, and what these compute
 
 
 @dataclass(frozen=True)
@@ -21,36 +24,62 @@ class Arithmetic:
     """How far the computed run can be from the one in real numbers.
 
     Args:
-        grid: the spacing of the numbers that are released; 0 where they are plain doubles. Other
-            values are refused until the accountant charges for them.
+        grid: g, the spacing of the numbers that are released, a power of two; 0 where they are
+            plain doubles. Rounding brings two runs closer or farther apart by up to g in every
+            coordinate, at every step.
         error: the computed mean gradient (the sum of a batch over the nominal divisor, per unit of
             step size) is never farther from the exact one. Two runs that differ in one record
             differ by up to twice that much more, and are charged for it.
+        coordinates: d, how many numbers are rounded to the grid: those of the parameters.
 
     >>> Arithmetic(error=1.5e-9).charge
     3e-09
+    >>> Arithmetic(grid=2.0**-20, coordinates=16).slip == 16 * 2.0**-20
+    True
     """
 
     grid: float = 0.0
     error: float = 0.0
+    coordinates: int = 1
 
     def __post_init__(self) -> None:
-        why = "the spacing of released numbers is not charged yet, so that it must be none"
-        object.__setattr__(self, "grid", number("arithmetic.grid", self.grid, why, at_least=0.0))
-        if self.grid:
-            raise DescriptionError("arithmetic.grid", self.grid, "0", why)
+        put = object.__setattr__
+        why = "noise that is rounded to another grid could be told from the value it hides"
+        grid = number("arithmetic.grid", self.grid, why, at_least=0.0)
+        if grid and math.frexp(grid)[0] != 0.5:
+            raise DescriptionError("arithmetic.grid", grid, "0 or a power of two", why)
+        put(self, "grid", grid)
         why = "what sums round moves two runs apart, and the noise must cover it"
-        error = number("arithmetic.error", self.error, why, at_least=0.0)
-        object.__setattr__(self, "error", error)
+        put(self, "error", number("arithmetic.error", self.error, why, at_least=0.0))
+        why = "each of them is rounded to the grid"
+        put(self, "coordinates", whole("arithmetic.coordinates", self.coordinates, why))
 
     @property
     def charge(self) -> float:
         """What rounding adds to the impulse per unit of step size: twice the error."""
         return 2 * self.error
 
-    def to_dict(self) -> dict[str, float]:
-        """As plain values."""
-        return {"grid": self.grid, "error": self.error}
+    @property
+    def slip(self) -> float:
+        """What the grid adds to the impulse of *every* step, whatever its size: 4 g √d.
+
+        Rounded up. Steps that do not use the record pay it too: rounding is not Lipschitz, and two
+        runs that are apart may be rounded to different sides.
+
+        >>> Arithmetic(error=1.0).slip
+        0.0
+        """
+        if not self.grid:
+            return 0.0
+        root = math.sqrt(self.coordinates)
+        exact = math.isqrt(self.coordinates) ** 2 == self.coordinates
+        slip = _ROUNDINGS * self.grid * (root if exact else math.nextafter(root, math.inf))
+        return math.nextafter(slip, math.inf) if slip < 2.0**-1000 else slip
+
+    def to_dict(self) -> dict[str, float | int]:
+        """As plain values; one coordinate is not mentioned."""
+        table: dict[str, float | int] = {"grid": self.grid, "error": self.error}
+        return table | {"coordinates": self.coordinates} if self.coordinates != 1 else table
 
 
 Exactness = Literal["exact"] | Arithmetic
@@ -60,24 +89,24 @@ def read_arithmetic(value: Any) -> Exactness:
     """An arithmetic from its plain form: "exact", or a table such as ``{"error": 1e-9}``.
 
     >>> read_arithmetic({"error": 1e-9})
-    Arithmetic(grid=0.0, error=1e-09)
+    Arithmetic(grid=0.0, error=1e-09, coordinates=1)
     """
     if isinstance(value, Arithmetic):
         return value
     if isinstance(value, Mapping):
-        return Arithmetic(**known_fields("arithmetic", value, {"grid", "error"}))
+        return Arithmetic(**known_fields("arithmetic", value, {"grid", "error", "coordinates"}))
     if not isinstance(value, str) or value != "exact":
         raise DescriptionError(
             "arithmetic",
             value,
-            "'exact' or an Arithmetic(grid=, error=)",
+            "'exact' or an Arithmetic(grid=, error=, coordinates=)",
             "a guarantee says whether it covers what floats round",
         )
     return "exact"
 
 
 def impulse_up(sensitivity: float, divisor: float, arithmetic: Exactness) -> float:
-    """sensitivity/divisor + 2·error, rounded up: the one place where arithmetic is charged."""
+    """sensitivity/divisor + 2·error, rounded up: what a step adds per unit of its size."""
     impulse = sensitivity / divisor
     if arithmetic == "exact" or not arithmetic.error:
         if sensitivity > 0 and impulse < 2.0**-1000:  # a quotient without its last bits

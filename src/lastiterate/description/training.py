@@ -407,7 +407,7 @@ class Training(Portable):
 
     @property
     def impulse(self) -> float:
-        """What one record adds to the distance of two runs per unit of step size.
+        """What one record adds to the distance of two runs per unit of step size (see `slip`).
 
         >>> run = Training(records=10, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
         ...                batches=FullBatch(), arithmetic=Arithmetic(error=1e-3))
@@ -415,6 +415,17 @@ class Training(Portable):
         (0.2, 0.202)
         """
         return impulse_up(self.sensitivity, self.batches.divisor(self.records), self.arithmetic)
+
+    @property
+    def slip(self) -> float:
+        """What rounding to a grid adds to the distance of two runs at every step, used or not.
+
+        >>> run = Training(records=10, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+        ...                batches=FullBatch(), arithmetic=Arithmetic(grid=2.0**-10))
+        >>> run.slip == 2.0**-8, run.replace(arithmetic="exact").slip
+        (True, 0.0)
+        """
+        return self.arithmetic.slip if isinstance(self.arithmetic, Arithmetic) else 0.0
 
     # --- as a value ---------------------------------------------------------------------------
 
@@ -492,7 +503,7 @@ class Training(Portable):
         if self.dropped_records:
             parts.append(f"{self.dropped_records} records dropped in every epoch")
         if isinstance(self.arithmetic, Arithmetic):
-            largest = float(self.step_sizes.max(initial=0.0)) * self.arithmetic.charge
+            largest = float(self.step_sizes.max(initial=0.0)) * self.arithmetic.charge + self.slip
             parts.append(f"arithmetic: adds {largest * (1 + 2**-50):.3g} to every impulse")
         return "; ".join(parts)
 

@@ -70,7 +70,11 @@ def _arithmetic(training: Training) -> Assumption:
         theory = "the description: arithmetic='exact' is theory"
         return Assumption("updates are those of real numbers, not rounded", theory)
     error = f"{training.arithmetic.error:.3g} per unit of step size"
-    return Assumption(f"rounding moves no mean gradient by more than {error}", "the trainer")
+    rounding = f"rounding moves no mean gradient by more than {error}"
+    if training.arithmetic.grid:
+        counted = f"{training.arithmetic.coordinates:,} parameters"
+        rounding += f"; {counted} are whole multiples of {training.arithmetic.grid!r}"
+    return Assumption(rounding, "the trainer")
 
 
 def vouchers(training: Training, loss: Loss, *, hidden_state: bool) -> dict[str, str]:

@@ -156,7 +156,7 @@ def _some_noise(training: Training) -> Training:
             "The noise schedule is zero at every step, and no factor changes that. Give it a shape "
             "(one number is enough)."
         )
-    largest = float(training.step_sizes.max(initial=0.0)) * training.impulse
+    largest = float(training.step_sizes.max(initial=0.0)) * training.impulse + training.slip
     return training.replace(noise=largest)
 
 

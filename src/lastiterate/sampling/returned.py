@@ -91,8 +91,10 @@ class Returned:
         longest = up(root * Fraction(chain.gradient_norm))
         whole = chain.replace(gradient_norm=longest, sensitivity=None)
         if isinstance(chain.arithmetic, Arithmetic):
-            error = up(root * Fraction(chain.arithmetic.error))
-            whole = whole.replace(arithmetic=Arithmetic(error=error))
+            one = chain.arithmetic
+            error = up(root * Fraction(one.error))
+            stack = Arithmetic(one.grid, error, one.coordinates * self.chains)
+            whole = whole.replace(arithmetic=stack)
         found = account(whole, Loss.unknown(), releases=self.releases)
         heading = f"{self.chains:,} chains, described below as one run of all their parameters."
         return ChainsGuarantee(found.run, found.bounds, lambda delta: 0.0, self.chains, heading)

@@ -170,7 +170,7 @@ def _position_squares(case: Case, witness: Witness) -> list[Ball]:
     squares = []
     if case.factors(0, min(case.training.steps, 1)) is not None:
         squares = epochs.position_squares(case)
-        if case.rounding != 0:
+        if case.rounds:
             squares = _least(_drifted(case, squares), _published_positions(case))
     paths = witness.get("paths")
     if paths is None:
@@ -194,7 +194,7 @@ def _drifted(case: Case, squares: Sequence[Ball]) -> list[Ball]:
     Every step pays what it drifts at once, on top: by Minkowski the root of the sum of all squares
     grows by at most that of the drifts.
     """
-    if case.rounding == 0:
+    if not case.rounds:
         return list(squares)
     steps = case.training.steps
     pairs = zip(case.slips(0, steps), case.noises(0, steps), strict=True)
@@ -419,7 +419,7 @@ def _opposed_steps(
 def poisson_replace_composition(case: Case, witness: Witness) -> Profile:
     """Poisson batches, a record replaced, all iterates published."""
     rate, menu = _replaced_in_poisson(case), list(witness["menu"])
-    if case.impulse == 0:
+    if case.idle:
         return Profile.sampled([])
     near = bool(witness["near"])
     return Profile.sampled(_opposed_steps(case, rate, 0, case.training.steps, menu, near))
@@ -429,7 +429,7 @@ def poisson_replace_absorption(case: Case, witness: Witness) -> Profile:
     """Poisson batches, a record replaced: a horizon, and payments in the steps after it."""
     rate, cap = _replaced_in_poisson(case), int(witness["cap"])
     menu, steps, alike = list(witness["menu"]), list[Any](), case.training.constant
-    if case.impulse == 0:
+    if case.idle:
         return Profile.sampled([])
     for stretch in _stretches(case, witness):
         first, last, pays = stretch["first"], stretch["last"], sampled.payments(stretch)

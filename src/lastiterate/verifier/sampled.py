@@ -149,13 +149,12 @@ def pushes(case: Case, first: int, last: int) -> list[Ball]:
     """
     times = 1 if case.training.adjacency == "replace" else 2
     each = times * arb(float(case.training.sensitivity)) / case.divisor + case.rounding
-    return [eta * each for eta in case.etas(first, last)]
+    return case.pushes(each, first, last)
 
 
 def lengths(case: Case, first: int, last: int) -> list[Ball]:
     """How far one record alone moves a batch that holds it; one entry if all are alike."""
-    each = arb(case.training.gradient_norm) / case.divisor + case.rounding
-    return [eta * each for eta in case.etas(first, last)]
+    return case.pushes(arb(case.training.gradient_norm) / case.divisor + case.rounding, first, last)
 
 
 def fixed_factors(case: Case, first: int, last: int) -> list[Ball]:
@@ -170,7 +169,7 @@ def farthest(case: Case, first: int, last: int) -> list[Ball]:
     """2 eta K and rounding: no fixed batch adds more, if the L2 term does not overshoot."""
     l2 = arb(case.loss.regularization)
     return [
-        case.far(eta) + eta * case.rounding if proved(eta * l2 <= 1) else infinite()
+        case.far(eta) + eta * case.rounding + case.slip if proved(eta * l2 <= 1) else infinite()
         for eta in case.etas(first, last)
     ]
 

@@ -65,17 +65,39 @@ class Case:
         return 2 * arb(arithmetic.error) if isinstance(arithmetic, Arithmetic) else arb(0)
 
     @cached_property
+    def slip(self) -> Ball:
+        """What rounding to the grid adds to the distance of two runs at every step: 4 g sqrt(d)."""
+        arithmetic = self.training.arithmetic
+        if not isinstance(arithmetic, Arithmetic) or not arithmetic.grid:
+            return arb(0)
+        return 4 * arb(arithmetic.grid) * arb(arithmetic.coordinates).sqrt()
+
+    @property
+    def rounds(self) -> bool:
+        """Whether steps that do not use the record may drive two runs apart."""
+        return bool(self.rounding != 0 or self.slip != 0)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing ever drives two runs apart."""
+        return bool(self.impulse == 0 and self.slip == 0)
+
+    @cached_property
     def impulse(self) -> Ball:
         """What one record adds per unit of step size when its batch is used, rounding included."""
         return arb(float(self.training.sensitivity)) / self.divisor + self.rounding
 
+    def pushes(self, each: Ball, first: int, last: int) -> list[Ball]:
+        """``each`` per unit of step size, and the grid; one entry if all are alike."""
+        return [eta * each + self.slip for eta in self.etas(first, last)]
+
     def impulses(self, first: int, last: int) -> list[Ball]:
         """s of the steps that use the record; one entry if all are alike."""
-        return [eta * self.impulse for eta in self.etas(first, last)]
+        return self.pushes(self.impulse, first, last)
 
     def slips(self, first: int, last: int) -> list[Ball]:
         """What rounding adds at steps that do not use the record; one entry if all are alike."""
-        return [eta * self.rounding for eta in self.etas(first, last)]
+        return self.pushes(self.rounding, first, last)
 
     def noises(self, first: int, last: int) -> list[Ball]:
         """Standard deviations of the noise; one entry if all are alike."""
