@@ -14,11 +14,12 @@ optimality. Details: docs/theory/shifted-interpolation.md, section 6.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
 
 from lastiterate.bounds.replay import (
     SMALLEST_RATIO,
@@ -35,6 +36,7 @@ from lastiterate.errors import DescriptionError
 _UNIT = 2.0**-53
 _POINTS = 240  # of the grid; it only has to find the right valley
 _ROUNDS = 300  # of tangents
+_VALLEYS = 6  # that are looked at closely
 _SMALLEST = 1e-280
 _LARGEST = 1e300
 
@@ -180,9 +182,9 @@ def taut_path(
     diameter = max(diameter, 1e-9 * float(s.max()))  # a larger domain contains the smaller
     search = _Search.over(rows, s, nu, diameter, common_start)
     found = [search.polish(0, 0.0)] if search.common_start_may_win else []
-    tried: set[int] = set()
-    for valley in search.valleys():
-        found += search.descend(valley, tried)
+    bottoms = [search.polish(k, diameter) for k in search.valleys()]
+    if bottoms:
+        found.append(search.descend(min(bottoms, key=lambda path: path.mu)))
     first = 0.0 if common_start else diameter
     path = min(found or [search.polish(0, first)], key=lambda path: path.mu)
     before = np.zeros(len(s) - len(path.shifts))
@@ -210,9 +212,14 @@ class _Search:
     nu: Floats
     diameter: float
     grid: Floats
-    value: list[Floats]  # value[i] for step T - i
+    ahead: list[_Ahead]  # ahead[i]: what follows step T - 1 - i
+    restarts: list[float]  # restarts[i]: the value of step T - 1 - i from the diameter
     earliest: int  # the first step that a path may start at from the diameter
-    common_start_may_win: bool
+    common: float  # the value from a common start, infinite where that cannot win
+
+    @property
+    def common_start_may_win(self) -> bool:
+        return math.isfinite(self.common)
 
     @classmethod
     def over(
@@ -228,60 +235,58 @@ class _Search:
         top = diameter if math.isfinite(diameter) else _free_run(rows, s, len(s))
         grid = _grid(s, top if top > 0 else 1.0)
         now = np.where(grid > 0, math.inf, 0.0)
-        value, best = [now], math.inf
+        ahead, restarts, best = list[_Ahead](), list[float](), math.inf
         equal = all(np.all(v == v[:1]) for v in (s, nu, *rows))
         earliest = 1 if common_start else 0
         for k in range(len(s) - 1, -1, -1):
+            noise = float(nu[k])
+            ahead.append(_Ahead.of(grid, now, noise))
             reach = _reach(rows[:, k], grid) + s[k]
-            before, now = now, _cheapest(grid, now, reach, float(nu[k]))[0]
-            value.append(now)
+            before, now = now, _cheapest(grid, ahead[-1], reach, noise)
+            restarts.append(float(now[-1]))
             if k >= earliest and math.isfinite(diameter):
-                best = min(best, float(now[-1]))
+                best = min(best, restarts[-1])
             if math.isfinite(best) and now[0] >= best:
-                return cls(rows, s, nu, diameter, grid, value, earliest, False)
+                return cls(rows, s, nu, diameter, grid, ahead, restarts, earliest, math.inf)
             if equal and np.all(np.isfinite(before)) and np.allclose(now, before, 1e-13, 0.0):
                 break
-        return cls(rows, s, nu, diameter, grid, value, earliest, common_start)
+        common = float(now[0]) if common_start else math.inf
+        return cls(rows, s, nu, diameter, grid, ahead, restarts, earliest, common)
 
     @property
     def window(self) -> int:
         """The earliest step that was searched."""
-        return len(self.s) - len(self.value) + 1
+        return len(self.s) - len(self.ahead)
 
-    def valleys(self) -> Iterator[int]:
-        """Restarts that are a local minimum on the map, within a tenth of the best."""
+    def valleys(self) -> list[int]:
+        """Restarts that are a local minimum on the map, within a tenth of the best of all."""
         if not math.isfinite(self.diameter):
-            return
+            return []
         steps = np.arange(max(self.window, self.earliest), len(self.s))
-        cost = np.array([self.value[len(self.s) - k][-1] for k in steps])
-        good = cost <= 1.1 * cost.min(initial=math.inf)
+        cost = np.array([self.restarts[len(self.s) - 1 - k] for k in steps])
+        good = cost <= 1.1 * min(cost.min(initial=math.inf), self.common)
         after, before = np.append(cost[1:], math.inf), np.append(math.inf, cost[:-1])
-        bottom = (cost <= after) & (cost <= before)
-        yield from steps[good & bottom & np.isfinite(cost)].tolist()
+        bottom = np.flatnonzero((cost <= after) & (cost <= before) & good & np.isfinite(cost))
+        lowest = bottom[np.argsort(cost[bottom], kind="stable")[:_VALLEYS]]
+        return [int(k) for k in steps[lowest]]
 
-    def descend(self, tau: int, tried: set[int]) -> list[TautString]:
-        """Polish a restart and walk to the neighbours while they are better."""
-        found: list[TautString] = []
-
-        def attempt(k: int) -> float:
-            if not self.earliest <= k < len(self.s) or k in tried:
-                return math.inf
-            tried.add(k)
-            found.append(self.polish(k, self.diameter))
-            return found[-1].mu
-
-        mu = attempt(tau)
-        stride = max((len(self.s) - tau) // 16, 1)
+    def descend(self, bottom: TautString) -> TautString:
+        """Walk from a polished restart to its neighbours while they are better."""
+        best, tried = bottom, {bottom.restart}
+        stride = max((len(self.s) - bottom.restart) // 16, 1)
         while stride:
             moved = False
-            for k in (tau - stride, tau + stride):
-                other = attempt(k)
-                if other < mu:
-                    tau, mu, moved = k, other, True
+            for k in (best.restart - stride, best.restart + stride):
+                if not self.earliest <= k < len(self.s) or k in tried:
+                    continue
+                tried.add(k)
+                other = self.polish(k, self.diameter)
+                if other.mu < best.mu:
+                    best, moved = other, True
                     break
             if not moved:
                 stride //= 2
-        return found
+        return best
 
     def polish(self, tau: int, start: float) -> TautString:
         """From the path on the map to the bottom of its valley, then the replay."""
@@ -301,9 +306,10 @@ class _Search:
         """The path z_k, ..., z_T that the map advises."""
         path = [z]
         for step in range(k, len(self.s)):
-            reach = _reach(self.rows[:, step], np.array([z])) + self.s[step]
-            after = self.value[len(self.s) - step - 1]
-            z = float(_cheapest(self.grid, after, reach, float(self.nu[step]))[1][0])
+            c, h, p, e, cap = self.rows[:, step].tolist()
+            reach = (min(c * z + h * z**p, e * z + cap) if z > 0 else 0.0) + float(self.s[step])
+            ahead = self.ahead[len(self.s) - 1 - step]
+            z = _advice(self.grid, ahead, reach, float(self.nu[step]))
             path.append(z)
         path[-1] = 0.0
         return np.array(path)
@@ -318,33 +324,78 @@ def _free_run(rows: Floats, s: Floats, steps: int, start: float = 0.0) -> float:
     return z
 
 
-def _cheapest(grid: Floats, value: Floats, reach: Floats, noise: float) -> tuple[Floats, Floats]:
-    """min over z <= reach of (reach - z)^2/noise^2 + value(z), and the z that attains it.
+class _Ahead(NamedTuple):
+    """The value after a step on the grid, ready for the question what that step should pay.
 
-    ``value`` is linear between grid points, except that 0 stands alone: g may jump there.
+    min over nodes z of (y - z)^2 + v J(z), v = noise^2, is a conjugate: the node is where the
+    slopes of the greatest convex minorant of v J(z) + z^2 pass 2 y. SciPy pools them in O(n).
     """
+
+    value: Floats  # finite up to some node, never beyond
+    tilts: Floats  # of the chords between nodes; the one from 0 is no chord, g may jump there
+    slopes: Floats  # of the minorant
+
+    @classmethod
+    def of(cls, grid: Floats, value: Floats, noise: float) -> _Ahead:
+        variance = min(noise * noise, _LARGEST)
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(value * variance + grid * grid)
+        known = len(grid) if finite.all() else int(np.argmin(finite))
+        width = np.diff(grid[:known])
+        rises = np.diff(value[:known] * variance + grid[:known] ** 2) / width
+        slopes = isotonic_regression(rises, weights=width).x if known > 1 else rises
+        return cls(value, np.diff(value[:known]) / width, slopes)
+
+
+def _cheapest(grid: Floats, ahead: _Ahead, reach: Floats, noise: float) -> Floats:
+    """min over z <= reach of (reach - z)^2/noise^2 + value(z), for every reach.
+
+    ``value`` is linear between grid points, except that 0 stands alone: g may jump there. Looked
+    at: 0, and the two chords at the best node.
+    """
+    value, tilts = ahead.value, ahead.tilts
     if noise == 0:
-        cost = (
-            np.interp(reach, grid, value)
-            if np.all(np.isfinite(value))
-            else np.full(reach.shape, math.inf)
-        )
-        return np.where(reach == 0, value[0], cost), reach
-    left, right = grid[1:-1], grid[2:]
-    usable = np.isfinite(value[1:-1]) & np.isfinite(value[2:])
-    height = np.where(usable, value[1:-1], math.inf)
-    tilt = np.where(usable, np.diff(np.where(np.isfinite(value), value, 0.0))[1:], 0.0)
-    tilt = tilt / (right - left)
-    y = reach[:, np.newaxis]
+        known = np.all(np.isfinite(value))
+        cost = np.interp(reach, grid, value) if known else np.full(reach.shape, math.inf)
+        return np.asarray(np.where(reach == 0, value[0], cost))
     slack = min(noise * noise / 2, _LARGEST)
     with np.errstate(over="ignore"):
-        z = np.clip(y - tilt * slack, left, np.maximum(np.minimum(right, y), left))
-        cost = np.where(left <= y, ((y - z) / noise) ** 2 + height + tilt * (z - left), math.inf)
-        zero = (reach / noise) ** 2 + value[0]
-    pick = np.argmin(cost, axis=1)
-    rows = np.arange(len(reach))
-    inner = cost[rows, pick]
-    return np.minimum(zero, inner), np.where(zero <= inner, 0.0, z[rows, pick])
+        best = np.asarray((reach / noise) ** 2 + value[0])
+        if len(tilts) < 2:
+            return best
+        node = np.searchsorted(ahead.slopes, 2 * reach)
+        node = np.minimum(node, np.searchsorted(grid, reach, side="right") - 1)
+        for place in (node - 1, node):
+            chord = np.minimum(np.maximum(place, 1), len(tilts) - 1)
+            left, tilt = grid[chord], tilts[chord]
+            z = np.minimum(np.minimum(reach - tilt * slack, grid[chord + 1]), reach)
+            z = np.maximum(z, left)
+            cost = ((reach - z) / noise) ** 2 + value[chord] + tilt * (z - left)
+            best = np.where((cost < best) & (left <= reach), cost, best)
+    return best
+
+
+def _advice(grid: Floats, ahead: _Ahead, reach: float, noise: float) -> float:
+    """The z that attains `_cheapest`, for one reach."""
+    value, tilts = ahead.value, ahead.tilts
+    if noise == 0:
+        return reach
+    slack = min(noise * noise / 2, _LARGEST)
+    ratio = reach / noise
+    best, advice = ratio * ratio + float(value[0]), 0.0
+    if len(tilts) < 2:
+        return advice
+    node = int(np.searchsorted(ahead.slopes, 2 * reach))
+    node = min(node, int(np.searchsorted(grid, reach, side="right")) - 1)
+    for place in (node - 1, node):
+        chord = min(max(place, 1), len(tilts) - 1)
+        left, tilt = float(grid[chord]), float(tilts[chord])
+        z = max(min(reach - tilt * slack, float(grid[chord + 1]), reach), left)
+        ratio = (reach - z) / noise
+        cost = ratio * ratio + float(value[chord]) + tilt * (z - left)
+        if cost < best and left <= reach:
+            best, advice = cost, z
+    return advice
 
 
 def _tangents(rows: Floats, s: Floats, nu: Floats, z: Floats) -> Floats:
