@@ -213,11 +213,12 @@ def test_a_forked_child_never_sees_its_parents_bytes():
 def test_a_fork_while_another_thread_draws_does_not_block_the_child():
     stream = SecretStream()
     stream.take(8)
-    stream._lock.acquire()  # as if another thread were drawing
+    lock = stream._of_this_process().lock
+    lock.acquire()  # as if another thread were drawing
     pid = os.fork()
     if pid == 0:
         os._exit(0 if len(stream.take(8)) == 8 else 1)
-    stream._lock.release()
+    lock.release()
     assert os.waitpid(pid, 0)[1] == 0
 
 

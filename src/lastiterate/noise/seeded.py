@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.noise.rounded import checked_scale
+
 Seed = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
 
 
@@ -31,6 +33,11 @@ class SeededSource:
     def normal(self, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
         """Independent standard Gaussians."""
         return self._generator.standard_normal(shape)
+
+    def rounded_normal(self, scale: float, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
+        """Independent Gaussians of this standard deviation, rounded to whole numbers."""
+        rounded: NDArray[np.float64] = np.rint(checked_scale(scale) * self.normal(shape)) + 0.0
+        return rounded
 
     def integers(self, bound: int, size: int) -> NDArray[np.int64]:
         """Independent uniform draws from 0, ..., bound − 1."""

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from lastiterate.noise.secure import SecureSource
 from lastiterate.noise.seeded import Seed, SeededSource
+from lastiterate.noise.stream import SecretStream
+
+_AS_WRITTEN = dict(vars(SecureSource)), dict(vars(SecretStream))
 
 
 class Source(Protocol):
@@ -20,6 +23,9 @@ class Source(Protocol):
 
     def normal(self, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
         """Independent standard Gaussians."""
+
+    def rounded_normal(self, scale: float, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
+        """Independent whole numbers with the law of round(scale·Z), Z standard Gaussian."""
 
     def integers(self, bound: int, size: int) -> NDArray[np.int64]:
         """Independent uniform draws from 0, ..., bound − 1."""
@@ -43,12 +49,15 @@ class Source(Protocol):
 def unpredictable(source: Source) -> bool:
     """Whether a run on this source may be certified: only this library's own secure one.
 
-    Anybody can write ``secure = True`` into a class, and a subclass may draw from anywhere.
+    Anybody can write ``secure = True`` into a class, a subclass may draw from anywhere, and so may
+    the secure source itself after somebody replaced one of its methods or its stream.
 
     >>> unpredictable(SecureSource()), unpredictable(SeededSource(7))
     (True, False)
     """
-    return type(source) is SecureSource
+    if type(source) is not SecureSource or type(source._stream) is not SecretStream:
+        return False
+    return (dict(vars(SecureSource)), dict(vars(SecretStream))) == _AS_WRITTEN
 
 
 def source(random_state: Seed = None) -> Source:

@@ -43,16 +43,24 @@ def secret_bytes(count: int) -> NDArray[np.uint8]:
     return np.frombuffer(out, np.uint8)[:count]
 
 
-class SecretStream:
-    """Random bytes, each handed out at most once."""
+class _Waiting:
+    """Bytes of one process that wait to be handed out, and who may take them now."""
 
     def __init__(self) -> None:
-        self._renew()
+        self.lock = threading.Lock()
+        self.left = np.empty(0, np.uint8)
 
-    def _renew(self) -> None:
-        self._owner = (os.getpid(), _forks)
-        self._lock = threading.Lock()
-        self._left = np.empty(0, np.uint8)
+
+class SecretStream:
+    """Random bytes, each handed out at most once.
+
+    A process finds what waits for it under its own name. So a forked child never meets bytes of
+    its parent, nor a lock that a thread of the parent held, and all threads of a child meet the
+    same new bytes: `dict.setdefault` lets one of them win.
+    """
+
+    def __init__(self) -> None:
+        self._waiting = {_process(): _Waiting()}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SecretStream, ()  # a copy has a life of its own
@@ -60,12 +68,26 @@ class SecretStream:
     def take(self, count: int) -> NDArray[np.uint8]:
         """The next bytes. A forked child never sees bytes of its parent."""
         used = count + -count % 8  # whole words, so that every view is aligned
-        if self._owner != (os.getpid(), _forks):
-            self._renew()
         if used >= _BLOCK:
             return secret_bytes(used)[:count]
-        with self._lock:
-            if used > len(self._left):
-                self._left = secret_bytes(_BLOCK)
-            taken, self._left = self._left[:used], self._left[used:]
+        mine = self._of_this_process()
+        with mine.lock:
+            if used > len(mine.left):
+                mine.left = secret_bytes(_BLOCK)
+            taken, mine.left = mine.left[:used], mine.left[used:]
         return taken[:count]
+
+    def _of_this_process(self) -> _Waiting:
+        name = _process()
+        found = self._waiting.get(name)
+        if found is None:
+            found = self._waiting.setdefault(name, _Waiting())
+            for other in list(self._waiting):
+                if other != name:  # an ancestor's bytes: never ours to hand out
+                    self._waiting.pop(other, None)
+        return found
+
+
+def _process() -> tuple[int, int]:
+    """Names this process; a number that was given away again differs in the forks before it."""
+    return os.getpid(), _forks
