@@ -26,8 +26,9 @@ from lastiterate import (
 )
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.losses import Logistic
-from lastiterate.noise import SecureSource, SeededSource
+from lastiterate.noise import SeededSource
 from lastiterate.train import (
+    Checkpoint,
     EncryptedCheckpoint,
     MemoryCheckpoint,
     bound_rows,
@@ -59,6 +60,9 @@ def describe(batches, **changes):
         "release": TailAverage(9),
     }
     return Training(**{**settings, **changes})
+
+
+forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
 
 
 class Stopping:
@@ -256,33 +260,22 @@ def test_other_generators_can_be_kept_too(tmp_path):
     np.testing.assert_array_equal(resumed.parameters, whole.parameters)
 
 
-def secure_until(draws):
-    """The secure source, interrupted at a given draw of noise."""
-    source = SecureSource()
-    plain, left = source.normal, [draws]
+class Interrupted(Checkpoint):
+    """Keeps what it is given where it is told, and stops the run there."""
 
-    def normal(shape):
-        left[0] -= 1
-        if left[0] == 0:
-            raise KeyboardInterrupt
-        return plain(shape)
+    def __init__(self, kept):
+        super().__init__(kept.every)
+        self.kept = kept
 
-    source.normal = normal
-    return source
+    def save(self, state):
+        self.kept.save(state)
+        raise KeyboardInterrupt
 
+    def load(self):
+        return self.kept.load()
 
-class SeededUntil(SeededSource):
-    """A seeded source, interrupted at a given draw of noise."""
-
-    def __init__(self, draws, seed=1):
-        super().__init__(seed)
-        self.draws = draws
-
-    def normal(self, shape):
-        self.draws -= 1
-        if self.draws == 0:
-            raise KeyboardInterrupt
-        return super().normal(shape)
+    def clear(self):
+        self.kept.clear()
 
 
 def on(backend, **given):
@@ -298,21 +291,20 @@ def on(backend, **given):
 @pytest.mark.parametrize("after", ["numpy", "torch"])
 def test_a_seeded_part_makes_the_whole_run_an_experiment(tmp_path, kind, before, after):
     """On whichever side of whichever checkpoint it was, and on whichever backend."""
-    for sources in (
-        [SeededUntil(9), None],  # a seeded run that is resumed without its seed
-        [SeededUntil(9), secure_until(9), None],  # ... and that twice
-        [secure_until(9), SeededSource(3)],  # a secure run that is resumed with a seed
-        [secure_until(9), SeededUntil(9), None],
-        [secure_until(9), secure_until(9), None],  # nothing was seeded
+    for seeds in (
+        [1, None],  # a seeded run that is resumed without its seed
+        [1, None, None],  # ... and that twice
+        [1, None, None, None],  # ... and again
+        [None, 3],  # a secure run that is resumed with a seed
+        [None, 1, None],
+        [None, None, None],  # nothing was seeded
     ):
         made = checkpoints(tmp_path)[kind]
-        for source in sources[:-1]:
+        for seed in seeds[:-1]:
             with pytest.raises(KeyboardInterrupt):
-                on(before, noise=source, checkpoint=made())
-        seeded = any(isinstance(source, SeededSource) for source in sources)
-        earlier = any(isinstance(source, SeededSource) for source in sources[:-1])
-        assert made().load().experiment is earlier
-        assert on(after, noise=sources[-1], checkpoint=made()).experiment is seeded
+                on(before, random_state=seed, checkpoint=Interrupted(made()))
+        assert made().load().experiment is any(seeds[:-1])
+        assert on(after, random_state=seeds[-1], checkpoint=made()).experiment is any(seeds)
 
 
 def test_coarse_arithmetic_before_a_checkpoint_is_not_forgotten():
@@ -320,8 +312,9 @@ def test_coarse_arithmetic_before_a_checkpoint_is_not_forgotten():
     half, store = torch.from_numpy(X).to(torch.bfloat16), MemoryCheckpoint(every=5)
     given = {"labels": y, "checkpoint": store, "rows": "shorten"}
     run = describe(Shuffled(4))
+    stopped = given | {"checkpoint": Interrupted(store)}
     with pytest.raises(KeyboardInterrupt):
-        noisy_descent(Logistic(), half, run, noise=secure_until(9), products="fast", **given)
+        noisy_descent(Logistic(), half, run, products="fast", **stopped)
     assert noisy_descent(Logistic(), half, run, **given).experiment
     assert not noisy_descent(Logistic(), half, run, **given).experiment
 
@@ -330,7 +323,7 @@ def test_a_checkpoint_that_does_not_say_so_is_not_certified():
     """Such as a file of an older version, or one whose mark is anything but false."""
     store = MemoryCheckpoint(every=5)
     with pytest.raises(KeyboardInterrupt):
-        on("numpy", noise=secure_until(9), checkpoint=store)
+        on("numpy", checkpoint=Interrupted(store))
     state = store.load()
     assert State.from_bytes(state.to_bytes()).experiment is False
     archive = dict(np.load(io.BytesIO(state.to_bytes())))
@@ -350,7 +343,7 @@ def test_a_run_goes_on_with_the_same_records_in_the_same_order_only(kind):
     run = describe(Cyclic(4))
     store = MemoryCheckpoint(every=5)
 
-    def go(X, y, noise=None):
+    def go(X, y, store=store):
         if kind == "module":
             torch = pytest.importorskip("torch")
             from lastiterate.torch import noisy_module_descent
@@ -365,7 +358,6 @@ def test_a_run_goes_on_with_the_same_records_in_the_same_order_only(kind):
                 inputs,
                 labels,
                 run.replace(clipping="gradient"),
-                noise=noise,
                 checkpoint=store,
             )
         data = {"dense": X, "single": X.astype(np.float32), "sparse": sp.csr_array(X)}.get(kind)
@@ -375,14 +367,116 @@ def test_a_run_goes_on_with_the_same_records_in_the_same_order_only(kind):
 
             data = torch.tensor(X)
             data = Shards(data) if kind == "shards" else data
-        return noisy_descent(Logistic(), data, run, labels=y, noise=noise, checkpoint=store)
+        return noisy_descent(Logistic(), data, run, labels=y, checkpoint=store)
 
     short = 0.99 * X
     with pytest.raises(KeyboardInterrupt):
-        go(short, y, secure_until(9))
+        go(short, y, Interrupted(store))
     assert store.load() is not None
     other = np.where(np.arange(len(y)) == 1, -y, y)
     for rows, labels in ((short[::-1], y[::-1]), (short, other), (-short, y)):
         with pytest.raises(AssumptionError, match="order"):
             go(rows.copy(), labels.copy())
     assert not go(short.copy(), y.copy()).experiment
+
+
+class Meeting:
+    """A gradient function that starts a second run in the middle of the first one."""
+
+    def __init__(self, second):
+        self.plain, self.second, self.refused = Stopping(None), second, []
+
+    def __call__(self, theta, indices):
+        if not self.refused:
+            with pytest.raises(AssumptionError, match="another run") as caught:
+                self.second()
+            self.refused.append(str(caught.value))
+        return self.plain(theta, indices)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_two_runs_on_one_checkpoint_at_once_are_refused(tmp_path, kind):
+    """They would share their noise up to the checkpoint, and release twice."""
+    run, made = describe(FullBatch()), checkpoints(tmp_path)[kind]
+
+    def go(gradient):
+        return noisy_descent(gradient, None, run, start=np.zeros(3), checkpoint=made())
+
+    with pytest.raises(KeyboardInterrupt):
+        go(Stopping(9))
+    meeting = Meeting(lambda: go(Stopping(None)))
+    assert not go(meeting).experiment
+    assert "one release" in meeting.refused[0]
+    assert list(tmp_path.iterdir()) == []
+    go(Stopping(None))  # a run that was refused leaves nothing locked
+
+
+@forking
+@pytest.mark.parametrize("name", ["run.sealed", "link"])
+def test_another_process_is_refused_too_under_any_name_of_the_file(tmp_path, name):
+    key, run = EncryptedCheckpoint.new_key(), describe(FullBatch())
+    (tmp_path / "link").symlink_to(tmp_path / "run.sealed")
+
+    def go(name, gradient):
+        store = EncryptedCheckpoint(tmp_path / name, key, every=5)
+        return noisy_descent(gradient, None, run, start=np.zeros(3), checkpoint=store)
+
+    def in_a_child():
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                go(name, Stopping(None))
+            except AssumptionError:
+                code = 7
+            finally:
+                os._exit(code)
+        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7:
+            raise AssumptionError("another run, says the child: one release")
+
+    meeting = Meeting(in_a_child)
+    go("run.sealed", meeting)
+    assert meeting.refused
+
+
+@forking
+def test_a_lock_is_gone_when_its_holder_was_killed(tmp_path):
+    """However a process ends, the next run gets the checkpoint."""
+    key, run = EncryptedCheckpoint.new_key(), describe(FullBatch())
+    store = EncryptedCheckpoint(tmp_path / "run", key, every=5)
+
+    class Killed(Stopping):
+        def __call__(self, theta, indices):
+            if self.calls == 8:
+                os._exit(0)
+            return super().__call__(theta, indices)
+
+    pid = os.fork()
+    if pid == 0:
+        noisy_descent(Killed(None), None, run, start=np.zeros(3), checkpoint=store)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert store.load().step == 5
+    seconds = Stopping(None)
+    noisy_descent(seconds, None, run, start=np.zeros(3), checkpoint=store)
+    assert seconds.calls == run.steps - 5
+    assert list(tmp_path.iterdir()) == []
+
+
+@forking
+def test_a_forked_child_does_not_go_on_from_its_parents_memory():
+    """Parent and child would both release what began with the same noise."""
+    store, run = MemoryCheckpoint(every=5), describe(FullBatch())
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(Stopping(9), None, run, start=np.zeros(3), checkpoint=store)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            noisy_descent(Stopping(None), None, run, start=np.zeros(3), checkpoint=store)
+        except AssumptionError as refusal:
+            code = 7 if "forked" in str(refusal) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    noisy_descent(Stopping(None), None, run, start=np.zeros(3), checkpoint=store)

@@ -12,7 +12,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from numpy.typing import NDArray
 
 from lastiterate.description.validation import whole
 from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.train.holding import held, refused
 from lastiterate.whole_files import write_whole
 
 
@@ -79,6 +83,17 @@ class Checkpoint(ABC):
 
     def __init__(self, every: int = 100) -> None:
         self.every = whole("every", every, "it counts updates between checkpoints")
+        self._in_use = threading.Lock()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """For one run alone; raises if another one has it."""
+        if not self._in_use.acquire(blocking=False):
+            raise refused("The checkpoint")
+        try:
+            yield
+        finally:
+            self._in_use.release()
 
     @abstractmethod
     def save(self, state: State) -> None:
@@ -99,11 +114,18 @@ class MemoryCheckpoint(Checkpoint):
     def __init__(self, every: int = 100) -> None:
         super().__init__(every)
         self._state: State | None = None
+        self._process = os.getpid()
 
     def save(self, state: State) -> None:
-        self._state = state
+        self._state, self._process = state, os.getpid()
 
     def load(self) -> State | None:
+        if self._state is not None and self._process != os.getpid():
+            raise AssumptionError(
+                "The checkpoint was kept by the process that this one was forked from, which may "
+                "go on from it too: two runs would share their noise up to there, and the "
+                "guarantee counts one release. Use a checkpoint made in this process."
+            )
         return self._state
 
     def clear(self) -> None:
@@ -137,6 +159,12 @@ class EncryptedCheckpoint(Checkpoint):
             )
         self._path = Path(path)
         self._cipher = AESGCM(key)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        where = self._path.resolve()
+        with super().held(), held(where.with_name(f".{where.name}.lock")):
+            yield
 
     @staticmethod
     def new_key() -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,10 @@ class Keeping:
         self._store, self._run = usable(checkpoint), run
         self._batches, self._generator = batches, generator
         self.experiment = coarse or not unpredictable(generator)
+
+    def held(self) -> AbstractContextManager[None]:
+        """The checkpoint is this run's alone, from before it looks into it until it has ended."""
+        return nullcontext() if self._store is None else self._store.held()
 
     def resume(self) -> State | None:
         """What the checkpoint holds; batches and randomness go on from there."""

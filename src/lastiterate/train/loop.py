@@ -200,6 +200,11 @@ class Updates:
 
 def descend(run: Run, gradients: Total, draws: Drawing, backend: Backend) -> Parameters:
     """All updates; returns what the description releases."""
+    with run.keeping.held():
+        return _descend(run, gradients, draws, backend)
+
+
+def _descend(run: Run, gradients: Total, draws: Drawing, backend: Backend) -> Parameters:
     updates, steps = Updates(run, gradients, draws, backend), run.training.steps
     with backend.running():
         update = backend.quicker(updates) or updates.update
