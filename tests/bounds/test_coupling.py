@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 
 import numpy as np
 import pytest
@@ -11,7 +12,13 @@ from interval_laws import KINDS, exact_delta, maps, truth_from_below
 
 from lastiterate import FullBatch, Loss, TailAverage, Training, account
 from lastiterate.bounds import taut_string
-from lastiterate.bounds.coupling import Coupling, CouplingProblem, stopped_delta
+from lastiterate.bounds.coupling import (
+    Coupling,
+    CouplingProblem,
+    _on_the_chord,
+    _Prices,
+    stopped_delta,
+)
 from lastiterate.curves import gaussian
 
 # D, s, T, c, epsilon of the stopped coupling at delta = 1e-5 and nu = 1 (rounded as printed)
@@ -117,6 +124,65 @@ def test_attained_by_one_step_and_by_linear_walks_far_from_the_walls():
     assert stopped_delta(CouplingProblem.of(1.0, 0.2, 1.0, 40.0, 30), [1.0])[0] == pytest.approx(
         string, rel=1e-6
     )
+
+
+def test_the_searched_epsilon_is_above_the_exact_law_and_where_the_bound_crosses():
+    rng = np.random.default_rng(21)
+    for _ in range(8):
+        c, D = rng.choice([1.0, 0.95]), rng.uniform(0.8, 4)
+        steps, s = int(rng.integers(5, 40)), rng.uniform(0.1, 1.0)
+        delta = float(rng.choice([1e-2, 1e-4, 1e-6]))
+        problem = CouplingProblem.of(c, s, 1.0, D, steps)
+        string = float(taut_string.constant_curve(c, s, 1.0, steps, D))
+        found = Coupling(problem, string).epsilon(delta)
+        pair, start = maps(rng, rng.choice(KINDS), c, s, D), rng.uniform(0, D)
+        assert truth_from_below(pair, D, [1.0] * steps, start, found) <= delta
+        safe, unsafe = gaussian.epsilon(string, delta), 0.0
+        for _ in range(22):
+            middle = (safe + unsafe) / 2
+            holds = stopped_delta(problem, [middle])[0] <= delta
+            safe, unsafe = (middle, unsafe) if holds else (safe, middle)
+        assert found <= safe * (1 + 1e-5)
+        assert stopped_delta(problem, [found * (1 + 1e-9)])[0] <= delta or found >= safe
+
+
+def test_a_bound_between_two_others_by_convexity():
+    """A Gaussian's delta is convex in e^epsilon, so its chords find no epsilon below its own."""
+    rng = np.random.default_rng(22)
+    for _ in range(200):
+        mu, delta = rng.uniform(0.1, 5), 10 ** rng.uniform(-12, -2)
+        truth = gaussian.epsilon(mu, delta)
+        fails, holds = truth * (1 - rng.uniform(0, 0.01)), truth + rng.exponential(0.01)
+        pairs = [(point, gaussian.delta(mu, point)) for point in (fails, holds)]
+        found = _on_the_chord(*pairs, delta)
+        assert truth * (1 - 1e-9) <= found <= holds
+    assert _on_the_chord((1.0, 0.5), (5.0, 0.0), 0.1) == 5.0
+    assert _on_the_chord((5.0, 0.5), (1.0, 0.0), 0.1) == 1.0  # rounding exchanged them
+
+
+def test_where_stopping_cannot_win_its_price_is_not_asked():
+    rng = np.random.default_rng(23)
+    targets = np.array([0.0, 0.3, 5.0])
+    prices = _Prices(targets)
+    for _ in range(50):
+        mus = np.sort(rng.choice([1e-6, 0.1, 1.0, 10.0, 1e4]) * rng.random(40))
+        expected = np.sort(10 ** rng.uniform(-12, 0, (40, 3)), axis=0)
+        full = gaussian.delta(mus[:, None], targets)
+        assert np.array_equal(
+            np.minimum(prices(mus, expected), expected), np.minimum(full, expected)
+        )
+
+
+def test_no_other_thread_is_asked_to_multiply():
+    """Threads of BLAS would wait for each other at every step: six times the seconds where busy."""
+    problem = CouplingProblem.of(1.0, 0.1, 1.0, 15.0, 60)
+    others = math.inf
+    for _ in range(3):
+        process, thread = time.process_time(), time.thread_time()
+        stopped_delta(problem, np.linspace(1.0, 3.0, 12))
+        own = time.thread_time() - thread
+        others = min(others, (time.process_time() - process - own) / own)
+    assert others < 0.3
 
 
 def test_grid_is_an_upper_bound_that_converges(monkeypatch):

@@ -38,10 +38,16 @@ _SETTLED = 3e-4  # V(D)/V(0) - 1 below this: more steps change nothing that is p
 _CROSSINGS = 60  # T nu^2/D^2 of the last steps that are looked at; those before are covered by D
 _STRING_NODES = 65  # distances from which taut strings are computed; mu is convex between them
 _EXPANDING_NODES = 17  # the same where each takes a search
-_BATCH = 12  # epsilons that are tried together
-_RESOLUTION = 1e-4  # of an epsilon: far below what the grid adds
+_BATCH = 12  # epsilons that are tried first
+_COARSE = (4, 2)  # how much wider the cells of the first two grids are: they only point
+_BELOW = np.array([0.975, 0.99, 1.0])  # of the first grid's epsilon: where the second's is
+_STILL_LOWER = np.array([0.48, 0.35, 0.22])  # the next step from grid to grid, as parts of the last
+_AROUND = np.array([1 - 1e-4, 1 + 1e-4])  # of what is expected by then
+_RESOLUTION = 2e-3  # of an epsilon between two bounds: their chord is a thousand times closer
 _DROWNED = 1e30  # T nu^2/D^2 beyond which the squares leave the range of doubles
 _AFFORDABLE = 2e10  # multiplications that one answer of the accountant may cost: seconds
+_PROFILE = 1000  # values of mu in a table of what stopping costs at least
+_UNTHREADED = 9000  # numbers of a matrix up to which BLAS does not think of threads
 _UP = 1 + 1e-12  # a product of 1600 positive terms, and the special functions at 8 deviations
 
 
@@ -111,42 +117,78 @@ def stopped_delta(problem: CouplingProblem, epsilons: ArrayLike) -> Floats:
     >>> bool(stopped_delta(problem, [1.1775])[0] < 1.0e-5)
     True
     """
+    return _stopped(problem, epsilons)
+
+
+def _stopped(problem: CouplingProblem, epsilons: ArrayLike, coarser: int = 1) -> Floats:
+    """`stopped_delta`, on a grid whose cells are ``coarser`` times as wide: larger, and sooner."""
     targets = np.atleast_1d(np.asarray(epsilons, dtype=np.float64))
     check_nonnegative("epsilon", targets)
     if problem.steps == 0:
         return np.zeros(len(targets))
-    nodes = _nodes(problem)
+    nodes = _nodes(problem.diameter, _cells(problem) // coarser)
     mus = _strings(problem)(problem, nodes)
     last: tuple[float, float, float] | None = None
     V = np.ones((len(nodes), len(targets)))
     V[0] = 0.0
-    chord = np.zeros((len(nodes) - 1, len(targets)), dtype=bool)
-    stopping = True
+    chord = np.zeros((len(nodes) - 1, len(targets)))  # 1 on cells where V is below its chord
+    prices = _Prices(targets)
+    stopping, smallest = True, float(problem.nu.min())
     for left in range(1, problem.steps + 1):
         here = problem.step(left)
         if here != last:
-            survival, last = _survival(nodes, *here), here
-        expected = _expectation(survival, V, chord, nodes[1], *here)
-        V, goes_on = expected, np.ones(V.shape, dtype=bool)
+            survival, last = _transition(problem.diameter, len(nodes) - 1, *here), here
+        V = expected = _expectation(survival, V, chord, nodes[1], *here)
+        goes_on = expected < 1.0
         if stopping and (price := mus(left)) is not None:
-            stop = gaussian.delta(*np.broadcast_arrays(price[:, None], targets))
+            stop = prices(price, expected)
             goes_on = expected < stop
             V = np.minimum(expected, stop)
             # Later strings only cost more once they pay for more steps than their start is worth.
             late = problem.constant and left * float(problem.s[0]) > problem.diameter
             stopping = not (late and goes_on.all())
-        chord = goes_on[:-1] & goes_on[1:]
+        chord = (goes_on[:-1] & goes_on[1:]).astype(np.float64)
         settled = np.all(V[-1] <= V[0] * (1 + _SETTLED))
-        if settled or left * float(problem.nu.min()) ** 2 > _CROSSINGS * problem.diameter**2:
+        if settled or left * smallest**2 > _CROSSINGS * problem.diameter**2:
             return np.array(V[-1])  # any earlier distance is at most D
     return np.array(V[0])
 
 
-def _nodes(problem: CouplingProblem) -> Floats:
+class _Prices:
+    """delta of stopping, computed only where it may be below what going on is expected to cost.
+
+    delta_mu grows with mu: a short table tells from below what a stop costs.
+    """
+
+    def __init__(self, targets: Floats) -> None:
+        self._targets = targets
+        self._mus = np.geomspace(1e-3, 1e2, _PROFILE)
+        self._least = np.zeros((_PROFILE + 1, len(targets)))
+        self._least[1:] = gaussian.delta(self._mus[:, None], targets)
+
+    def __call__(self, mus: Floats, expected: Floats) -> Floats:
+        """At every node; 1 where a stop is known not to be cheaper than ``expected``."""
+        least = self._least[np.searchsorted(self._mus, mus, side="right")]
+        asked = np.flatnonzero((least < expected).any(axis=1))
+        stop = np.ones(expected.shape)
+        if len(asked):
+            stop[asked] = gaussian.delta(mus[asked, None], self._targets)
+        return stop
+
+
+def _cells(problem: CouplingProblem) -> int:
     wanted = _CELLS_PER_NOISE * problem.diameter / float(problem.nu.min())
-    cells = int(min(max(math.ceil(wanted), _FEWEST_CELLS), _MOST_CELLS))
-    nodes = np.arange(cells + 1) * (problem.diameter / cells) * (1 + 2.0**-50)
+    return int(min(max(math.ceil(wanted), _FEWEST_CELLS), _MOST_CELLS))
+
+
+def _nodes(diameter: float, cells: int) -> Floats:
+    nodes = np.arange(cells + 1) * (diameter / cells) * (1 + 2.0**-50)
     return np.asarray(nodes, dtype=np.float64)
+
+
+@lru_cache(maxsize=2)  # every epsilon that is tried needs the same ones
+def _transition(diameter: float, cells: int, c: float, s: float, nu: float) -> Floats:
+    return _few_rows(_survival(_nodes(diameter, cells), c, s, nu))
 
 
 def _survival(nodes: Floats, c: float, s: float, nu: float) -> Floats:
@@ -158,20 +200,35 @@ def _survival(nodes: Floats, c: float, s: float, nu: float) -> Floats:
     return np.asarray(np.minimum(larger - ndtr(-far) + error, 1.0))
 
 
+def _few_rows(matrix: Floats) -> Floats:
+    """The same rows (and zeros) in stacks so small that BLAS multiplies each on this thread alone.
+
+    A product per step is over before a second thread has heard of it. Where others keep the cores
+    busy, waiting for that thread is most of the time.
+    """
+    rows = max(_UNTHREADED // matrix.shape[1], 1)
+    stacks = -(-len(matrix) // rows)
+    padded = np.zeros((stacks * rows, matrix.shape[1]))
+    padded[: len(matrix)] = matrix
+    return padded.reshape(stacks, rows, -1)
+
+
 def _expectation(
-    survival: Floats, V: Floats, chord: NDArray[np.bool_], h: float, c: float, s: float, nu: float
+    survival: Floats, V: Floats, chord: Floats, h: float, c: float, s: float, nu: float
 ) -> Floats:
     """E V(min(D, B(c r + s))) at the nodes, raised so that the chord between nodes is above it."""
-    rise = np.diff(V, axis=0)
+    rise = V[1:] - V[:-1]
+    half = rise * chord * 0.5
     weights = np.zeros(V.shape)
-    weights[:-1] = rise * np.where(chord, 0.5 + h * h / (48 * nu * nu), 1.0)
-    weights[1:] += np.where(chord, 0.5 * rise, 0.0)
-    gain = (survival @ weights) * _UP
+    weights[:-1] = rise - half + half * (h * h / (24 * nu * nu))
+    weights[1:] += half
+    gain = (survival @ weights).reshape(-1, V.shape[1])[: len(V)] * _UP
     bend = c * c * h * h / (32 * nu * nu) * _UP
     gain[:-1] += bend * gain[1:]
     gain[-1] *= 1 + bend
-    raised = np.maximum.accumulate(V[0] + gain, axis=0) * (1 + 2.0**-50)
-    return np.asarray(np.minimum(raised, 1.0))
+    gain += V[0]
+    raised = np.maximum.accumulate(gain, axis=0) * (1 + 2.0**-50)
+    return np.minimum(raised, 1.0, out=raised)
 
 
 # --- the price of stopping: taut strings from every distance --------------------------------------
@@ -208,7 +265,7 @@ def _expanding_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
     Runs stop where 1, ..., 32 steps are left, or three percent more, and more, and so on.
     """
     steps = problem.step(1)
-    reach = float(nodes[-1])
+    reach = problem.diameter * (1 + 2.0**-40)  # beyond the last node of every grid
 
     def mus(left: int) -> Floats | None:
         if left > 32 and math.floor(32 * math.log(left)) == math.floor(32 * math.log(left - 1)):
@@ -232,15 +289,20 @@ def _any_strings(problem: CouplingProblem, nodes: Floats) -> Strings:
 
     mu of every restart is off by rounding only (below 1e-10, see `taut_string.restarts`).
     """
-    starts = np.linspace(0.0, nodes[-1], _STRING_NODES)
-    steps = problem.c, problem.s, problem.nu
-    squares = np.array([taut_string.restarts(*steps, float(z)) for z in starts])
-    table = np.sqrt(squares) * (1 + 1e-9)
+    starts, table = _string_table(problem)
 
     def mus(left: int) -> Floats:
         return np.asarray(np.interp(nodes, starts, table[:, problem.steps - left]))
 
     return mus
+
+
+@lru_cache(maxsize=1)  # every grid and every epsilon that is tried share it
+def _string_table(problem: CouplingProblem) -> tuple[Floats, Floats]:
+    starts = np.linspace(0.0, problem.diameter * (1 + 2.0**-40), _STRING_NODES)
+    steps = problem.c, problem.s, problem.nu
+    squares = np.array([taut_string.restarts(*steps, float(z)) for z in starts])
+    return starts, np.sqrt(squares) * (1 + 1e-9)
 
 
 class Coupling(Curve):
@@ -259,7 +321,7 @@ class Coupling(Curve):
         return self._delta(float(epsilon))
 
     def epsilon(self, delta: float) -> float:
-        """Bisected from the safe side: an epsilon whose bound was found to be at most delta."""
+        """Searched until two bounds are 0.2 percent apart; between them by convexity, upwards."""
         check_probability("delta", delta)
         return self._epsilon(float(delta))
 
@@ -282,19 +344,30 @@ class Coupling(Curve):
         if not 0 < safe < math.inf:
             return safe
         tried = np.linspace(0.0, safe, _BATCH + 1)[:-1]
-        unsafe = 0.0
-        for _ in range(4):
+        bounds = _stopped(self.problem, tried, _COARSE[0])
+        if bounds[0] <= delta:
+            return 0.0
+        # Two pairs (epsilon, bound): the first fails, the second holds, whatever grid found it.
+        fails, holds = (0.0, float(bounds[0])), (safe, delta)
+        coarse = _crossing(tried, bounds, delta, 0.0, safe)
+        tried = coarse * _BELOW
+        bounds = _stopped(self.problem, tried, _COARSE[1])
+        finer = _crossing(tried, bounds, delta, 0.0, safe)
+        tried = finer - _STILL_LOWER * max(coarse - finer, 6e-3 * finer)
+        for _ in range(5):
+            tried = tried[(tried > fails[0]) & (tried < holds[0])]
+            if len(tried) == 0:
+                tried = np.array([(fails[0] + holds[0]) / 2])
             bounds = stopped_delta(self.problem, tried)
-            holds = np.flatnonzero(bounds <= delta)
-            fails = np.flatnonzero(bounds > delta)
-            if len(fails) == 0 and tried[0] == 0:
-                return 0.0
-            safe = min([safe, *tried[holds].tolist()])
-            unsafe = max([unsafe, *tried[fails].tolist()])
-            if safe - unsafe <= _RESOLUTION * safe:
+            for pair in zip(tried.tolist(), bounds.tolist(), strict=True):
+                if pair[1] > delta:
+                    fails = max(fails, pair)
+                else:
+                    holds = min(holds, pair)
+            if holds[0] - fails[0] <= _RESOLUTION * holds[0]:
                 break
-            tried = _next_tries(tried, bounds, delta, unsafe, safe)
-        return safe
+            tried = _crossing(tried, bounds, delta, fails[0], holds[0]) * _AROUND
+        return _on_the_chord(fails, holds, delta)
 
 
 class NearOneDelta(Curve):
@@ -325,19 +398,30 @@ class NearOneDelta(Curve):
         return self._curve.rdp(order)
 
 
-def _next_tries(tried: Floats, bounds: Floats, delta: float, unsafe: float, safe: float) -> Floats:
-    """Where log delta is expected to cross, closely; and a few points to keep the bracket small."""
-    guess = (unsafe + safe) / 2
-    usable = bounds > 0
-    if usable.sum() > 1:
-        falling = np.log(bounds[usable])[::-1]
-        guess = float(np.interp(math.log(delta), falling, tried[usable][::-1]))
-    guess = min(max(guess, unsafe), safe)
-    close = guess + (safe - unsafe) * np.geomspace(1e-4, 0.05, _BATCH // 2 - 1)
-    below = guess - (safe - unsafe) * np.geomspace(1e-4, 0.05, _BATCH // 2 - 1)
-    spread = np.linspace(unsafe, safe, 4)[1:-1]
-    points = np.unique(np.concatenate([below, close, spread, [guess]]))
-    return points[(points > unsafe) & (points < safe)]
+def _on_the_chord(fails: tuple[float, float], holds: tuple[float, float], delta: float) -> float:
+    """The epsilon between two bounds at which their chord is ``delta``, rounded up.
+
+    H_gamma = sup P(S) - gamma Q(S) is convex in gamma = e^epsilon: chords of bounds are above it.
+    """
+    wide = holds[0] - fails[0]
+    if not 0 < wide <= 1:  # far apart the chord says little; rounding may exchange neighbours
+        return holds[0]
+    part = (fails[1] - delta) / (fails[1] - holds[1])
+    return min(fails[0] + math.log1p(math.expm1(wide) * part) + 2.0**-40 * holds[0], holds[0])
+
+
+def _crossing(tried: Floats, bounds: Floats, delta: float, unsafe: float, safe: float) -> float:
+    """Where the bounds are expected to be ``delta``: epsilon is a parabola in their logarithm."""
+    usable = np.flatnonzero(bounds > 0)
+    logs = np.log(bounds[usable] / delta)
+    near = np.argsort(np.abs(logs), kind="stable")[:3]
+    x, y = logs[near], tried[usable[near]]
+    guess = 0.0
+    with np.errstate(all="ignore"):
+        for i in range(len(x)):
+            others = np.delete(x, i)
+            guess += float(y[i] * np.prod(others / (others - x[i])))
+    return guess if unsafe < guess < safe else (unsafe + safe) / 2
 
 
 class StoppedCoupling(Theorem):

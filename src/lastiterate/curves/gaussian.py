@@ -46,6 +46,8 @@ _NODES, _WEIGHTS = (
     )
 )
 
+_TOGETHER = 10_000  # points whose nodes are evaluated in one array: calls cost more than numbers
+
 # The formulas below are written once and serve single floats and arrays.
 _Real = Any
 
@@ -109,7 +111,11 @@ def _integral(mu: _Real, ratio: _Real, slope: Callable[[_Real], _Real]) -> _Real
     a, b = ratio - mu / 2, ratio + mu / 2
     square = a * a / 2
     x, h = a * _ROOT_HALF, mu * _ROOT_HALF
-    mean = sum(weight * slope(x + h * node) for node, weight in zip(_NODES, _WEIGHTS, strict=True))
+    if isinstance(x, np.ndarray) and x.size < _TOGETHER:
+        slopes = slope(x + np.multiply.outer(_NODES, h))
+    else:
+        slopes = (slope(x + h * node) for node in _NODES)
+    mean = sum(weight * value for weight, value in zip(_WEIGHTS, slopes, strict=True))
     logarithm = np.log(h / 2) + np.log(mean)
     error = 5e-13 + (b + 7) * ULP * (ratio + np.abs(a))
     return logarithm - square + error + ULP * (2 * square + 4 * np.abs(logarithm) + 4)
