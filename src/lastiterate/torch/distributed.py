@@ -32,7 +32,6 @@ from lastiterate.noise import unpredictable
 from lastiterate.train.loop import Draws, Run, descend
 from lastiterate.train.result import Descent, concluded
 from lastiterate.train.settings import Settings
-from lastiterate.train.summation import linear_arithmetic
 from lastiterate.train.torch_backend.backend import TorchBackend
 from lastiterate.train.torch_backend.descent import linear
 from lastiterate.train.torch_backend.gradients import DeviceGradients
@@ -111,7 +110,7 @@ def distributed_descent(
         content = io.BytesIO()
         np.save(content, released)
         write_whole(Path(save), content.getvalue(), mode=0o600)
-    engine = linear_arithmetic(training, objective, int(gradients.shape[0]), len(everyone))
+    engine = gradients.among(len(everyone))
     return concluded(
         released, training, gradients.loss, facts[1], engine, coarse=objection, secure=not facts[0]
     )
@@ -147,6 +146,7 @@ def _facts(
         "library": lastiterate.__version__,
         "products": told.products,
         "rows": told.rows,
+        "entry bound": told.entry_bound,
     }
 
 

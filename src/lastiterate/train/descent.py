@@ -36,6 +36,7 @@ def noisy_descent(
     device: Any = None,
     products: Products = "double",
     rows: RowRule = "check",
+    entry_bound: float | None = None,
 ) -> Descent:
     """Run a description, with NumPy or, where the data is a tensor, with PyTorch.
 
@@ -60,8 +61,8 @@ def noisy_descent(
         checkpoint: `MemoryCheckpoint` or `EncryptedCheckpoint`: the run goes on from what it
             holds, with the same records in the same order (a gradient function must see to that
             itself). It is cleared when the run ends.
-        device, products, rows: only with PyTorch, which a ``device`` asks for by itself; see
-            `lastiterate.torch.noisy_descent`.
+        device, products, rows, entry_bound: only with PyTorch, which a ``device`` asks for by
+            itself; see `lastiterate.torch.noisy_descent`.
 
     Products and sums are in double precision, also where the features are not. What is returned
     says how far they can be off (`Descent.training.arithmetic`): account and certify that
@@ -89,6 +90,7 @@ def noisy_descent(
         device=device,
         products=products,
         rows=rows,
+        entry_bound=entry_bound,
     )
     if isinstance(objective, LinearLoss) and (device is not None or on_device(data)):
         from lastiterate.train.torch_backend.descent import descent
@@ -106,7 +108,7 @@ def noisy_descent(
 
 def _only_with_torch(told: Settings) -> None:
     """Raise rather than ignore what the NumPy backend cannot do."""
-    for name in ("device", "products", "rows"):
+    for name in ("device", "products", "rows", "entry_bound"):
         value = getattr(told, name)
         if value != getattr(Settings, name):
             allowed = "left out unless the data is a tensor and the objective a linear loss"

@@ -18,7 +18,7 @@ from lastiterate.noise.seeded import Seed
 from lastiterate.train.checkpoint import Checkpoint, usable
 from lastiterate.train.result import Parameters
 
-Products = Literal["double", "split", "fast"]
+Products = Literal["double", "exact", "exact8", "split", "fast"]
 RowRule = Literal["check", "shorten", "rescale"]
 
 
@@ -38,6 +38,7 @@ class Settings:
     device: Any = None
     products: Products = "double"
     rows: RowRule = "check"
+    entry_bound: float | None = None
 
     def __post_init__(self) -> None:
         if self.noise is not None and self.random_state is not None:

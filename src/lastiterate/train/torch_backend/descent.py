@@ -33,12 +33,18 @@ def noisy_descent(objective: LinearLoss, data: Any, training: Training, **settin
             does not fit on the device stays on the host and is streamed in every update.
         training: what to run.
         device: by default where the data is, else a GPU if there is one.
-        products: "double" multiplies and adds in double precision whatever the features are: what
-            has a proved error and can be certified. "split" (16-bit features times parameters and
-            slopes that are sums of two 16-bit numbers) and "fast" (rounded to one) add in float32:
-            quicker, and experiments, unless the features are doubles.
+        products: "double" multiplies and adds in double precision whatever the features are.
+            "exact" rounds features once, towards zero, to 16 bits and computes in whole numbers,
+            which a GPU does many times faster; "exact8" rounds them to 8 bits, twice as fast
+            again. All three have a proved error and can be certified; the last two need a radius
+            (or a diameter). "split" (16-bit features times parameters and slopes that are sums of
+            two 16-bit numbers) and "fast" (rounded to one) add in float32: experiments, unless
+            the features are doubles.
         rows: what happens to rows longer than the bound: "check" refuses them, "shorten" shortens
             them, "rescale" gives every row the norm of the bound; all without copying the data.
+        entry_bound: with "exact" and "exact8": single features are cut off here, and the bits are
+            spent on what is below; by default the bound of the rows. It must not depend on the
+            data: a few times feature_bound/√columns suits features of many directions.
 
     >>> from lastiterate import FullBatch
     >>> from lastiterate.losses import Logistic

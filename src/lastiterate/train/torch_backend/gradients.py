@@ -8,7 +8,7 @@ that is too long can be shortened on the fly, by a factor beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -91,7 +91,7 @@ class DeviceGradients:
             allowed = f"training.records = {self.records} rows"
             raise DescriptionError("data", f"{data.shape[0]} rows", allowed, why)
         why = "rounding of products must leave gradients within their bound"
-        one_of("products", products, ("double", "split", "fast"), why)
+        one_of("products", products, get_args(Products), why)
         why = "constants rest on a bound on every row"
         one_of("rows", rows, ("check", "shorten", "rescale"), why)
         double = products == "double" or data.dtype == torch.float64
@@ -118,7 +118,7 @@ class DeviceGradients:
         self._head = head_of(objective, **limits)
         columns, outputs = int(data.shape[1]), objective.outputs()
         self.shape = (columns,) if outputs == 1 else (columns, outputs)
-        self._arithmetic = linear_arithmetic(training, objective, columns)
+        self._training, self._objective, self._bound = training, objective, R
         unknown = Loss.unknown(regularization=regularization, provenance="proved")
         self.loss = unknown if R is None else objective.regularity(R, regularization)
 
@@ -135,22 +135,25 @@ class DeviceGradients:
     ) -> DeviceGradients:
         """As a run is told; ``everything``: the data is that of all records of the run."""
         held = features(data, device)
-        return cls(
-            objective,
-            held,
-            told.labels,
-            training,
-            told.regularization,
-            told.feature_bound,
-            device,
-            products=told.products,
-            rows=told.rows,
-            records=None if everything else held.shape[0],
-        )
+        what = (objective, held, told.labels, training, told.regularization, told.feature_bound)
+        records = None if everything else held.shape[0]
+        if told.products in ("exact", "exact8"):
+            from lastiterate.train.torch_backend.exact import ExactGradients
+
+            return ExactGradients(*what, device, told, records)
+        if told.entry_bound is not None:
+            why = "other products take features as they are"
+            allowed = "left out unless products='exact' or 'exact8'"
+            raise DescriptionError("entry_bound", told.entry_bound, allowed, why)
+        return cls(*what, device, products=told.products, rows=told.rows, records=records)
 
     def arithmetic(self, size: int) -> Arithmetic | None:
         """How far its sums can be off, if they are in double precision."""
-        return self._arithmetic
+        return self.among(1)
+
+    def among(self, ranks: int) -> Arithmetic | None:
+        """Likewise, where so many ranks add up their sums."""
+        return linear_arithmetic(self._training, self._objective, self.shape[0], ranks)
 
     @property
     def resident(self) -> bool:

@@ -1,0 +1,110 @@
+"""Gradients of a linear head whose sums are exact: features in fixed point (`fixed_point`).
+
+The features are rounded once, when the run begins; the kernels of a GPU, where there are any,
+compute the very numbers that the plain path computes.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from lastiterate.description import Arithmetic, Training
+from lastiterate.description.validation import number
+from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.losses import LinearLoss
+from lastiterate.losses.rounding import root_up, up
+from lastiterate.train.result import Parameters
+from lastiterate.train.settings import Settings
+from lastiterate.train.torch_backend.fixed_point import (
+    Units,
+    fixed_arithmetic,
+    gradient_sum,
+    to_units,
+    units_of,
+)
+from lastiterate.train.torch_backend.gradients import DeviceGradients, Features
+
+
+class ExactGradients(DeviceGradients):
+    """Gradients of a loss on a linear model, features in whole numbers of 8 or 16 bits."""
+
+    def __init__(
+        self,
+        objective: LinearLoss,
+        data: Features,
+        labels: ArrayLike | Tensor | None,
+        training: Training,
+        regularization: float,
+        feature_bound: float | None,
+        device: torch.device,
+        told: Settings,
+        records: int | None = None,
+    ) -> None:
+        if training.clipping == "gradient":
+            raise UnsupportedError(
+                "products='exact' does not shorten whole gradients: use clipping='none' or "
+                "'margin', whose gradients are short by themselves, or products='double'."
+            )
+        what = (objective, data, labels, training, regularization, feature_bound, device)
+        super().__init__(*what, products="double", rows=told.rows, records=records)
+        self._units = self._chosen(told)
+        if isinstance(data, Tensor):
+            self._X = self._rounded(data)
+            self._scale = None  # it is in the numbers now
+
+    def _chosen(self, told: Settings) -> Units:
+        training, R = self._training, self._bound
+        assert R is not None  # only clipping='gradient' has none
+        ball = told.ball(training)
+        if math.isinf(ball):
+            why = "whole numbers need to know how large parameters can become"
+            raise DescriptionError("radius", None, "given with products='exact'", why)
+        entry = R if told.entry_bound is None else told.entry_bound
+        why = "larger features are cut off"
+        entry = number("entry_bound", entry, why, above=0.0)
+        centre = told.centre(self.shape)
+        farthest = Fraction(float(np.abs(centre).max(initial=0.0))) + Fraction(ball)
+        longest = max(map(_length_up, centre.reshape(len(centre), -1).T)) + Fraction(ball)
+        return units_of(
+            self._head,
+            self.shape[0],
+            bits=8 if told.products == "exact8" else 16,
+            entry=entry,
+            feature_bound=R,
+            records=training.batches.largest(training.records),
+            farthest=up(farthest),
+            longest=up(longest),
+        )
+
+    def _rounded(self, data: Tensor) -> Tensor:
+        kind = torch.int8 if self._units.bits == 8 else torch.int16
+        whole = torch.empty(data.shape, dtype=kind, device=self._device)
+        length = max(1, (1 << 24) // max(1, data.shape[1]))
+        for first in range(0, len(data), length):
+            some = slice(first, first + length)
+            factors = None if self._scale is None else self._scale[some]
+            whole[some] = to_units(data[some], factors, self._units)
+        return whole
+
+    def among(self, ranks: int) -> Arithmetic | None:
+        """How far the sums of so many ranks together can be from exact ones."""
+        assert self._bound is not None
+        columns = self.shape[0]
+        return fixed_arithmetic(
+            self._training, self._head, self._units, columns, self._bound, ranks
+        )
+
+    def _sum(self, X: Tensor, theta: Tensor, index: slice | Tensor) -> Tensor:
+        if X.is_floating_point():  # streamed rows are rounded as they come
+            X = to_units(X, None if self._scale is None else self._scale[index], self._units)
+        return gradient_sum(X, self._y[index], theta, self._head, self._units)
+
+
+def _length_up(column: Parameters) -> Fraction:
+    return Fraction(root_up(sum((Fraction(float(v)) ** 2 for v in column), Fraction(0))))

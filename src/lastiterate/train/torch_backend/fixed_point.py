@@ -1,0 +1,365 @@
+"""Sums of gradients in whole numbers: exact in any order, on any device.
+
+**What is computed.** Features are rounded once, **towards zero**, to whole numbers of a unit that
+is fixed by the run's public bounds, and cut off at the largest one: the data set is then that one,
+row by row, and its norms only shrink. In an update every parameter becomes a whole number of its
+unit; scores are sums of products of whole numbers, rounded once to 32 bits; slopes are computed in
+double precision from those (`slopes`), by +, −, ×, ÷ alone, and rounded to whole numbers; and
+their products with the features are added. No sum of floats has more than one term per record that
+depends on an order: a computed sum *is* the sum of one term per record, each a function of that
+record and of the parameters, on a processor and on a GPU, bit for bit.
+
+**Statement.** For features with rows no longer than R, parameters within a ball, and every record,
+the computed slope ŝ (C numbers) is near the slope s at the exact scores of the same parameters:
+
+    ‖ŝ − s‖ ≤ ε = λ·δ + f + √C/(2·scale),    δ = R·√d·unit(parameters)/2 + unit(scores)/2,
+
+λ the slope's Lipschitz constant from the largest score to Euclidean length, f what the double
+precision rounds. So the computed sum of m gradients is within m·R·ε + (what turning whole numbers
+to doubles rounds) of the exact one, and every term is within R·ε of one of length K: both are
+covered by `Arithmetic.error`, for accounting by composition and by hidden states alike.
+
+*Proof.* (1) Rounding a parameter moves it by at most half a unit, so a score by at most ‖x‖ times
+the length of d such moves; rounding the score moves it by half a unit more. Nothing is cut off
+inside the ball: `Units` are chosen for the largest parameter and score of it.
+(2) λ. Softmax: the derivative of p is diag(p) − ppᵀ, and Σ p_o |v_o − Σ p v| is the mean absolute
+deviation of a variable within ±max|v|, at most max|v|: λ = 1, and the Euclidean length is below
+the sum of absolute values. Where the wrong classes are capped, the slope is the cap times
+(p of the wrong classes among themselves, −1): the same with λ = cap; the two pieces meet, so that
+it holds across. One score: λ = sup φ''; C scores of their own: √C times that. Clipping a slope is
+1-Lipschitz.
+(3) f. `exp_minus` is within 2⁻³⁶ of exp(−t), relatively (its docstring). A probability is a
+quotient of whole numbers of 2⁻⁴⁸: Σ|p̂ − p| ≤ 2·(2⁻³⁶ + C·2⁻⁴⁹) + 4 roundings; dividing by what the
+wrong classes have, at least the cap, multiplies that by at most 1 + 2/cap. One score: at most
+2⁻³⁶ + 8 roundings of the largest slope; four times that is charged.
+(4) Whole numbers. |feature piece| ≤ 128, |parameter or slope piece| ≤ 128: int32 holds the sum of
+fewer than 2³¹/2¹⁴ = 131,072 products, and no more than 65,536 are added before int64 takes over.
+Rows have no more than 32,768 features of two pieces. In double precision (without kernels) all
+partial sums are whole numbers below 2⁵³. ∎
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from lastiterate.description import Arithmetic, Training
+from lastiterate.errors import UnsupportedError
+from lastiterate.losses.rounding import root_up, up
+from lastiterate.train.summation import gamma
+from lastiterate.train.torch_backend.kernels import Head
+
+MOST_ROWS = 1 << 16  # that are added in 32 bits
+MOST_COLUMNS = 1 << 15
+SLOPE_TOP = 127 << 24  # the largest slope in its unit: four signed bytes hold it
+SCORE_TOP = 2**31 - 1
+_ENOUGH = Fraction(1, 64)  # of a record's share: what rounding parameters may cost
+_SPARE = 1 + Fraction(1, 2**20)  # room for what a projection rounds
+_FEW = 24  # roundings from whole numbers to an update
+_HALF = 20  # bits of a parameter that meet features at once, where products are doubles
+_EXP_TERMS = 9
+_EXPONENTS = 300  # of units, either way: far from where doubles end
+
+
+@dataclass(frozen=True)
+class Units:
+    """What whole numbers of a run stand for; all but ``slope`` are powers of two.
+
+    Attributes:
+        bits: of a feature, 8 or 16.
+        feature, parameter, score: how much one unit is.
+        pieces: how many signed bytes a parameter has.
+        shift: score = feature·parameter·2^shift.
+        slope: how many units make a slope of 1.
+        limit: no slope is larger.
+        largest: no parameter in the ball is larger.
+        entry: no feature is larger.
+    """
+
+    bits: int
+    feature: float
+    parameter: float
+    pieces: int
+    shift: int
+    score: float
+    slope: float
+    limit: float
+    largest: float
+    entry: float
+
+    @property
+    def top(self) -> int:
+        """The largest feature in its unit: 127, or what two signed bytes hold."""
+        return 127 if self.bits == 8 else 127 * 256 + 127
+
+
+def units_of(
+    head: Head,
+    columns: int,
+    *,
+    bits: int,
+    entry: float,
+    feature_bound: float,
+    records: int,
+    farthest: float,
+    longest: float,
+) -> Units:
+    """Units for a run, from public numbers alone.
+
+    Args:
+        head: the loss.
+        columns: features of a record.
+        bits: of a feature, 8 or 16.
+        entry: features are cut off here.
+        feature_bound: no row is longer.
+        records: in a batch, at most.
+        farthest: no parameter is larger.
+        longest: the parameters of no output are longer.
+    """
+    if columns > MOST_COLUMNS:
+        raise UnsupportedError(
+            f"products='exact' adds up to {MOST_COLUMNS} features in 32 bits, not {columns}: "
+            "pass products='double'."
+        )
+    R, entry_bound = Fraction(feature_bound), Fraction(min(entry, feature_bound))
+    feature = _power(entry_bound) - (bits - 1)
+    largest = Fraction(farthest) * _SPARE
+    limit = _limit(head)
+    if not 2.0**-_EXPONENTS <= limit <= 2.0**_EXPONENTS:
+        raise UnsupportedError(
+            f"products='exact' needs slopes of a loss that are bounded and not all zero, and those "
+            f"of this one go up to {limit:g}: clip the margin, or pass products='double'."
+        )
+    for pieces in (4, 5):
+        parameter = _power(largest / (127 * 256 ** (pieces - 1)))
+        moved = _moved(R, columns, parameter)
+        if moved * R * records * _lipschitz(head) <= _ENOUGH * R * Fraction(limit):
+            break
+    # Scores in the finest unit of which 31 bits hold them all.
+    bound = R * (Fraction(longest) * _SPARE + 2 * moved / R)
+    shift = max(0, _power(bound / (SCORE_TOP - 1)) - feature - parameter)
+    exponents = (feature, parameter, feature + parameter, feature + parameter + shift)
+    products = R / Fraction(2) ** feature * root_up(Fraction(columns)) * largest
+    if max(map(abs, exponents)) > 2 * _EXPONENTS or products > Fraction(2) ** (61 + parameter):
+        raise UnsupportedError(
+            f"products='exact' has no units for features up to {float(R):g} (entries up to "
+            f"{float(entry_bound):g}) and parameters up to {float(largest):g}: rescale the "
+            "features, take a smaller radius, or pass products='double'."
+        )
+    return Units(
+        bits=bits,
+        feature=2.0**feature,
+        parameter=2.0**parameter,
+        pieces=pieces,
+        shift=shift,
+        score=2.0 ** (feature + parameter + shift),
+        slope=SLOPE_TOP / limit,
+        limit=limit,
+        largest=up(largest),
+        entry=up(entry_bound),
+    )
+
+
+def _power(exact: Fraction) -> int:
+    """The least k with exact <= 2^k.
+
+    >>> _power(Fraction(1)), _power(Fraction(5)), _power(Fraction(1, 5))
+    (0, 3, -2)
+    """
+    k = exact.numerator.bit_length() - exact.denominator.bit_length() - 1
+    while Fraction(2) ** k < exact:
+        k += 1
+    return k
+
+
+def _moved(R: Fraction, columns: int, parameter: int) -> Fraction:
+    """By how much rounding parameters moves a score."""
+    return R * Fraction(root_up(Fraction(columns))) * Fraction(2) ** (parameter - 1)
+
+
+def _limit(head: Head) -> float:
+    """The largest slope of this loss."""
+    natural = {"softmax": head.cap, "logistic": head.cap, "smoothed hinge": 1.0}
+    return min(natural.get(head.kind, head.width), head.margin)
+
+
+def _lipschitz(head: Head) -> Fraction:
+    """How far slopes move, in Euclidean length, where no score moves by more than 1."""
+    if head.kind == "softmax":
+        return Fraction(1)
+    sharpest = {"logistic": Fraction(1, 4), "smoothed hinge": 1 / Fraction(head.width)}
+    return sharpest.get(head.kind, Fraction(1)) * Fraction(root_up(Fraction(head.outputs)))
+
+
+def slope_error(head: Head, units: Units, columns: int, feature_bound: float) -> Fraction:
+    """ε: how far a computed slope is from that at the exact scores."""
+    over = 1 + 4 * gamma(columns + 8)  # rows are known to be short up to that
+    R = Fraction(feature_bound) * over
+    parameter = math.frexp(units.parameter)[1] - 1
+    delta = _moved(R, columns, parameter) + Fraction(units.score) / 2
+    C, limit = head.outputs, Fraction(units.limit)
+    if head.kind == "softmax":
+        computed = (Fraction(2) ** -34 + C * Fraction(2) ** -47) * (1 + 2 / Fraction(head.cap))
+    else:
+        computed = Fraction(2) ** -34 * limit * Fraction(root_up(Fraction(C)))
+    rounded = Fraction(root_up(Fraction(C))) * limit / (2 * SLOPE_TOP) * (1 + Fraction(2) ** -40)
+    return _lipschitz(head) * delta + computed + rounded
+
+
+def fixed_arithmetic(
+    training: Training, head: Head, units: Units, columns: int, feature_bound: float, ranks: int = 1
+) -> Arithmetic:
+    """How far the computed mean gradient can be from the exact one, and its terms from K.
+
+    The last line is what turning whole numbers into doubles, dividing and multiplying round: a
+    sum of digits is at most four times the product of the largest slope and feature.
+    """
+    batches, records = training.batches, training.records
+    count = batches.largest(records)
+    over = 4 * gamma(columns + 8)
+    R, K = Fraction(feature_bound) * (1 + over), Fraction(training.gradient_norm)
+    error = count * R * slope_error(head, units, columns, feature_bound) + K * over
+    entries = Fraction(root_up(Fraction(columns * head.outputs)))
+    error += gamma(_FEW + ranks) * 4 * count * Fraction(units.limit * units.entry) * entries
+    error += gamma(_FEW + ranks) * count * K
+    divisor = Fraction(count) if batches.fixed_size else Fraction(batches.share(records)) * records
+    return Arithmetic(error=up(error / divisor))
+
+
+def to_units(rows: Tensor, factors: Tensor | None, units: Units) -> Tensor:
+    """Features as whole numbers of their unit, rounded towards zero; int8 or int16.
+
+    >>> units = Units(8, 2.0**-7, 1.0, 4, 0, 1.0, 1.0, 1.0, 1.0, 1.0)
+    >>> to_units(torch.tensor([[0.5, -0.999, 1.0]]), None, units).tolist()
+    [[64, -127, 127]]
+    """
+    wide = rows.double()
+    if factors is not None:
+        wide = wide * factors[:, None]
+    whole = torch.trunc(wide / units.feature).clamp_(-units.top, units.top)
+    return whole.to(torch.int8 if units.bits == 8 else torch.int16)
+
+
+def parameters_in_units(theta: Tensor, units: Units) -> Tensor:
+    """Parameters as the nearest whole numbers of their unit; int64."""
+    return torch.round(theta.clamp(-units.largest, units.largest) / units.parameter).long()
+
+
+def gradient_sum(X: Tensor, y: Tensor, theta: Tensor, head: Head, units: Units) -> Tensor:
+    """Σ of the gradients of these records, in double precision; what every kernel must equal.
+
+    Args:
+        X: features in their unit (`to_units`), (records, columns).
+        y: one float64 per record.
+        theta: (columns, outputs), float64.
+        head, units: the run's.
+    """
+    whole = parameters_in_units(theta, units)
+    shape = (2, *theta.shape)
+    total = torch.zeros(shape, dtype=torch.int64, device=X.device)
+    length = min(MOST_ROWS, max(64, (1 << 19) // (X.shape[1] + head.outputs)))
+    for first in range(0, len(X), length):
+        block = X[first : first + length].double()
+        slope = slopes(scores(block, whole, units), y[first : first + length], head, units)
+        total += weighted(block, slope)
+    return in_doubles(total, units)
+
+
+def scores(block: Tensor, whole: Tensor, units: Units) -> Tensor:
+    """The scores of some rows, rounded to whole numbers of their unit, int32."""
+    low = whole.remainder(1 << _HALF)
+    high = (whole - low) >> _HALF
+    exact = ((block @ high.double()).long() << _HALF) + (block @ low.double()).long()
+    if units.shift:
+        exact = (exact + (1 << (units.shift - 1))) >> units.shift
+    return exact.clamp_(-SCORE_TOP, SCORE_TOP).int()
+
+
+def slopes(scores: Tensor, y: Tensor, head: Head, units: Units) -> Tensor:
+    """From scores to slopes, whole numbers of either's unit, int32.
+
+    Additions, products and quotients of doubles in an order that is written down, and sums of
+    whole numbers: every IEEE 754 machine returns these very bits.
+    """
+    target = y[:, None].double()
+    hit = target == torch.arange(head.outputs, device=y.device)
+    if head.kind == "softmax":
+        top = scores.amax(1, keepdim=True).long()
+        weights = rounded(exp_minus((top - scores).double() * units.score) * 2.0**48)
+        share = 1.0 / weights.long().sum(1, keepdim=True).double()
+        slope = weights * share - hit.double()
+        wrong = -torch.where(hit, slope, 0.0).sum(1, keepdim=True)
+        slope = slope * (head.cap / wrong.clamp(min=head.cap))
+    else:
+        value = scores.double() * units.score
+        if head.one_vs_rest:
+            target = torch.where(hit, 1.0, -1.0).double()
+        slope = _slope_of_one(value, target, head)
+    slope = slope.clamp(-units.limit, units.limit)
+    return rounded(slope * units.slope).int()
+
+
+def _slope_of_one(value: Tensor, target: Tensor, head: Head) -> Tensor:
+    """Of losses of one score, or of one for every output."""
+    if head.kind == "error":
+        return (value - target).clamp(-head.width, head.width)
+    margin = value * target
+    if head.kind == "logistic":
+        small = exp_minus(margin.abs())
+        pull = torch.where(margin >= 0, small, 1.0) / (small + 1.0)
+        return -target * pull.clamp(max=head.cap)
+    short = 1.0 - margin
+    if head.kind == "smoothed hinge":
+        return -target * (short / head.width).clamp(0.0, 1.0)
+    return -target * short.clamp(0.0, head.width)
+
+
+MAGIC = 1.5 * 2.0**52  # doubles around it are one apart: adding it rounds to whole numbers
+LOG2_E = 1.4426950408889634
+LN_2_HIGH = math.ldexp(math.floor(math.ldexp(math.log(2), 40)), -40)
+LN_2_LOW = 7.371002565167799e-13  # ln 2 is the sum of the two
+EXP = [1 / math.factorial(j) for j in range(_EXP_TERMS, -1, -1)]
+FARTHEST = 64.0  # exp(-64) is below every unit
+
+
+def rounded(values: Tensor) -> Tensor:
+    """The nearest whole numbers, of values below 2^51."""
+    return (values + MAGIC) - MAGIC
+
+
+def exp_minus(t: Tensor) -> Tensor:
+    """exp(−t) for t ≥ 0, within 2⁻³⁶ relatively up to 64 (and below 2⁻⁹² beyond).
+
+    t = k·ln 2 − r with whole k and |r| ≤ .3466: exp(−t) = 2^−k·exp(r), and the Taylor polynomial
+    of degree 9 is off by |r|¹⁰/10!·e^|r| < 2⁻³⁶·.7; k·(ln 2 to 40 bits) is exact, and what some
+    twenty operations round is below 2⁻⁴⁸.
+
+    >>> t = torch.tensor([0.0, 1.0, 20.5], dtype=torch.float64)
+    >>> bool(((exp_minus(t) / torch.exp(-t) - 1).abs() < 2**-36).all())
+    True
+    """
+    t = t.clamp(max=FARTHEST)
+    k = rounded(t * LOG2_E)
+    r = (k * LN_2_HIGH - t) + k * LN_2_LOW
+    power = torch.full_like(r, EXP[0])
+    for coefficient in EXP[1:]:
+        power = power * r + coefficient
+    return power * ((1023 - k.long()) << 52).view(torch.float64)
+
+
+def weighted(block: Tensor, slope: Tensor) -> Tensor:
+    """Σ feature·slope in two halves of the slopes' bits, int64: (2, columns, outputs)."""
+    low = ((slope.long() + 0x8080) & 0xFFFF) - 0x8080
+    high = (slope.long() - low) >> 16
+    return torch.stack([(block.T @ half.double()).long() for half in (high, low)])
+
+
+def in_doubles(total: Tensor, units: Units) -> Tensor:
+    """What the two halves of a sum stand for."""
+    high, low = total.double()
+    value: Tensor = (high * 65536.0 + low) * units.feature / units.slope
+    return value
