@@ -14,6 +14,7 @@ optimality. Details: docs/theory/shifted-interpolation.md, section 6.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ _UNIT = 2.0**-53
 _POINTS = 240  # of the grid; it only has to find the right valley
 _ROUNDS = 300  # of tangents
 _VALLEYS = 6  # that are looked at closely
+_BLURRED = 1.05  # a map is never so far from the value of the best path
 _SMALLEST = 1e-280
 _LARGEST = 1e300
 
@@ -171,16 +173,54 @@ def taut_path(
     >>> round(path.mu ** 2 / 2, 6)
     0.160062
     """
-    rows, s, nu = _per_step(modulus, s, nu)
+    return best_path([modulus], s, nu, diameter, common_start=common_start)
+
+
+def best_path(
+    moduli: Iterable[Modulus],
+    s: ArrayLike,
+    nu: ArrayLike,
+    diameter: float = math.inf,
+    *,
+    common_start: bool = True,
+) -> TautString:
+    """`taut_path` under the best of several moduli that all hold, the smallest of them first.
+
+    A search is not exact, so a larger modulus may find the better path. Where the map of a later
+    one shows that it does not, nothing is polished.
+
+    >>> path = best_path([Modulus(c=1.5), Modulus(h=0.1, p=0.0)], [0.08] * 200, 1.0, diameter=1.0)
+    >>> path.mu < taut_path(Modulus(c=1.5), [0.08] * 200, 1.0, diameter=1.0).mu
+    True
+    """
     if math.isnan(diameter) or diameter < 0:
         raise DescriptionError("diameter", diameter, "at least 0", "it is a distance")
     if not common_start and math.isinf(diameter):
         raise DescriptionError("diameter", diameter, "finite", "the runs start anywhere on it")
+    best: TautString | None = None
+    for modulus in moduli:
+        path = _path(*_per_step(modulus, s, nu), diameter, common_start, best)
+        best = path if best is None or path.mu < best.mu else best
+    assert best is not None
+    return best
+
+
+def _path(
+    rows: Floats,
+    s: Floats,
+    nu: Floats,
+    diameter: float,
+    common_start: bool,
+    rival: TautString | None,
+) -> TautString:
+    """The best path found under one modulus, or the rival where the map says that it is better."""
     if len(s) == 0:
         apart = 0.0 if common_start else diameter
         return TautString(np.zeros(0), apart, math.inf if apart > 0 else 0.0)
     diameter = max(diameter, 1e-9 * float(s.max()))  # a larger domain contains the smaller
     search = _Search.over(rows, s, nu, diameter, common_start)
+    if rival is not None and search.lowest > _BLURRED * rival.mu * rival.mu:
+        return rival
     found = [search.polish(0, 0.0)] if search.common_start_may_win else []
     bottoms = [search.polish(k, diameter) for k in search.valleys()]
     if bottoms:
@@ -252,6 +292,12 @@ class _Search:
                 break
         common = float(now[0]) if common_start else math.inf
         return cls(rows, s, nu, diameter, grid, ahead, restarts, earliest, common)
+
+    @property
+    def lowest(self) -> float:
+        """The value of the best path on the map."""
+        steps = len(self.s) - max(self.window, self.earliest)
+        return min([self.common, *self.restarts[:steps]])
 
     @property
     def window(self) -> int:

@@ -9,7 +9,6 @@ partition every epoch: independent costs per epoch under a boundary policy. The 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,22 +18,16 @@ from lastiterate.bounds.composition import position_totals
 from lastiterate.bounds.dynamics import Array
 from lastiterate.bounds.equalised import equalised_mu
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
-from lastiterate.bounds.modulus import taut_path
-from lastiterate.bounds.positions import (
-    constant_position_mus,
-    position_impulses,
-    released_mus,
-)
+from lastiterate.bounds.position_paths import path_mus, position_paths
+from lastiterate.bounds.positions import constant_position_mus, released_mus
 from lastiterate.bounds.reshuffled import reshuffled
 from lastiterate.bounds.shifted_interpolation import cap_binds, modulus_objection, regular
-from lastiterate.bounds.taut_string import TautString
 from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import Cyclic, FullBatch, Reshuffled, Shuffled
 
 _MOST_STEPS = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
-_MODULUS_STEPS = 20_000  # positions times steps that the search over concave moduli can afford
 
 
 def _objection(run: Run, *, modulus: bool) -> str | None:
@@ -50,16 +43,7 @@ def _objection(run: Run, *, modulus: bool) -> str | None:
         return reason
     if not run.last_only:
         return "without smoothness only the last iterate is accounted here"
-    if not _affordable(run):
-        return (
-            "without smoothness every position needs a search of its own, which is not affordable "
-            f"beyond {_MODULUS_STEPS:,} positions times steps"
-        )
     return None
-
-
-def _affordable(run: Run) -> bool:
-    return (run.training.batches_per_epoch or 1) * run.training.steps <= _MODULUS_STEPS
 
 
 def _paths_pay(run: Run) -> bool:
@@ -69,7 +53,7 @@ def _paths_pay(run: Run) -> bool:
     """
     if regular(run) and not (cap_binds(run) or _restart_pays(run)):
         return False
-    return math.isfinite(run.training.diameter) and run.last_only and _affordable(run)
+    return math.isfinite(run.training.diameter) and run.last_only
 
 
 def _closed_form(run: Run) -> bool:
@@ -87,7 +71,7 @@ def position_mus(run: Run) -> Array:
     return _positions(run)[0]
 
 
-def _positions(run: Run) -> tuple[Array, dict[str, Any]]:
+def _positions(run: Run, *, worst_only: bool = False) -> tuple[Array, dict[str, Any]]:
     """mu_j of every position, and a witness: others pool by themselves, but search no paths."""
     batches = run.training.batches_per_epoch or 1
     mus = np.sqrt(position_totals(run, batches)) * (1 + 1e-12)
@@ -97,9 +81,9 @@ def _positions(run: Run) -> tuple[Array, dict[str, Any]]:
         mus = np.minimum(mus, strings + drifted) if drifted else strings
     if not _paths_pay(run):
         return mus, {}
-    paths = list(_position_paths(run))
-    found = [{"shifts": path.shifts, "restart": path.restart} for path in paths]
-    return np.minimum(mus, [path.mu + drifted for path in paths]), {"paths": found}
+    paths = position_paths(run, worst_only=worst_only)
+    found = [path.witness for path in paths]
+    return np.minimum(mus, path_mus(run, paths) + drifted), {"paths": found}
 
 
 def drifted_mu(run: Run) -> float:
@@ -117,17 +101,6 @@ def drifted_mu(run: Run) -> float:
         return math.sqrt(one * training.steps) * (1 + 1e-12)
     costs = dynamics.squared_ratio(run.over_steps(run.drifts), training.noises)
     return math.sqrt(float(costs.sum())) * (1 + 1e-12)
-
-
-def _position_paths(run: Run) -> Iterator[TautString]:
-    """The cheapest shifts found for each position under what is known of the updates."""
-    training = run.training
-    batches, arrived = training.batches_per_epoch or 1, run.over_steps(run.impulses)
-    shapes = list(dynamics.implied_moduli(run.etas, training, run.loss))
-    for j in range(batches):
-        own = position_impulses(arrived, batches, j)
-        paths = (taut_path(shape, own, training.noises, training.diameter) for shape in shapes)
-        yield min(paths, key=lambda path: path.mu)
 
 
 def _lipschitz_mus(run: Run, batches: int) -> Array:
@@ -169,8 +142,9 @@ class WorstPosition(Theorem):
         return _objection(run, modulus=True)
 
     def prove(self, run: Run) -> Bound:
-        mus, witness = _positions(run)
-        worst = int(np.argmax(mus))
+        mus, witness = _positions(run, worst_only=True)
+        latest = np.roll(np.arange(len(mus)), -run.training.steps)[::-1]  # the last step's first
+        worst = int(latest[np.argmax(mus[latest])])
         note = f"The worst position is {worst + 1} of {len(mus)}."
         return Bound(self, Gaussian(float(mus[worst])), witness, note)
 

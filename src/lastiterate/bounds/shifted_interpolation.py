@@ -15,7 +15,7 @@ from lastiterate.bounds import dynamics, taut_string
 from lastiterate.bounds.constant_steps import constant, constant_restart
 from lastiterate.bounds.dynamics import squared_ratio
 from lastiterate.bounds.ledger import Bound, Run, Theorem
-from lastiterate.bounds.modulus import taut_path
+from lastiterate.bounds.modulus import best_path
 from lastiterate.bounds.replay import root_sum_squares_up
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.description import FullBatch
@@ -132,11 +132,9 @@ def modulus_path(run: Run, first: int, last: int) -> tuple[taut_string.TautStrin
     stretch = slice(first + skipped, last)
     etas = run.etas if run.training.constant else run.etas[stretch]
     impulses, noises = run.over_steps(run.impulses)[stretch], run.training.noises[stretch]
-    paths = (
-        taut_path(shape, impulses, noises, run.training.diameter, common_start=skipped == 0)
-        for shape in dynamics.implied_moduli(etas, run.training, run.loss)
-    )
-    return min(paths, key=lambda path: path.mu), skipped
+    shapes = dynamics.implied_moduli(etas, run.training, run.loss)
+    diameter, common_start = run.training.diameter, skipped == 0
+    return best_path(shapes, impulses, noises, diameter, common_start=common_start), skipped
 
 
 def _published(run: Run, first: int, last: int) -> float:

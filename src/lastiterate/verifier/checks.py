@@ -110,22 +110,22 @@ def _replayed(
     skipped: int,
     restart: int,
     shifts: Sequence[float],
-    position: tuple[int, int] | None = None,
+    batches: int = 1,
+    held: tuple[int, int] = (0, 0),
 ) -> Ball:
     """Shifts for the steps after the ``skipped`` ones, under the modulus of each step.
 
     Only a path that pays from the very first step may start at 0. One that begins later, because
-    it restarts or because the steps before it were not looked at, starts from the diameter. With
-    ``position`` = (j, B) the record is used at the steps k = j mod B alone.
+    it restarts or because the steps before it were not looked at, starts from the diameter. The
+    record is used at the steps whose place in the epoch is from the first to the last of ``held``.
     """
     shifts, begin = list(shifts), first + skipped + restart
     _check_shifts(shifts, restart, last - first - skipped)
     count = last - begin
     start = arb(0) if begin == first else _diameter(case.training.diameter, None)
     jumps = list(repeated(case.impulses(begin, last), count))
-    if position is not None:
-        j, batches = position
-        jumps = [s if k % batches == j else arb(0) for k, s in enumerate(jumps, begin)]
+    early, late, none = *held, arb(0)
+    jumps = [s if early <= k % batches <= late else none for k, s in enumerate(jumps, begin)]
     noises = list(repeated(case.noises(begin, last), count))
     shapes = list(repeated(spreads(case, begin, last), count))
     return strings.walk_spread(shapes, jumps, noises, shifts[restart:], start)
@@ -177,15 +177,46 @@ def _position_squares(case: Case, witness: Witness) -> list[Ball]:
         _demand(bool(squares), "no path is given")
         return squares
     _demand(case.releases == () and case.window == 1, "its paths are for the last iterate alone")
-    steps, batches = case.training.steps, case.training.batches_per_epoch or 1
-    if len(paths) != batches:
-        raise CertificateError("the witness has paths for another number of positions")
     squares = squares or _published_positions(case)
-    costs = [
-        _replayed(case, 0, steps, 0, int(path["restart"]), path["shifts"], (j, batches))
-        for j, path in enumerate(paths)
-    ]
-    return _least(_drifted(case, costs), squares)
+    return _least(_drifted(case, _path_squares(case, list(paths))), squares)
+
+
+def _path_squares(case: Case, paths: list[Witness]) -> list[Ball]:
+    """mu_j^2 of every position from the paths of the witness; infinite where none covers it.
+
+    A path is replayed with the impulses of all batches that it names, which is no less than any
+    of them. If all steps are alike it also covers every record whose last use is no later: the same
+    shifts, that much earlier (docs/theory/shifted-interpolation.md, section 6).
+    """
+    steps, batches = case.training.steps, case.training.batches_per_epoch or 1
+    if sum(len(path["shifts"]) for path in paths) > MOST_REPLAYED or len(paths) > batches:
+        raise CertificateError(f"more than {MOST_REPLAYED:,} steps cannot be replayed")
+    answer, alike, before = [infinite()] * batches, case.training.constant, -1
+    for index, path in enumerate(paths):
+        first, last = int(path.get("first", index)), int(path.get("last", index))
+        skipped = int(path.get("skipped", 0))
+        if not (0 <= first <= last < batches and 0 <= skipped < steps):
+            raise CertificateError("a path of the witness is for batches or steps that are not")
+        shifts, restart = path["shifts"], int(path["restart"])
+        cost = _replayed(case, 0, steps, skipped, restart, shifts, batches, (first, last))
+        if alike:  # the latest of its batches stands for all
+            last = first = (steps - 1 - _earliest_end(steps, batches, first, last)) % batches
+        elif first <= before:
+            raise CertificateError("the paths of the witness are not in the order of the batches")
+        before = last
+        for j in range(first, last + 1):
+            answer[j] = answer[j].min(cost)
+    if alike:
+        for distance in range(1, batches):
+            j = (steps - 1 - distance) % batches
+            answer[j] = answer[j].min(answer[(j + 1) % batches])
+    return answer
+
+
+def _earliest_end(steps: int, batches: int, first: int, last: int) -> int:
+    """The least number of steps after the last use of a record in one of these batches."""
+    from_last = (steps - 1 - last) % batches
+    return 0 if from_last + last - first >= batches else from_last
 
 
 def _drifted(case: Case, squares: Sequence[Ball]) -> list[Ball]:
