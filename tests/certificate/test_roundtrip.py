@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 import math
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -27,6 +27,8 @@ from lastiterate.errors import DescriptionError
 from lastiterate.verifier.checks import CHECKS
 
 DELTA = 1e-6
+DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA = json.loads((DOCS / "certificate.schema.json").read_text(encoding="utf-8"))
 
 
 def best(training, loss, releases):
@@ -58,10 +60,7 @@ def roundtrip(name, tmp_path):
     assert deltas == sorted(set(deltas), reverse=True)
     epsilons = [epsilon for _, epsilon in loaded.curve]
     assert epsilons == sorted(epsilons)
-    schema = json.loads(
-        importlib.resources.files("lastiterate.certificate").joinpath("schema.json").read_text()
-    )
-    jsonschema.validate(json.loads(path.read_text()), schema)
+    jsonschema.validate(json.loads(path.read_text()), SCHEMA)
     return certificate
 
 

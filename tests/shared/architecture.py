@@ -69,11 +69,7 @@ def imports(source: str) -> Iterator[str]:
 def unreadable_imports(source: str) -> list[str]:
     """Calls that load a module whose name is neither written there nor in a table of the file."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    return [
-        ast.unparse(call)
-        for call in calls
-        if None in _named(call) and not ast.unparse(call.args[0]).startswith("_HOME[")
-    ]
+    return [ast.unparse(call) for call in calls if None in _named(call)]
 
 
 def _named(call: ast.Call) -> list[str | None]:

@@ -7,8 +7,9 @@ GPU machine needs NumPy and PyTorch alone.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lastiterate.lazy_names import loaded_on_use
 
 _HOME = {
     "audit": "lastiterate.audit.audit",
@@ -40,11 +41,4 @@ __all__ = [
     "required_models",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Not only for speed: the function `audit` must win over the module of the same name.
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = loaded_on_use(__name__, _HOME)

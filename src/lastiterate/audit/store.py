@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -95,8 +95,16 @@ class Store:
         found = self._base.execute("SELECT number, shape, scores FROM models ORDER BY number")
         return {k: np.frombuffer(s, "<f8").reshape(json.loads(shape)) for k, shape, s in found}
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._base)
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All of it or nothing; other processes wait."""
+        self._base.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._base.execute("ROLLBACK")
+            raise
+        self._base.execute("COMMIT")
 
     def close(self) -> None:
         """Let go of the file."""
@@ -105,28 +113,5 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Transaction:
-    """BEGIN IMMEDIATE ... COMMIT, or ROLLBACK."""
-
-    def __init__(self, base: sqlite3.Connection) -> None:
-        self._base = base
-
-    def __enter__(self) -> None:
-        self._base.execute("BEGIN IMMEDIATE")
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._base.execute("COMMIT" if kind is None else "ROLLBACK")

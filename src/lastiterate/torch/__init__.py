@@ -5,9 +5,9 @@ Importing this package does not import torch; using one of its names does.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from lastiterate.lazy_names import loaded_on_use
 from lastiterate.torch.loader import describe_loader
 
 if TYPE_CHECKING:
@@ -45,10 +45,4 @@ __all__ = [
     "noisy_module_descent",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = loaded_on_use(__name__, _HOME)

@@ -6,8 +6,9 @@ called as (dataset, seed), and has ``cohort(dataset, seeds)``, which `audit` use
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lastiterate.lazy_names import loaded_on_use
 
 _HOME = {
     "LinearCohort": "lastiterate.audit.shadow.linear",
@@ -20,10 +21,4 @@ if TYPE_CHECKING:
 
 __all__ = ["LinearCohort", "StackedCohort"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = loaded_on_use(__name__, _HOME)
