@@ -139,14 +139,9 @@ _BOUNDS = (clopper_pearson.rate_below, clopper_pearson.rate_above)
 
 def _probabilities(delta: float, confidence: float) -> tuple[float, float]:
     why = "a bound at any positive delta refutes pure privacy too; for that give a tiny one"
-    delta = number("delta", delta, why, above=0.0)
+    delta = number("delta", delta, why, above=0, below=1)
     why = "no finite number of models gives certainty"
-    confidence = number("confidence", confidence, why, above=0.0)
-    if delta >= 1:
-        raise DescriptionError("delta", delta, "below 1", "every algorithm is (0, 1)-private")
-    if confidence >= 1:
-        raise DescriptionError("confidence", confidence, "below 1", why)
-    return delta, confidence
+    return delta, number("confidence", confidence, why, above=0, below=1)
 
 
 def _scores(world: str, given: ArrayLike, features: bool) -> Array:

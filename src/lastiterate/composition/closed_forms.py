@@ -19,7 +19,7 @@ from lastiterate.composition.validation import (
     check_target,
 )
 from lastiterate.curves.gaussian import exp_up
-from lastiterate.errors import DescriptionError
+from lastiterate.description.validation import number
 
 _UP = 1 + 2.0**-45  # a handful of correctly rounded operations, with room to spare
 
@@ -193,8 +193,7 @@ def subsampled(epsilon: float, delta: float, rate: float) -> Pair:
     0.1747
     """
     check_pair(epsilon, delta)
-    if not 0.0 <= rate <= 1.0:
-        raise DescriptionError("rate", rate, "between 0 and 1", "it is a share of the records")
+    number("rate", rate, "it is a share of the records", at_least=0, at_most=1)
     if epsilon > 700.0:  # e^epsilon does not fit in a double
         grown = epsilon if rate > 0.0 else 0.0
     else:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
 
 
 def check_pair(epsilon: float, delta: float) -> None:
-    if not epsilon >= 0.0:
-        raise DescriptionError(
-            "epsilon", epsilon, "a number of at least 0", "a negative privacy loss means nothing"
-        )
-    if not 0.0 <= delta <= 1.0:
-        raise DescriptionError("delta", delta, "between 0 and 1", "delta is a probability")
+    why = "a negative privacy loss means nothing"
+    number("epsilon", epsilon, why, at_least=0, infinite=True)
+    number("delta", delta, "it is a probability", at_least=0, at_most=1)
 
 
 def check_rounds(rounds: int) -> None:
@@ -25,17 +23,11 @@ def check_rounds(rounds: int) -> None:
 
 
 def check_target(target: float) -> None:
-    if not target >= 0.0:
-        raise DescriptionError(
-            "target", target, "a number of at least 0", "it is the epsilon of the composition"
-        )
+    number("target", target, "it is the epsilon of the composition", at_least=0, infinite=True)
 
 
 def check_slack(slack: float) -> None:
-    if not 0.0 < slack < 1.0:
-        raise DescriptionError(
-            "slack", slack, "strictly between 0 and 1", "it is the delta paid for a smaller epsilon"
-        )
+    number("slack", slack, "it is the delta paid for a smaller epsilon", above=0, below=1)
 
 
 def check_lists(epsilons: Sequence[float], deltas: Sequence[float]) -> None:

@@ -34,23 +34,19 @@ def number(
     above: float = -math.inf,
     at_least: float = -math.inf,
     at_most: float = math.inf,
+    below: float = math.inf,
     infinite: bool = False,
 ) -> float:
     """A real number in the given range; infinity only where it is meant."""
-    allowed = _range(above, at_least, at_most, infinite)
+    allowed = _range(above, at_least, at_most, below, infinite)
     if isinstance(value, bool) or not isinstance(value, Real):
         raise DescriptionError(field, value, allowed, why)
     try:
         x = float(value)
     except OverflowError:
         raise DescriptionError(field, _shown(value), allowed, why) from None
-    if (
-        math.isnan(x)
-        or x <= above
-        or x < at_least
-        or x > at_most
-        or (math.isinf(x) and not infinite)
-    ):
+    inside = above < x and at_least <= x <= at_most and not x >= below < math.inf
+    if not inside or (math.isinf(x) and not infinite):
         raise DescriptionError(field, value, allowed, why)
     return x
 
@@ -62,7 +58,7 @@ def one_of(field: str, value: Any, options: tuple[str, ...], why: str) -> str:
     return value
 
 
-def _range(above: float, at_least: float, at_most: float, infinite: bool) -> str:
+def _range(above: float, at_least: float, at_most: float, below: float, infinite: bool) -> str:
     parts = []
     if above > -math.inf:
         parts.append(f"above {above:g}")
@@ -70,6 +66,8 @@ def _range(above: float, at_least: float, at_most: float, infinite: bool) -> str
         parts.append(f"at least {at_least:g}")
     if at_most < math.inf:
         parts.append(f"at most {at_most:g}")
+    if below < math.inf:
+        parts.append(f"below {below:g}")
     kind = "a number" if infinite else "a finite number"
     return kind + (" " + " and ".join(parts) if parts else "")
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 
 from lastiterate.composition import Pair
-from lastiterate.errors import DescriptionError
+from lastiterate.description.validation import number, one_of
 from lastiterate.federated.accounting import account_federated
+from lastiterate.published.sgld import composed_as_printed
 
 
 def theorem_8_gaussian(
@@ -33,9 +34,7 @@ def theorem_8_gaussian(
     0.0022
     """
     _check(sampled, sampled, sigma, 1, step_delta)
-    if reading not in ("printed", "outside"):
-        why = "the formula is printed once and meant once"
-        raise DescriptionError("reading", reading, '"printed" or "outside"', why)
+    one_of("reading", reading, ("printed", "outside"), "the formula is printed once, meant once")
     log = math.log(1 / step_delta)
     if reading == "printed":
         top = 4 * sigma / sampled * math.sqrt(log + 1 / sampled**2)
@@ -82,16 +81,9 @@ def theorem_8(
     (12.67, 20.49)
     """
     _check(clients, sampled, sigma, rounds, step_delta)
-    if not 0 < slack < 1:
-        raise DescriptionError("slack", slack, "in (0, 1)", "it is the delta paid for composing")
+    number("slack", slack, "it is the delta paid for composing", above=0, below=1)
     step = theorem_8_step(clients, sampled, sigma, step_delta, reading=reading)
-    epsilon = math.sqrt(2 * math.log(1 / slack) * rounds) * step.epsilon
-    epsilon += rounds * step.epsilon * math.tanh(step.epsilon / 2)
-    whole = math.ceil(epsilon / step.epsilon)  # printed without a cap at T
-    small = step.delta / (1 + math.exp(step.epsilon))
-    large = step.delta / (1 + math.exp(-step.epsilon))
-    first = -math.expm1(whole * math.log1p(-large) + (rounds - whole) * math.log1p(-small))
-    return Pair(epsilon, first - math.expm1(rounds * math.log1p(-small)) + slack)
+    return composed_as_printed(step, rounds, slack)
 
 
 def theorem_8_corrected(
@@ -116,11 +108,7 @@ def theorem_8_corrected(
 
 
 def _check(clients: int, sampled: int, sigma: float, rounds: int, step_delta: float) -> None:
-    if not 1 <= sampled <= clients:
-        raise DescriptionError("sampled", sampled, f"from 1 to {clients}", "a round draws clients")
-    if not (sigma > 0 and math.isfinite(sigma)):
-        raise DescriptionError("sigma", sigma, "positive and finite", "it scales the noise")
-    if rounds < 1:
-        raise DescriptionError("rounds", rounds, "at least 1", "each round costs privacy")
-    if not 0 < step_delta < 1:
-        raise DescriptionError("delta", step_delta, "in (0, 1)", "it is a probability")
+    number("sampled", sampled, "a round draws clients", at_least=1, at_most=clients)
+    number("sigma", sigma, "it scales the noise", above=0)
+    number("rounds", rounds, "each round costs privacy", at_least=1)
+    number("delta", step_delta, "it is a probability", above=0, below=1)

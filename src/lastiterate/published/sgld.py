@@ -16,7 +16,8 @@ import numpy as np
 from lastiterate.composition import Pair, optimal
 from lastiterate.curves import gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
-from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.description.validation import number
+from lastiterate.errors import AssumptionError
 from lastiterate.sampling.posterior import lemma_a1
 
 
@@ -53,7 +54,15 @@ def theorem_7(mu: float, rate: float, steps: int, step_delta: float, slack: floa
     (15.03, 25.1)
     """
     _check(mu, rate, steps, step_delta)
-    step = theorem_7_step(mu, rate, step_delta)
+    return composed_as_printed(theorem_7_step(mu, rate, step_delta), steps, slack)
+
+
+def composed_as_printed(step: Pair, steps: int, slack: float) -> Pair:
+    """How Theorems 7 and 8 of He, Wang & Tao 2020 add up equal steps. REFUTED.
+
+    >>> composed_as_printed(Pair(0.1, 0.0), 100, 1e-6).delta
+    1e-06
+    """
     epsilon = math.sqrt(2 * math.log(1 / slack) * steps) * step.epsilon
     epsilon += steps * step.epsilon * math.tanh(step.epsilon / 2)
     whole = math.ceil(epsilon / step.epsilon)  # printed without a cap at T
@@ -165,11 +174,7 @@ def lemma_a1_printed(
 
 
 def _check(mu: float, rate: float, steps: int, step_delta: float) -> None:
-    if not (mu > 0 and math.isfinite(mu)):
-        raise DescriptionError("mu", mu, "positive and finite", "it is 2 L / (tau sigma)")
-    if not 0 < rate <= 1:
-        raise DescriptionError("rate", rate, "in (0, 1]", "it is the share of records in a batch")
-    if steps < 1:
-        raise DescriptionError("steps", steps, "at least 1", "each step costs privacy")
-    if not 0 < step_delta < 1:
-        raise DescriptionError("step_delta", step_delta, "in (0, 1)", "it is a probability")
+    number("mu", mu, "it is 2 L / (tau sigma)", above=0)
+    number("rate", rate, "it is the share of records in a batch", above=0, at_most=1)
+    number("steps", steps, "each step costs privacy", at_least=1)
+    number("step_delta", step_delta, "it is a probability", above=0, below=1)

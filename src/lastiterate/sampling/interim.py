@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
+from lastiterate.description.validation import number
 from lastiterate.drawing import picture
-from lastiterate.errors import DescriptionError
 from lastiterate.printing import printed, printed_down
 
 if TYPE_CHECKING:
@@ -254,12 +254,16 @@ def interim_privacy(
     >>> result.peak, round(float(result.chernoff[24]), 1), round(float(result.exact[24]), 1)
     (25, 3686.6, 3951.7)
     """
-    _check(records, prior_precision, noise_precision, x_high, slope, epochs, delta, ratio)
+    number("records", records, "no records, no run", at_least=1)
+    number("epochs", epochs, "nothing is released before", at_least=1)
+    number("prior_precision", prior_precision, "the laws need it", above=0)
+    number("noise_precision", noise_precision, "the laws need it", above=0)
+    number("x_high", x_high, "the laws need it", above=0)
+    number("slope", slope, "the laws need it", above=0)
+    number("delta", delta, "it is a probability", at_least=0, below=1)
+    number("ratio", ratio, "the other record is shorter", at_least=0, below=1)
     top = 2 * (prior_precision + records * x_high**2 * noise_precision)
-    if not 0 < step_scale < top:
-        raise DescriptionError(
-            "step_scale", step_scale, f"between 0 and {top:g}", "SGLD diverges beyond it"
-        )
+    number("step_scale", step_scale, "SGLD diverges beyond it", above=0, below=top)
     laws = epoch_laws(
         records, prior_precision, noise_precision, x_high, slope, epochs, step_scale, ratio
     )
@@ -300,31 +304,3 @@ def _best_threshold(laws: EpochLaws, log_tail: Callable[[Floats], Floats], delta
 
 def _down(values: Floats) -> Floats:
     return np.maximum(values - ROUNDING * (1 + np.abs(values)), 0.0)
-
-
-def _check(
-    records: int,
-    prior_precision: float,
-    noise_precision: float,
-    x_high: float,
-    slope: float,
-    epochs: int,
-    delta: float,
-    ratio: float,
-) -> None:
-    if records < 1:
-        raise DescriptionError("records", records, "at least 1", "no records, no run")
-    if epochs < 1:
-        raise DescriptionError("epochs", epochs, "at least 1", "nothing is released before")
-    for name, value in (
-        ("prior_precision", prior_precision),
-        ("noise_precision", noise_precision),
-        ("x_high", x_high),
-        ("slope", slope),
-    ):
-        if not (value > 0 and np.isfinite(value)):
-            raise DescriptionError(name, value, "positive and finite", "the laws need it")
-    if not 0 <= delta < 1:
-        raise DescriptionError("delta", delta, "in [0, 1)", "it is a probability")
-    if not 0 <= ratio < 1:
-        raise DescriptionError("ratio", ratio, "in [0, 1)", "the other record is shorter")

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.description import Arithmetic, Batches, FullBatch, Training
+from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError
 from lastiterate.progress import shown
 from lastiterate.sampling.batch_order import SeededDraws, batch_rows, secret_draws
@@ -107,10 +108,7 @@ def sgld(
     batches.check(records)
     scale = records / batches.divisor(records)
     if prior_gradient is None:
-        if not prior_precision >= 0:
-            raise DescriptionError(
-                "prior_precision", prior_precision, "at least 0", "0 is the flat prior"
-            )
+        number("prior_precision", prior_precision, "0 is the flat prior", at_least=0)
 
         def prior_gradient(theta: Array) -> Array:
             return -prior_precision * theta
@@ -250,8 +248,8 @@ def _arrays(
     X: Array, y: Array, start: Array, backend: Literal["numpy", "torch"] | None
 ) -> tuple[Array, Array, Array]:
     """The data and a fresh copy of the start, all of one backend, start of shape (chains, d)."""
-    if backend not in (None, "numpy", "torch"):
-        raise DescriptionError("backend", backend, '"numpy" or "torch"', "no other is built in")
+    if backend is not None:
+        one_of("backend", backend, ("numpy", "torch"), "no other is built in")
     theta: Array
     if backend == "torch" or (backend is None and type(X).__module__.startswith("torch")):
         import torch
@@ -319,14 +317,9 @@ def _check(
         raise DescriptionError("X", "empty", "at least one record", "there is no posterior")
     if labels != records:
         raise DescriptionError("y", f"{labels} labels", f"{records}, one a record", "they pair up")
-    if steps < 1:
-        raise DescriptionError("steps", steps, "at least 1", "the chain must move")
-    if not (temperature >= 0 and math.isfinite(temperature)):
-        raise DescriptionError("temperature", temperature, "at least 0", "it scales the variance")
-    if clip is not None and not clip >= SMALLEST:
-        allowed = f"positive, at least {SMALLEST:.3g}"
-        raise DescriptionError("clip", clip, allowed, "it bounds each record's gradient")
-    if not 0 <= burn_in < steps:
-        raise DescriptionError("burn_in", burn_in, f"in [0, {steps})", "something must be kept")
-    if thin < 1:
-        raise DescriptionError("thin", thin, "at least 1", "every thin-th iterate is kept")
+    number("steps", steps, "the chain must move", at_least=1)
+    number("temperature", temperature, "it scales the variance", at_least=0)
+    if clip is not None:
+        number("clip", clip, "it bounds each record's gradient", at_least=SMALLEST, infinite=True)
+    number("burn_in", burn_in, "something must be kept", at_least=0, below=steps)
+    number("thin", thin, "every thin-th iterate is kept", at_least=1)

@@ -20,6 +20,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from lastiterate.curves.bracket import halved
 from lastiterate.description.failure import warn_of_large_delta
+from lastiterate.description.validation import number, one_of
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
 from lastiterate.printing import printed
 from lastiterate.sampling.gaussian_pair import UNIT, hockey_stick, renyi
@@ -62,16 +63,10 @@ class Cells:
 
 @dataclass(frozen=True)
 class PosteriorPrivacy:
-    """What one posterior sample reveals about one record; see :func:`posterior_privacy`.
+    """What one posterior sample reveals about one record.
 
-    Attributes:
-        records: n.
-        prior_precision: of the Gaussian prior on theta.
-        noise_precision: of y given x.
-        x_low, x_high: every record has x between them.
-        slope, deviation: every record has y/x within ``deviation`` of ``slope``.
-        adjacency: "replace", "zero-out" or "either".
-        tolerance: how closely the worst pair of datasets is searched.
+    Arguments are those of `posterior_privacy`; ``tolerance`` says how closely the worst pair of
+    datasets is searched.
     """
 
     records: int
@@ -86,10 +81,7 @@ class PosteriorPrivacy:
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon certified at ``delta``, over the whole domain (rounded up)."""
-        if not 0 < delta < 1:
-            raise DescriptionError(
-                "delta", delta, "in (0, 1)", "Gaussians never satisfy pure privacy"
-            )
+        number("delta", delta, "Gaussians never satisfy pure privacy", above=0, below=1)
         warn_of_large_delta(delta, self.records)
         witness = self._corners()
         tolerance = self.tolerance
@@ -109,8 +101,7 @@ class PosteriorPrivacy:
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta certified at ``epsilon`` >= 0 (rounded up)."""
-        if not epsilon >= 0:
-            raise DescriptionError("epsilon", epsilon, "at least 0", "it bounds a loss")
+        number("epsilon", epsilon, "it bounds a loss", at_least=0, infinite=True)
         return min(1.0, self._supremum(lambda cells: self._delta(cells, epsilon)))
 
     def rdp(self, order: float) -> float:
@@ -306,8 +297,7 @@ def posterior_privacy(
     """The privacy of one sample of theta given n records of y = theta x + noise.
 
     Prior theta ~ N(0, 1/prior_precision), noise ~ N(0, 1/noise_precision); the domain is
-    x_low <= x <= x_high and |y/x - slope| <= deviation. ``adjacency``: "replace" one record,
-    "zero-out" (absent from one of the datasets), or "either".
+    x_low <= x <= x_high and |y/x - slope| <= deviation.
 
     Args:
         records: n.
@@ -315,7 +305,7 @@ def posterior_privacy(
         noise_precision: of y given x.
         x_low, x_high: every record has x between them.
         slope, deviation: every record has y/x within ``deviation`` of ``slope``.
-        adjacency: "replace", "zero-out" or "either".
+        adjacency: "replace" one record, "zero-out" (absent from one of the datasets), or "either".
 
     >>> domain = (17_864_389, 2, 1, 0.9, 1.8, 17_864_389**1.01, 17_864_389**0.1)
     >>> p = posterior_privacy(*domain)
@@ -323,23 +313,16 @@ def posterior_privacy(
     ...     .epsilon(1e-3), 4)
     (0.0104, 0.0113)
     """
-    if records < 1:
-        raise DescriptionError("records", records, "at least 1", "no records, no posterior")
-    for name, value in (("prior_precision", prior_precision), ("noise_precision", noise_precision)):
-        if not (value > 0 and math.isfinite(value)):
-            raise DescriptionError(name, value, "positive and finite", "it is a precision")
+    number("records", records, "no records, no posterior", at_least=1)
+    number("prior_precision", prior_precision, "it is a precision", above=0)
+    number("noise_precision", noise_precision, "it is a precision", above=0)
     if not 0 < x_low <= x_high < math.inf:
         raise DescriptionError(
             "x_low, x_high", (x_low, x_high), "0 < x_low <= x_high", "x must be bounded away from 0"
         )
-    if not math.isfinite(slope):
-        raise DescriptionError("slope", slope, "finite", "it centres the domain")
-    if not 0 <= deviation < math.inf:
-        raise DescriptionError("deviation", deviation, "at least 0 and finite", "it is a radius")
-    if adjacency not in ("replace", "zero-out", "either"):
-        raise DescriptionError(
-            "adjacency", adjacency, '"replace", "zero-out" or "either"', "it defines neighbours"
-        )
+    number("slope", slope, "it centres the domain")
+    number("deviation", deviation, "it is a radius", at_least=0)
+    one_of("adjacency", adjacency, ("replace", "zero-out", "either"), "it defines neighbours")
     return PosteriorPrivacy(
         records, prior_precision, noise_precision, x_low, x_high, slope, deviation, adjacency
     )
@@ -397,16 +380,10 @@ def posterior_records(
     347914
     """
     g1, g2 = deviation_exponent, slope_exponent
-    if not 0 < g1 < 0.5:
-        raise DescriptionError("deviation_exponent", g1, "in (0, 1/2)", "no n is enough beyond")
-    if not g1 < g2 < 1.5:
-        raise DescriptionError(
-            "slope_exponent", g2, f"between {g1:g} and 3/2", "no n is enough beyond"
-        )
-    if not (epsilon > 0 and 0 < delta < 1):
-        raise DescriptionError(
-            "epsilon, delta", (epsilon, delta), "epsilon > 0 and 0 < delta < 1", "they are a target"
-        )
+    number("deviation_exponent", g1, "no n is enough beyond", above=0, below=0.5)
+    number("slope_exponent", g2, "no n is enough beyond", above=g1, below=1.5)
+    number("epsilon", epsilon, "it is a target", above=0)
+    number("delta", delta, "it is a target", above=0, below=1)
     alpha, beta, low, high = prior_precision, noise_precision, x_low**2, x_high**2
     order = 1 + 2 * math.log(1 / delta) / epsilon
     condition = 1 + 10 * order * high / low
@@ -426,17 +403,9 @@ def posterior_records(
 
 @dataclass(frozen=True)
 class LinearPosteriorPrivacy:
-    """One posterior sample of d-dimensional Bayesian linear regression; see the function below.
+    """One posterior sample of d-dimensional Bayesian linear regression.
 
-    Attributes:
-        records: n.
-        prior_precision: of the Gaussian prior on theta.
-        noise_precision: of y given x.
-        row_bound: no record has a longer x.
-        residual_bound: no record is further from the public slope.
-        slope_norm: length of that slope.
-        least_eigenvalue: of X'X without any one record, a public lower bound.
-        adjacency: "replace" or "zero-out".
+    Arguments are those of `linear_posterior_privacy`.
     """
 
     records: int
@@ -450,8 +419,7 @@ class LinearPosteriorPrivacy:
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon this bound proves at ``delta`` (rounded up)."""
-        if not 0 < delta < 1:
-            raise DescriptionError("delta", delta, "in (0, 1)", "Gaussians are never pure")
+        number("delta", delta, "Gaussians never satisfy pure privacy", above=0, below=1)
         warn_of_large_delta(delta, self.records)
         if self.delta(0.0) <= delta:
             return 0.0
@@ -572,22 +540,14 @@ def linear_posterior_privacy(
     >>> round(bound.epsilon(1e-5), 2)
     0.27
     """
-    if records < 1:
-        raise DescriptionError("records", records, "at least 1", "no records, no posterior")
-    for name, value in (
-        ("prior_precision", prior_precision),
-        ("noise_precision", noise_precision),
-        ("row_bound", row_bound),
-    ):
-        if not (value > 0 and math.isfinite(value)):
-            raise DescriptionError(name, value, "positive and finite", "sensitivity depends on it")
-    for name, value in (
-        ("residual_bound", residual_bound),
-        ("slope_norm", slope_norm),
-        ("least_eigenvalue", least_eigenvalue),
-    ):
-        if not (value >= 0 and math.isfinite(value)):
-            raise DescriptionError(name, value, "at least 0 and finite", "it bounds the domain")
+    number("records", records, "no records, no posterior", at_least=1)
+    number("prior_precision", prior_precision, "it is a precision", above=0)
+    number("noise_precision", noise_precision, "it is a precision", above=0)
+    number("row_bound", row_bound, "sensitivity depends on it", above=0)
+    number("residual_bound", residual_bound, "it bounds the domain", at_least=0)
+    number("slope_norm", slope_norm, "it bounds the domain", at_least=0)
+    number("least_eigenvalue", least_eigenvalue, "it bounds the domain", at_least=0)
+    one_of("adjacency", adjacency, ("replace", "zero-out"), "it defines neighbours")
     return LinearPosteriorPrivacy(
         records,
         prior_precision,
@@ -601,5 +561,4 @@ def linear_posterior_privacy(
 
 
 def _check_order(order: float) -> None:
-    if not (order > 1 and math.isfinite(order)):
-        raise DescriptionError("order", order, "greater than 1", "Renyi privacy is defined there")
+    number("order", order, "Renyi privacy is defined there", above=1)

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError
 from lastiterate.printing import printed, printed_down
 from lastiterate.sampling.discrete_laplace import NoiseSource, SecureNoise, grid_for
@@ -56,16 +57,10 @@ class Proposal:
     gamma: float
 
     def __post_init__(self) -> None:
-        if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
-            raise DescriptionError("epsilon", self.epsilon, "positive", "each test spends it")
-        if not 0 < self.delta < 0.5:
-            raise DescriptionError(
-                "delta", self.delta, "in (0, 1/2)", "the tests subtract ln(1/(2 delta))/epsilon"
-            )
-        if not (self.prior_precision > 0 and math.isfinite(self.prior_precision)):
-            raise DescriptionError(
-                "prior_precision", self.prior_precision, "positive", "the prior must be proper"
-            )
+        number("epsilon", self.epsilon, "each test spends it", above=0)
+        why = "the tests subtract ln(1/(2 delta))/epsilon"
+        number("delta", self.delta, why, above=0, below=0.5)
+        number("prior_precision", self.prior_precision, "the prior must be proper", above=0)
         if not 0 < self.x_low < self.x_high < math.inf:
             raise DescriptionError(
                 "x_low, x_high",
@@ -80,21 +75,10 @@ class Proposal:
                 f"more than 3/x_high^2 = {3 / self.x_high**2:g}",
                 "Heller & Fetaya state the algorithm for noise_precision x_high^2 > 3",
             )
-        if not 1 < self.rho_1 < 1.5:
-            raise DescriptionError(
-                "rho_1", self.rho_1, "in (1, 3/2)", "slopes up to n^rho_1 are kept"
-            )
-        if not 0 < self.rho_2 < 0.5:
-            raise DescriptionError(
-                "rho_2", self.rho_2, "in (0, 1/2)", "slopes within n^rho_2 of the centre are kept"
-            )
-        if not self.rho_2 < self.gamma < 0.5:
-            raise DescriptionError(
-                "gamma",
-                self.gamma,
-                f"in (rho_2, 1/2) = ({self.rho_2:g}, 0.5)",
-                "the deviation must stay below |W|^gamma",
-            )
+        number("rho_1", self.rho_1, "slopes up to n^rho_1 are kept", above=1, below=1.5)
+        number("rho_2", self.rho_2, "slopes this near the centre are kept", above=0, below=0.5)
+        why = "the deviation must stay below |W|^gamma, beyond that of rho_2"
+        number("gamma", self.gamma, why, above=self.rho_2, below=0.5)
 
     @property
     def offset(self) -> int:
@@ -247,8 +231,7 @@ def _records(
         )
     if xs.size == 0 and public_records:
         raise DescriptionError("x", "empty", "at least one record", "there is nothing to protect")
-    if outside not in ("clip", "refuse"):
-        raise DescriptionError("outside", outside, '"clip" or "refuse"', "it handles the data")
+    one_of("outside", outside, ("clip", "refuse"), "it handles the data")
     if outside == "refuse":
         inside = (xs >= proposal.x_low) & (xs <= proposal.x_high)
         if not np.all(inside):
@@ -347,16 +330,8 @@ def swapped_for_sgld(
         reached = max(0.0, 1 - missed) if enough else 0.0
     attained, epoch = 0.0, 0
     if 2 * delta < reached:
-        bound = interim_privacy(
-            records,
-            prior_precision,
-            noise_precision,
-            x_high,
-            slope,
-            epochs,
-            2 * delta / reached,
-            step_scale=1.0,
-        )
+        model = (records, prior_precision, noise_precision, x_high, slope)
+        bound = interim_privacy(*model, epochs, 2 * delta / reached, step_scale=1.0)
         attained = max(0.0, float(np.max(bound.exact)) + math.log(reached))
         epoch = bound.peak
     return SwapDemonstration(records, epoch, 5 * epsilon, 2 * delta, attained, reached)
