@@ -11,13 +11,13 @@ from explorer_answers import shown_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastiterate import account
+from lastiterate import Loss, Training, account
 from lastiterate.cli.described import combine
-from lastiterate.explore import reproduce
 from lastiterate.explore.fields import DEFAULTS
 from lastiterate.explore.pool import Pool
 from lastiterate.explore.presets import PRESETS
 from lastiterate.explore.reading import Description, read
+from lastiterate.report.recipe import python_recipe, toml_recipe
 
 
 def printed_by(program: str) -> str:
@@ -27,9 +27,13 @@ def printed_by(program: str) -> str:
     return out.getvalue()
 
 
+def told(description: Description) -> tuple[Training, Loss, float]:
+    return description.training, description.loss, description.delta
+
+
 def written(description: Description, folder: Path) -> Path:
     path = folder / "run.toml"
-    path.write_text(reproduce.toml(description), encoding="utf-8")
+    path.write_text(toml_recipe(*told(description)), encoding="utf-8")
     return path
 
 
@@ -57,7 +61,7 @@ def test_page_python_and_toml_agree(name: str, pool: Pool, tmp_path: Path) -> No
     state = DEFAULTS | CASES[name]
     description = read(state).description
     assert description is not None
-    epsilon = float(printed_by(reproduce.python(description)))
+    epsilon = float(printed_by(python_recipe(*told(description))))
     described = combine(written(description, tmp_path), {})
     again = account(described.training, described.loss).epsilon(described.delta)
     assert epsilon == again == shown_epsilon(pool, state)
@@ -92,7 +96,7 @@ def test_programs_and_files_describe_the_same_run(state: dict[str, str]) -> None
     if description is None:
         return
     scope: dict[str, object] = {}
-    exec(reproduce.python(description).rsplit("guarantee = ", 1)[0], scope)
+    exec(python_recipe(*told(description)).rsplit("print(", 1)[0], scope)
     assert scope["training"] == description.training
     assert scope["loss"] == description.loss
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.certificate.signatures import envelope, signature
+from lastiterate.description.failure import large_delta
 from lastiterate.notebook import html_table
 from lastiterate.printing import printed
 from lastiterate.verifier.authenticity import Key
@@ -66,6 +67,12 @@ class Certificate(Document):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the document; at every moment the path holds the old file or the whole new one."""
         write_whole(Path(path), self.to_json().encode("ascii"))
+
+
+def weakness(document: Document) -> str | None:
+    """Why its delta makes a small epsilon say little; None where that is below 1/records."""
+    runs = [run.training for run in document.parts or (document,)]
+    return large_delta(document.delta, max(run.records for run in runs if run is not None))
 
 
 def sealed(content: Mapping[str, Any]) -> Certificate:

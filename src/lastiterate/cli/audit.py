@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.description_flags import AsJson, flag
 from lastiterate.cli.output import print_json, print_text
 from lastiterate.printing import printed
 
@@ -15,34 +15,30 @@ _WHAT, _HOW, _CLAIM = "What is audited", "How", "What is claimed"
 _TARGET = "A folder written by `lastiterate train`, an estimator or a function (module:name)."
 
 
-def _flag(help: str, panel: str) -> Any:
-    return typer.Option(help=help, rich_help_panel=panel, show_default=False)
-
-
 def audit(
     target: Annotated[str, typer.Argument(help=_TARGET, show_default=False)],
     data: Annotated[
-        Path | None, _flag("The CSV of the folder's model, or an .npz with X and y.", _WHAT)
+        Path | None, flag("The CSV of the folder's model, or an .npz with X and y.", _WHAT)
     ] = None,
-    record: Annotated[int, _flag("The record whose traces are looked for.", _WHAT)] = 0,
-    canary: Annotated[str, _flag("mislabelled | as-is: the record inside.", _WHAT)] = "mislabelled",
-    parameters: Annotated[str | None, _flag("An estimator's parameters, as JSON.", _WHAT)] = None,
-    models: Annotated[int, _flag("Models to train, both worlds. Default 1000.", _HOW)] = 1000,
-    method: Annotated[str, _flag("clopper-pearson | gdp | credible.", _HOW)] = "clopper-pearson",
-    delta: Annotated[float | None, _flag("Default: the certificate's, else 1e-5.", _HOW)] = None,
-    confidence: Annotated[float, _flag("Default 0.95.", _HOW)] = 0.95,
-    seed: Annotated[int | None, _flag("Of the models' seeds.", _HOW)] = None,
-    backend: Annotated[str | None, _flag("loky | ray | dask | ...", _HOW)] = None,
-    workers: Annotated[int | None, _flag("Processes.", _HOW)] = None,
+    record: Annotated[int, flag("The record whose traces are looked for.", _WHAT)] = 0,
+    canary: Annotated[str, flag("mislabelled | as-is: the record inside.", _WHAT)] = "mislabelled",
+    parameters: Annotated[str | None, flag("An estimator's parameters, as JSON.", _WHAT)] = None,
+    models: Annotated[int, flag("Models to train, both worlds. Default 1000.", _HOW)] = 1000,
+    method: Annotated[str, flag("clopper-pearson | gdp | credible.", _HOW)] = "clopper-pearson",
+    delta: Annotated[float | None, flag("Default: the certificate's, else 1e-5.", _HOW)] = None,
+    confidence: Annotated[float, flag("Default 0.95.", _HOW)] = 0.95,
+    seed: Annotated[int | None, flag("Of the models' seeds.", _HOW)] = None,
+    backend: Annotated[str | None, flag("loky | ray | dask | ...", _HOW)] = None,
+    workers: Annotated[int | None, flag("Processes.", _HOW)] = None,
     store: Annotated[
-        Path | None, _flag("An SQLite file; the same command goes on after a crash.", _HOW)
+        Path | None, flag("An SQLite file; the same command goes on after a crash.", _HOW)
     ] = None,
     certificate: Annotated[
-        Path | None, _flag("A certificate to hold the result against.", _CLAIM)
+        Path | None, flag("A certificate to hold the result against.", _CLAIM)
     ] = None,
-    claim_epsilon: Annotated[float | None, _flag("A claimed epsilon, at --delta.", _CLAIM)] = None,
+    claim_epsilon: Annotated[float | None, flag("A claimed epsilon, at --delta.", _CLAIM)] = None,
     claim_adjacency: Annotated[
-        str, _flag("Of --claim-epsilon: replace | zero-out.", _CLAIM)
+        str, flag("Of --claim-epsilon: replace | zero-out.", _CLAIM)
     ] = "replace",
     as_json: AsJson = False,
 ) -> None:

@@ -21,7 +21,8 @@ from lastiterate.printing import printed
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
-def _flag(help: str, panel: str) -> Any:
+def flag(help: str, panel: str) -> Any:
+    """An option of a command, in a panel of its help."""
     return typer.Option(help=help, rich_help_panel=panel, show_default=False)
 
 
@@ -53,75 +54,75 @@ def describe(
         Path | None,
         typer.Argument(help="A TOML file with the tables training and loss.", show_default=False),
     ] = None,
-    records: Annotated[int | None, _flag("Number of records.", _RUN)] = None,
-    steps: Annotated[int | None, _flag("Number of updates.", _RUN)] = None,
-    epochs: Annotated[float | None, _flag("Passes over the data, instead of steps.", _RUN)] = None,
+    records: Annotated[int | None, flag("Number of records.", _RUN)] = None,
+    steps: Annotated[int | None, flag("Number of updates.", _RUN)] = None,
+    epochs: Annotated[float | None, flag("Passes over the data, instead of steps.", _RUN)] = None,
     step_size: Annotated[
-        float | None, _flag("Step size (one per step: list it in the file).", _RUN)
+        float | None, flag("Step size (one per step: list it in the file).", _RUN)
     ] = None,
-    batches: Annotated[str | None, _flag(" | ".join(SCHEMES), _RUN)] = None,
-    batch_size: Annotated[int | None, _flag("Records in one batch.", _RUN)] = None,
+    batches: Annotated[str | None, flag(" | ".join(SCHEMES), _RUN)] = None,
+    batch_size: Annotated[int | None, flag("Records in one batch.", _RUN)] = None,
     rate: Annotated[
-        float | None, _flag("Probability that a record joins a Poisson batch.", _RUN)
+        float | None, flag("Probability that a record joins a Poisson batch.", _RUN)
     ] = None,
     diameter: Annotated[
-        float | None, _flag("Of the convex set that parameters are projected on.", _RUN)
+        float | None, flag("Of the convex set that parameters are projected on.", _RUN)
     ] = None,
     schedule: Annotated[
-        str | None, _flag("equalised: the last epoch's steps shrink (calibrate: or optimal).", _RUN)
+        str | None, flag("equalised: the last epoch's steps shrink (calibrate: or optimal).", _RUN)
     ] = None,
     momentum: Annotated[
-        float | None, _flag("Of the velocity; accounted by composition only.", _RUN)
+        float | None, flag("Of the velocity; accounted by composition only.", _RUN)
     ] = None,
     noise: Annotated[
-        float | None, _flag("Standard deviation added to the parameters in one update.", _NOISE)
+        float | None, flag("Standard deviation added to the parameters in one update.", _NOISE)
     ] = None,
     gradient_norm: Annotated[
-        float | None, _flag("No gradient of one record is longer.", _NOISE)
+        float | None, flag("No gradient of one record is longer.", _NOISE)
     ] = None,
     final_noise: Annotated[
-        str | None, _flag("Factor on the variance of the last step's noise, or best.", _NOISE)
+        str | None, flag("Factor on the variance of the last step's noise, or best.", _NOISE)
     ] = None,
     noise_multiplier: Annotated[
-        float | None, _flag("DP-SGD: noise = step size * this * clip / batch.", _NOISE)
+        float | None, flag("DP-SGD: noise = step size * this * clip / batch.", _NOISE)
     ] = None,
-    clip: Annotated[float | None, _flag("DP-SGD: clipping norm of a gradient.", _NOISE)] = None,
+    clip: Annotated[float | None, flag("DP-SGD: clipping norm of a gradient.", _NOISE)] = None,
     sigma: Annotated[
-        float | None, _flag("Langevin: noise variance = 2 * step size * sigma^2.", _NOISE)
+        float | None, flag("Langevin: noise variance = 2 * step size * sigma^2.", _NOISE)
     ] = None,
     gradient_sensitivity: Annotated[
-        float | None, _flag("Langevin: change of the summed gradients by one record.", _NOISE)
+        float | None, flag("Langevin: change of the summed gradients by one record.", _NOISE)
     ] = None,
     clipping: Annotated[
-        str | None, _flag("How the norm is enforced: none | gradient | margin.", _NOISE)
+        str | None, flag("How the norm is enforced: none | gradient | margin.", _NOISE)
     ] = None,
     sensitivity: Annotated[
-        float | None, _flag("A smaller one than the norm implies; you vouch for it.", _NOISE)
+        float | None, flag("A smaller one than the norm implies; you vouch for it.", _NOISE)
     ] = None,
     adjacency: Annotated[
-        str | None, _flag("Neighbouring datasets: replace | zero-out.", _NOISE)
+        str | None, flag("Neighbouring datasets: replace | zero-out.", _NOISE)
     ] = None,
-    loss: Annotated[str | None, _flag(" | ".join(LOSS_FIELDS), _LOSS)] = None,
+    loss: Annotated[str | None, flag(" | ".join(LOSS_FIELDS), _LOSS)] = None,
     smoothness: Annotated[
-        float | None, _flag("Lipschitz (or Hoelder) constant of the gradient.", _LOSS)
+        float | None, flag("Lipschitz (or Hoelder) constant of the gradient.", _LOSS)
     ] = None,
     strong_convexity: Annotated[
-        float | None, _flag("Strong convexity, without the L2 term.", _LOSS)
+        float | None, flag("Strong convexity, without the L2 term.", _LOSS)
     ] = None,
     regularization: Annotated[
-        float | None, _flag("Coefficient of the L2 term, which no clip touches.", _LOSS)
+        float | None, flag("Coefficient of the L2 term, which no clip touches.", _LOSS)
     ] = None,
-    exponent: Annotated[float | None, _flag("Hoelder exponent of the gradient.", _LOSS)] = None,
+    exponent: Annotated[float | None, flag("Hoelder exponent of the gradient.", _LOSS)] = None,
     tail_average: Annotated[
-        int | None, _flag("The average of this many last iterates is released.", _OUT)
+        int | None, flag("The average of this many last iterates is released.", _OUT)
     ] = None,
     average_decay: Annotated[
-        float | None, _flag("Makes the average exponential: what it keeps at each step.", _OUT)
+        float | None, flag("Makes the average exponential: what it keeps at each step.", _OUT)
     ] = None,
     releases: Annotated[
-        str | None, _flag("Steps whose iterates are released too, as 500,1000.", _OUT)
+        str | None, flag("Steps whose iterates are released too, as 500,1000.", _OUT)
     ] = None,
-    delta: Annotated[float | None, _flag(f"Default {printed(DEFAULT_DELTA)}.", _OUT)] = None,
+    delta: Annotated[float | None, flag(f"Default {printed(DEFAULT_DELTA)}.", _OUT)] = None,
 ) -> Described:
     """Read the file, lay the flags over it, and build the description."""
     flags = {name: value for name, value in locals().items() if value is not None}

@@ -8,15 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from lastiterate.cli.described import burst_factor
-from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.description_flags import AsJson, flag
 from lastiterate.cli.output import print_json, print_text
 
 MODELS = ("logistic", "softmax", "svc", "ridge", "huber")
 _SCHEMA, _RUN = "What the columns mean", "The run"
-
-
-def _flag(help: str, panel: str) -> Any:
-    return typer.Option(help=help, rich_help_panel=panel, show_default=False)
 
 
 def train(
@@ -24,31 +20,31 @@ def train(
     target: Annotated[str, typer.Option(help="The column to predict.", show_default=False)],
     epsilon: Annotated[float, typer.Option(help="The privacy to spend.", show_default=False)],
     out: Annotated[Path, typer.Option(help="A new folder for the results.", show_default=False)],
-    delta: Annotated[float | None, _flag("Probability that epsilon fails.", _RUN)] = None,
+    delta: Annotated[float | None, flag("Probability that epsilon fails.", _RUN)] = None,
     schema: Annotated[
-        Path | None, _flag("A TOML file: [columns.NAME] with low, high or categories.", _SCHEMA)
+        Path | None, flag("A TOML file: [columns.NAME] with low, high or categories.", _SCHEMA)
     ] = None,
     public_schema_from: Annotated[
-        Path | None, _flag("A public CSV to read ranges and categories off.", _SCHEMA)
+        Path | None, flag("A public CSV to read ranges and categories off.", _SCHEMA)
     ] = None,
-    numeric: Annotated[list[str] | None, _flag("NAME=LOW:HIGH", _SCHEMA)] = None,
-    category: Annotated[list[str] | None, _flag("NAME=A,B,C", _SCHEMA)] = None,
-    drop: Annotated[list[str] | None, _flag("A column to leave out.", _SCHEMA)] = None,
-    classes: Annotated[str | None, _flag("All classes of the target: A,B,...", _SCHEMA)] = None,
-    target_range: Annotated[str | None, _flag("The target's LOW:HIGH.", _SCHEMA)] = None,
-    model: Annotated[str | None, _flag(" | ".join(MODELS), _RUN)] = None,
-    regularization: Annotated[float | None, _flag("L2 term.", _RUN)] = None,
-    steps: Annotated[int | None, _flag("Number of updates.", _RUN)] = None,
-    batch_size: Annotated[int | None, _flag("Records per update.", _RUN)] = None,
+    numeric: Annotated[list[str] | None, flag("NAME=LOW:HIGH", _SCHEMA)] = None,
+    category: Annotated[list[str] | None, flag("NAME=A,B,C", _SCHEMA)] = None,
+    drop: Annotated[list[str] | None, flag("A column to leave out.", _SCHEMA)] = None,
+    classes: Annotated[str | None, flag("All classes of the target: A,B,...", _SCHEMA)] = None,
+    target_range: Annotated[str | None, flag("The target's LOW:HIGH.", _SCHEMA)] = None,
+    model: Annotated[str | None, flag(" | ".join(MODELS), _RUN)] = None,
+    regularization: Annotated[float | None, flag("L2 term.", _RUN)] = None,
+    steps: Annotated[int | None, flag("Number of updates.", _RUN)] = None,
+    batch_size: Annotated[int | None, flag("Records per update.", _RUN)] = None,
     final_noise: Annotated[
-        str | None, _flag("Factor on the variance of the last step's noise, or best.", _RUN)
+        str | None, flag("Factor on the variance of the last step's noise, or best.", _RUN)
     ] = None,
-    adjacency: Annotated[str, _flag("zero-out | replace", _RUN)] = "zero-out",
+    adjacency: Annotated[str, flag("zero-out | replace", _RUN)] = "zero-out",
     seed: Annotated[
-        int | None, _flag("A reproducible experiment, without a certificate.", _RUN)
+        int | None, flag("A reproducible experiment, without a certificate.", _RUN)
     ] = None,
     test: Annotated[
-        Path | None, _flag("Another CSV, of other records: how well the model does there.", _RUN)
+        Path | None, flag("Another CSV, of other records: how well the model does there.", _RUN)
     ] = None,
     as_json: AsJson = False,
 ) -> None:

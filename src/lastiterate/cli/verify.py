@@ -9,7 +9,6 @@ import typer
 
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import print_json, print_text, say_warning
-from lastiterate.description.failure import large_delta
 
 
 def verify(
@@ -30,6 +29,7 @@ def verify(
     """Recompute a certificate in independent arithmetic; exit code 3 if a claim fails."""
     import lastiterate
     from lastiterate.certificate import MalformedCertificateError, UnreadableCertificateError
+    from lastiterate.certificate.certificate import weakness
     from lastiterate.errors import CertificateError, LastIterateError
     from lastiterate.verifier.balls import need_balls
 
@@ -49,8 +49,7 @@ def verify(
         typer.echo(f"lastiterate: not verified: {error}", err=True)
         raise typer.Exit(3) from None
     found = result.certificate
-    runs = [run.training for run in found.parts or (found,)]
-    weak = large_delta(result.delta, max(run.records for run in runs if run is not None))
+    weak = weakness(found)
     if weak is not None:
         say_warning(weak)
     if as_json:

@@ -15,6 +15,7 @@ from dash import html
 from lastiterate.accounting import candidates
 from lastiterate.bounds import BY_KEY, LEDGER
 from lastiterate.bounds.ledger import Run
+from lastiterate.certificate.certificate import weakness
 from lastiterate.description.failure import large_delta
 from lastiterate.description.words import NOT_COVERED
 from lastiterate.explore.findings import FALSE_ALARMS, Bounded, HumpFound, Outcome, Task
@@ -253,8 +254,7 @@ def verdict(outcome: Outcome | None, name: str) -> Any:
     found = outcome.value
     certificate = found.certificate
     label = f", data {certificate.dataset!r}" if certificate.dataset else ""
-    runs = [run.training for run in certificate.parts or (certificate,)]
-    weak = large_delta(found.delta, max(run.records for run in runs if run is not None))
+    weak = weakness(certificate)
     return html.Div(
         [
             html.Strong("VERIFIED, BUT A WEAK PROMISE" if weak else "VERIFIED"),

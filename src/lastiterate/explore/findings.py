@@ -158,32 +158,16 @@ def _plateau(task: Task) -> int | None:
     return plateau(about.training, about.loss, about.delta)
 
 
-def _growth(task: Task) -> dict[str, Any]:
-    from lastiterate.report import epsilon_growth
+def _figure(task: Task) -> dict[str, Any]:
+    from lastiterate import report
 
     about = _description(task)
-    return _plain(epsilon_growth(about.training, about.loss, about.delta))
-
-
-def _string(task: Task) -> dict[str, Any]:
-    from lastiterate.report import taut_string
-
-    about = _description(task)
-    return _plain(taut_string(about.training, about.loss))
-
-
-def _positions(task: Task) -> dict[str, Any]:
-    from lastiterate.report import positions
-
-    about = _description(task)
-    return _plain(positions(about.training, about.loss))
-
-
-def _curve(task: Task) -> dict[str, Any]:
-    from lastiterate.report import privacy_curve
-
-    about = _description(task)
-    return _plain(privacy_curve(account(about.training, about.loss)))
+    run = about.training, about.loss
+    if task.kind == "growth":
+        return _plain(report.epsilon_growth(*run, about.delta))
+    if task.kind == "curve":
+        return _plain(report.privacy_curve(account(*run)))
+    return _plain((report.taut_string if task.kind == "string" else report.positions)(*run))
 
 
 @dataclass(frozen=True)
@@ -239,10 +223,7 @@ _FINDERS: dict[str, Callable[[Task], Any]] = {
     "bound": _bound,
     "lower": _lower,
     "plateau": _plateau,
-    "growth": _growth,
-    "string": _string,
-    "positions": _positions,
-    "curve": _curve,
+    **dict.fromkeys(FIGURES, _figure),
     "hump": _hump,
     "certificate": _certificate,
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 from dash import ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
 
-from lastiterate.explore import answers, guard, reproduce
+from lastiterate.explore import answers, guard
 from lastiterate.explore.fields import FIELDS
 from lastiterate.explore.findings import FIGURES, MOST_CERTIFICATE_BYTES, Outcome, Task, tasks
 from lastiterate.explore.layout import PICTURES, graph, layout
@@ -24,6 +24,7 @@ from lastiterate.explore.pool import Pool
 from lastiterate.explore.presets import PRESETS
 from lastiterate.explore.reading import Reading, read, shown
 from lastiterate.explore.state import from_query, from_values
+from lastiterate.report.recipe import python_recipe, toml_recipe
 
 PATIENCE = 0.17  # seconds that one request waits for its answers
 _KEPT_UPLOADS = 16
@@ -152,11 +153,13 @@ def change(pool: Pool, values: Any, before: Any, patience: float) -> list[Any]:
     for name in PICTURES:
         result.append("card figure" if name in pictures else "card figure empty")
     if reading.description is not None:
+        about = reading.description
+        described = about.training, about.loss, about.delta
         result += [
             answers.answer(reading.description, outcomes),
             answers.comparison(reading.description, outcomes),
-            reproduce.python(reading.description),
-            reproduce.toml(reading.description),
+            python_recipe(*described),
+            toml_recipe(*described),
         ]
     else:
         result += [_not_yet(reading), [], "", ""]

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from lastiterate.certificate import Certificate
-from lastiterate.printing import percent, printed, printed_down
+from lastiterate.printing import percent, printed
 from lastiterate.report.attacker import detection_rate
-from lastiterate.report.style import FROM_BELOW, GREY, SHADE, STEP_AHEAD, blank, log_axis, pens
+from lastiterate.report.figures.curves import draw_pairs, draw_tradeoff
+from lastiterate.report.style import blank
 
 _SMALLEST_RATE = 1e-4
 _LARGEST_DELTA = 0.1  # a promise that fails more often is none
@@ -30,21 +31,9 @@ def certified_curve(certificate: Certificate, proved: Iterable[tuple[float, floa
     'epsilon = 0.2069 at delta = 1e-05, as certified'
     """
     pairs = sorted(pair for pair in proved if 0 < pair[0] <= _LARGEST_DELTA)
-    deltas = [delta for delta, _ in pairs]
     title = f"epsilon = {printed(certificate.epsilon)} at delta = {printed(certificate.delta)}"
     figure = blank(f"{title}, as certified", "epsilon", "delta")
-    pen = next(pens())
-    figure.add_scatter(
-        x=[epsilon for _, epsilon in pairs],
-        y=deltas,
-        name="proved",
-        mode="lines",
-        line={**pen.line, "shape": STEP_AHEAD},
-        customdata=[f"epsilon {printed(e)} at delta {printed(d)}" for d, e in pairs],
-        hovertemplate="%{customdata}",
-    )
-    figure.update_xaxes(rangemode="tozero")
-    figure.update_yaxes(log_axis(deltas))
+    draw_pairs(figure, [epsilon for _, epsilon in pairs], [delta for delta, _ in pairs], "proved")
     return figure
 
 
@@ -69,24 +58,5 @@ def certified_attack(certificate: Certificate, proved: Iterable[tuple[float, flo
         "false positive rate",
         "false negative rate",
     )
-    pen = next(pens())
-    figure.add_scatter(
-        x=rates,
-        y=missed,
-        name="no test does better than this",
-        mode="lines",
-        meta=FROM_BELOW,
-        line={**pen.line, "shape": STEP_AHEAD},
-        fill="tozeroy",
-        fillcolor=SHADE,
-        customdata=[printed_down(value) for value in missed],
-        hovertemplate="false positives %{x:.4g}: false negatives at least %{customdata}",
-    )
-    figure.add_scatter(
-        x=[0, 1],
-        y=[1, 0],
-        name="guessing: nothing can be inferred",
-        mode="lines",
-        line={"color": GREY, "dash": "dot", "width": 1.5},
-    )
+    draw_tradeoff(figure, rates, missed)
     return figure

@@ -26,7 +26,7 @@ import plotly.offline
 
 from lastiterate import __version__
 from lastiterate.certificate import Certificate
-from lastiterate.description.failure import large_delta
+from lastiterate.certificate.certificate import weakness
 from lastiterate.errors import DescriptionError
 from lastiterate.printing import percent, printed
 from lastiterate.report.attacker import FALSE_ALARMS, detection_rate
@@ -159,7 +159,7 @@ def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) 
     return {
         "epsilon": printed(certificate.epsilon),
         "delta": printed(certificate.delta),
-        "weak": _weak(certificate.delta, [run.records for run in runs if run is not None]),
+        "weak": weakness(certificate),
         "factor": _factor(certificate.epsilon),
         "close": certificate.epsilon <= _CLOSE,
         "huge": certificate.epsilon >= _HUGE,
@@ -179,11 +179,6 @@ def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) 
             for run in certificate.parts
         ],
     }
-
-
-def _weak(delta: float, records: list[int]) -> str | None:
-    """Why the delta makes a small epsilon say little; None where it is small enough."""
-    return large_delta(delta, max(records)) if records else None
 
 
 def _factor(epsilon: float) -> str:

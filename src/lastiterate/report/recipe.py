@@ -94,4 +94,4 @@ def _arguments(fields: Mapping[str, Any]) -> str:
 def _literal(value: Any) -> str:
     if isinstance(value, float) and math.isinf(value):
         return 'float("inf")'
-    return repr(value)
+    return f"{value:_}" if isinstance(value, int) and value >= 10_000 else repr(value)

@@ -57,17 +57,8 @@ def privacy_curve(guarantee: Guarantee) -> Any:
         "" if quick else "computed at the marks, joined by steps that hold",
         legend={"x": 0.98, "y": 0.97, "xanchor": "right", "yanchor": "top"},
     )
-    pen = next(pens())
-    figure.add_scatter(
-        x=epsilons,
-        y=deltas,
-        name="guaranteed",
-        mode="lines" if quick else "lines+markers",
-        line={**pen.line, "shape": STEP_AHEAD},
-        marker=pen.markers(),
-        customdata=[_pair(*pair) for pair in zip(epsilons, deltas, strict=True)],
-        hovertemplate="%{customdata}",
-    )
+    mode = "lines" if quick else "lines+markers"
+    draw_pairs(figure, epsilons.tolist(), deltas.tolist(), "guaranteed", mode)
     figure.add_scatter(
         x=[reference],
         y=[REFERENCE_DELTA],
@@ -76,9 +67,26 @@ def privacy_curve(guarantee: Guarantee) -> Any:
         marker={"symbol": "circle-open", "size": 13, "color": INK, "line": {"width": 2}},
         hovertemplate=_pair(reference, REFERENCE_DELTA),
     )
-    figure.update_xaxes(rangemode="tozero")
-    figure.update_yaxes(log_axis(deltas.tolist()))
     return marked(figure, guarantee.provenance)
+
+
+def draw_pairs(
+    figure: Any, epsilons: list[float], deltas: list[float], name: str, mode: str = "lines"
+) -> None:
+    """Pairs that hold; between two of them the line keeps the epsilon of the smaller delta."""
+    pen = next(pens())
+    figure.add_scatter(
+        x=epsilons,
+        y=deltas,
+        name=name,
+        mode=mode,
+        line={**pen.line, "shape": STEP_AHEAD},
+        marker=pen.markers(),
+        customdata=[_pair(*pair) for pair in zip(epsilons, deltas, strict=True)],
+        hovertemplate="%{customdata}",
+    )
+    figure.update_xaxes(rangemode="tozero")
+    figure.update_yaxes(log_axis(deltas))
 
 
 def _pair(epsilon: float, delta: float) -> str:
@@ -106,14 +114,21 @@ def tradeoff(guarantee: Guarantee) -> Any:
         "false negative rate",
         legend={"x": 0.98, "y": 0.97, "xanchor": "right", "yanchor": "top"},
     )
-    pen = next(pens())
+    draw_tradeoff(figure, rates, least)
+    figure.update_xaxes(range=[-0.01, 1.01])
+    figure.update_yaxes(range=[-0.01, 1.03])
+    return marked(figure, guarantee.provenance)
+
+
+def draw_tradeoff(figure: Any, rates: Floats, least: Iterable[float]) -> None:
+    """What no test can do better than, and what guessing does."""
     figure.add_scatter(
         x=rates,
         y=least,
         name="no test does better than this",
         mode="lines",
         meta=FROM_BELOW,
-        line={**pen.line, "shape": STEP_AHEAD},
+        line={**next(pens()).line, "shape": STEP_AHEAD},
         fill="tozeroy",
         fillcolor=SHADE,
         customdata=[printed_down(value) for value in least],
@@ -127,9 +142,6 @@ def tradeoff(guarantee: Guarantee) -> Any:
         line={"color": GREY, "dash": "dot", "width": 1.5},
         hoverinfo="name",
     )
-    figure.update_xaxes(range=[-0.01, 1.01])
-    figure.update_yaxes(range=[-0.01, 1.03])
-    return marked(figure, guarantee.provenance)
 
 
 def least_false_negatives(guarantee: Guarantee, rates: Floats) -> Floats:
