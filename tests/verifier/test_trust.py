@@ -26,7 +26,8 @@ from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.words import THEOREMS
 
 OWN = ("lastiterate.description", "lastiterate.errors", "lastiterate.verifier")
-WITH_OWN = (*OWN, "lastiterate.printing")  # descriptions round what they print
+# The package finds its names by the one, descriptions round what they print by the other.
+WITH_OWN = (*OWN, "lastiterate.lazy_names", "lastiterate.printing")
 LOSS = Loss(smoothness=1.0, strong_convexity=0.5)
 SCHEMES = (
     FullBatch(),
