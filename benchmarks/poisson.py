@@ -8,6 +8,7 @@ from typing import Any
 from dp_accounting.pld import privacy_loss_distribution
 
 from lastiterate.bounds import poisson
+from lastiterate.bounds.steps import Steps
 
 RATE, STEPS, DELTA = 0.01, 10_000, 1e-6
 
@@ -20,7 +21,7 @@ def rows() -> list[dict[str, Any]]:
     their_seconds = time.perf_counter() - start
 
     start = time.perf_counter()
-    plain = poisson.plain_curve(1.0, 1.0, RATE, STEPS).epsilon(DELTA)
+    plain = poisson.plain_curve(Steps(1.0, 1.0, 1.0, STEPS), RATE).epsilon(DELTA)
     plain_seconds = time.perf_counter() - start
 
     found: list[dict[str, Any]] = [
@@ -41,7 +42,7 @@ def rows() -> list[dict[str, Any]]:
     ]
     for c in (0.99, 0.999):
         start = time.perf_counter()
-        bound = poisson.best(c, 1.0, 1.0, RATE, STEPS, DELTA).curve.epsilon(DELTA)
+        bound = poisson.best(Steps(c, 1.0, 1.0, STEPS), RATE, DELTA).curve.epsilon(DELTA)
         seconds = time.perf_counter() - start
         found.append(
             {

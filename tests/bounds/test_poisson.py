@@ -10,6 +10,7 @@ from lastiterate import Loss, Poisson, Training, account
 from lastiterate.bounds import Run, poisson
 from lastiterate.bounds.poisson_lower import linear_lower
 from lastiterate.bounds.sampled_batches import poisson_contraction
+from lastiterate.bounds.steps import Steps
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.errors import DescriptionError
 
@@ -39,9 +40,9 @@ def test_table_long(steps, c, composed, joint, linear):
 
 
 def _check_row(steps, c, composed, joint, linear):
-    bound = poisson.best(c, 1.0, 1.0, 0.01, steps, 1e-6).curve.epsilon(1e-6)
-    plain = poisson.plain_curve(1.0, 1.0, 0.01, steps).epsilon(1e-6)
-    lower = linear_lower(c, 1.0, 1.0, 0.01, steps, 1e-6)
+    bound = poisson.best(Steps(c, 1.0, 1.0, steps), 0.01, 1e-6).curve.epsilon(1e-6)
+    plain = poisson.plain_curve(Steps(1.0, 1.0, 1.0, steps), 0.01).epsilon(1e-6)
+    lower = linear_lower(Steps(c, 1.0, 1.0, steps), 0.01, 1e-6)
     assert linear * 0.995 <= lower <= linear + 0.0005
     assert lower <= bound <= joint + 0.0005
     assert composed * 0.99 <= plain <= composed + 0.0005
@@ -59,13 +60,13 @@ def _random_run(rng):
 
 def _random_path(rng, steps, c, s, nu, rate):
     if rng.random() < 0.5:
-        return poisson.deferral_path(c, s, nu, rate, steps, int(rng.choice([2, 4, 8, 14])))
+        return poisson.deferral_path(Steps(c, s, nu, steps), rate, int(rng.choice([2, 4, 8, 14])))
     factors, impulses = np.broadcast_to(c, steps), np.broadcast_to(s, steps)
     left = [0.0]
     for factor, impulse in zip(factors, impulses, strict=True):
         left.append(rng.uniform(0, 1) * (factor * left[-1] + impulse))
     left[-1] = 0.0
-    return poisson.follow(c, s, nu, rate, left)
+    return poisson.follow(Steps(c, s, nu, steps), rate, left)
 
 
 def _check_instance(rng):
@@ -102,7 +103,7 @@ def test_no_path_is_below_the_exact_law_many():
 
 def test_one_step_is_attained():
     for rate, s in ((0.1, 1.0), (0.5, 2.0), (0.02, 0.7)):
-        curve = poisson.best(0.9, s, 1.0, rate, 1, 1e-5).curve
+        curve = poisson.best(Steps(0.9, s, 1.0, 1), rate, 1e-5).curve
         law = poisson_law(np.ones(1), np.array([s]), np.ones(1), rate)
         truth = law.deltas([0.5])[0]
         assert truth <= curve.delta(0.5) <= truth * 1.002
@@ -127,7 +128,8 @@ def test_updates_that_are_not_linear():
         for _ in range(steps - 1):
             q, p = without @ q, (1 - rate) * (without @ p) + rate * (with_ @ p)
         for order in (2, 8):
-            curve = poisson.poisson_curve(poisson.deferral_path(c, s, 1.0, rate, steps, order))
+            path = poisson.deferral_path(Steps(c, s, 1.0, steps), rate, order)
+            curve = poisson.poisson_curve(path)
             for epsilon in (0.0, 0.5, 1.5):
                 gamma = math.exp(epsilon)
                 truth = max(np.maximum(p - gamma * q, 0).sum(), np.maximum(q - gamma * p, 0).sum())
@@ -148,9 +150,10 @@ def test_a_bounded_domain_is_left_at_any_step():
     p = q = np.eye(len(x))[0]
     for _ in range(steps):
         p, q = (1 - rate) * (calm @ p) + rate * (pulled @ p), calm @ q
-    bound = poisson.best(1.0, s, 1.0, rate, steps, 1e-5, diameter=D)
+    run = Steps(1.0, s, 1.0, steps)
+    bound = poisson.best(run, rate, 1e-5, diameter=D)
     assert bound.first > 0
-    assert bound.curve.epsilon(1e-5) < 0.5 * poisson.plain_curve(s, 1.0, rate, steps).epsilon(1e-5)
+    assert bound.curve.epsilon(1e-5) < 0.5 * poisson.plain_curve(run, rate).epsilon(1e-5)
     for epsilon in (0.0, 0.5, 1.0, 2.0):
         gamma = math.exp(epsilon)
         truth = max(np.maximum(p - gamma * q, 0).sum(), np.maximum(q - gamma * p, 0).sum())
@@ -163,7 +166,7 @@ def test_the_naive_contraction_is_refuted_by_two_records():
     The other record contracts to a point when it is drawn and not at all when it is not.
     """
     epsilon = 1.0
-    naive = poisson.poisson_curve(poisson.follow(0.0, 1.0, 1.0, 0.5, [0.0, 1.0, 0.0]))
+    naive = poisson.poisson_curve(poisson.follow(Steps(0.0, 1.0, 1.0, 2), 0.5, [0.0, 1.0, 0.0]))
     by_batch = [poisson_law(np.array([c, c]), np.ones(2), np.ones(2), 0.5) for c in (0.0, 1.0)]
     # The other record's coin at the second step is hidden too: mix both cases, cell by cell.
     scales = (1.0, math.sqrt(2.0))
@@ -225,35 +228,35 @@ def test_cap():
 
 def test_paths_that_prove_nothing_are_refused():
     with pytest.raises(DescriptionError, match="left"):
-        poisson.follow(0.9, 1.0, 1.0, 0.1, [0.0, 0.5, 0.1])
+        poisson.follow(Steps(0.9, 1.0, 1.0, 2), 0.1, [0.0, 0.5, 0.1])
     with pytest.raises(DescriptionError, match="left"):
-        poisson.follow(0.9, 1.0, 1.0, 0.1, [0.0, 1.5, 0.0])
+        poisson.follow(Steps(0.9, 1.0, 1.0, 2), 0.1, [0.0, 1.5, 0.0])
     with pytest.raises(DescriptionError, match="left"):
-        poisson.follow(0.9, 1.0, 1.0, 0.1, [0.5, 0.5, 0.0])
+        poisson.follow(Steps(0.9, 1.0, 1.0, 2), 0.1, [0.5, 0.5, 0.0])
     with pytest.raises(DescriptionError, match="3 numbers"):
-        poisson.deferral_path([0.9, 0.9], 1.0, 1.0, 0.1, 3, 4)
+        poisson.deferral_path(Steps([0.9, 0.9], 1.0, 1.0, 3), 0.1, 4)
     with pytest.raises(DescriptionError, match="rate"):
-        poisson.best(0.9, 1.0, 1.0, 0.0, 3, 1e-5)
+        poisson.best(Steps(0.9, 1.0, 1.0, 3), 0.0, 1e-5)
 
 
 def test_schedules_gain_too_and_rounding_up_is_small():
     steps = 600
     eta = np.linspace(1.0, 0.2, steps)
-    best = poisson.best(1 - 0.02 * eta, eta, 1.0, 0.02, steps, 1e-6)
-    plain = poisson.plain_curve(eta, 1.0, 0.02, steps).epsilon(1e-6)
+    best = poisson.best(Steps(1 - 0.02 * eta, eta, 1.0, steps), 0.02, 1e-6)
+    plain = poisson.plain_curve(Steps(1.0, eta, 1.0, steps), 0.02).epsilon(1e-6)
     assert best.curve.epsilon(1e-6) < 0.8 * plain
     exact = LossDistribution.nothing()
     for value in eta[::4]:
         exact = exact.compose(LossDistribution.sampled_gaussian(0.02, value).self_compose(4))
-    assert exact.rdp(4.0) * 0.95 <= poisson.plain_curve(eta, 1.0, 0.02, steps).rdp(4.0)
-    assert poisson.plain_curve(eta, 1.0, 0.02, steps).rdp(4.0) <= exact.rdp(4.0) * 1.05
+    assert exact.rdp(4.0) * 0.95 <= poisson.plain_curve(Steps(1.0, eta, 1.0, steps), 0.02).rdp(4.0)
+    assert poisson.plain_curve(Steps(1.0, eta, 1.0, steps), 0.02).rdp(4.0) <= exact.rdp(4.0) * 1.05
 
 
 def test_edges():
-    assert poisson.best(0.9, 0.0, 1.0, 0.1, 10, 1e-5).curve.epsilon(1e-9) == 0.0
-    assert poisson.best(0.9, 1.0, 1.0, 0.1, 0, 1e-5).curve.epsilon(1e-9) == 0.0
-    assert poisson.best(0.9, 1.0, 0.0, 0.1, 10, 1e-5).curve.epsilon(1e-9) == math.inf
-    assert poisson.best(0.0, 1.0, 1.0, 0.3, 50, 1e-5).curve.epsilon(1e-5) == pytest.approx(
+    assert poisson.best(Steps(0.9, 0.0, 1.0, 10), 0.1, 1e-5).curve.epsilon(1e-9) == 0.0
+    assert poisson.best(Steps(0.9, 1.0, 1.0, 0), 0.1, 1e-5).curve.epsilon(1e-9) == 0.0
+    assert poisson.best(Steps(0.9, 1.0, 0.0, 10), 0.1, 1e-5).curve.epsilon(1e-9) == math.inf
+    assert poisson.best(Steps(0.0, 1.0, 1.0, 50), 0.3, 1e-5).curve.epsilon(1e-5) == pytest.approx(
         LossDistribution.sampled_gaussian(0.3, 1.0).epsilon(1e-5), rel=1e-4
     )  # nothing survives a step: only the last one is paid
 
@@ -265,7 +268,7 @@ def test_lower_reference_is_below_the_exact_law():
         c, s, nu = rng.uniform(0.3, 1, (3, steps)) * np.array([[1], [2], [1]])
         law = poisson_law(c, s, nu, rate)
         for delta in (1e-2, 1e-5):
-            lower = linear_lower(c, s, nu, rate, steps, delta)
+            lower = linear_lower(Steps(c, s, nu, steps), rate, delta)
             fine = Mixtures(law.p, law.p_weights, law.q, law.q_weights)
             assert fine.deltas([lower * 0.99 - 1e-6])[0] >= delta * (1 - 1e-3)
             assert fine.deltas([lower * 1.02 + 0.01])[0] <= delta  # and not far below
@@ -273,6 +276,6 @@ def test_lower_reference_is_below_the_exact_law():
     steps, rate, delta = 40, 0.1, 1e-4
     k = np.arange(steps + 1)
     law = Mixtures(k / math.sqrt(steps), binom.pmf(k, steps, rate), np.zeros(1), np.ones(1))
-    lower = linear_lower(1.0, 1.0, 1.0, rate, steps, delta)
+    lower = linear_lower(Steps(1.0, 1.0, 1.0, steps), rate, delta)
     assert law.deltas([lower - 1e-6])[0] >= delta * (1 - 1e-3)
     assert law.deltas([lower * 1.01])[0] <= delta

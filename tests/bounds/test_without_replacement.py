@@ -10,6 +10,7 @@ from scipy.special import ndtr
 from lastiterate import Loss, Training, WithoutReplacement, account
 from lastiterate.bounds import absorption
 from lastiterate.bounds import without_replacement as theorem
+from lastiterate.bounds.steps import Steps
 from lastiterate.curves import gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import ReplacedPair, SampledPair
@@ -63,13 +64,11 @@ def test_moment_against_the_integral_over_the_profile():
         assert theorem.epsilon_q(a, rate, mu) == pytest.approx(truth, rel=1e-7, abs=1e-11)
 
 
-def _random_payments(rng, c, s, steps, tail, reach=math.inf, diameter=math.inf):
+def _random_payments(rng, steps, tail, diameter=math.inf):
     """Payments that absorb, along a random path, what the steps before the horizon leave."""
-    first = steps - tail
-    cs = np.broadcast_to(c, steps)
-    z = absorption.distance(cs[:first], s, first, reach, diameter)
+    z = absorption.distance(steps[:-tail], diameter)
     pays = []
-    for k, factor in enumerate(cs[first:]):
+    for k, factor in enumerate(steps[-tail:].c):
         after = 0.0 if k == tail - 1 else factor * z * rng.uniform()
         pays.append((factor * z - after) * (1 + 1e-12))
         z = after
@@ -89,8 +88,9 @@ def _check_instance(rng):
     c = rng.uniform(0.2, 1.1) if rng.random() < 0.6 else rng.uniform(0.2, 1.1, steps)
     nu = rng.uniform(0.5, 1.5) if rng.random() < 0.6 else rng.uniform(0.5, 1.5, steps)
     tail = int(rng.integers(1, steps + 1))
-    pays = _random_payments(rng, c, s, steps, tail)
-    curve = theorem.curve(c, s, nu, size / records, steps, pays)
+    run = Steps(c, s, nu, steps)
+    pays = _random_payments(rng, run, tail)
+    curve = absorption.absorbing(theorem.pair_of(size / records), run, pays)
     shrink = rng.choice([1.0, rng.uniform(0, 1)], steps) * rng.choice([-1, 1], steps)
     law = without_replacement_law(
         np.broadcast_to(c, steps) * shrink, targets, pulls, np.broadcast_to(nu, steps), size
@@ -140,8 +140,9 @@ def test_projected_updates_that_are_not_linear():
         p, q = laws
         s = 2 * eta * K
         for tail in range(1, steps + 1):
-            pays = _random_payments(rng, 1.0, s, steps, tail, 2 * eta * K, D)
-            curve = theorem.curve(1.0, s, nu, 1 / records, steps, pays, 2 * eta * K, D)
+            run = Steps(1.0, s, nu, steps, reach=2 * eta * K)
+            pays = _random_payments(rng, run, tail, D)
+            curve = absorption.absorbing(theorem.pair_of(1 / records), run, pays, D)
             for epsilon in (0.0, 0.5, 1.0, 2.0):
                 gamma = math.exp(epsilon)
                 truth = max(np.maximum(p - gamma * q, 0).sum(), np.maximum(q - gamma * p, 0).sum())
@@ -149,30 +150,30 @@ def test_projected_updates_that_are_not_linear():
 
 
 def test_search_gains_and_stays_below_composition():
-    found = theorem.best(0.95, 1.0, 1.0, 0.05, 400, 1e-5)
-    plain = theorem.plain(1.0, 1.0, 0.05, 400)
+    found = theorem.best(Steps(0.95, 1.0, 1.0, 400), 0.05, 1e-5)
+    plain = theorem.plain(Steps(1.0, 1.0, 1.0, 400), 0.05)
     assert found.curve.epsilon(1e-5) < 0.5 * plain.epsilon(1e-5)
     assert found.curve.epsilon(1e-5) < 3.7  # splitting the noise gave 4.05
     assert found.tail < 400
     eta = np.linspace(1.0, 0.3, 400)
-    schedule = theorem.best(0.95, eta, 1.0, 0.05, 400, 1e-5)
+    schedule = theorem.best(Steps(0.95, eta, 1.0, 400), 0.05, 1e-5)
     assert schedule.curve.epsilon(1e-5) <= found.curve.epsilon(1e-5)
-    bounded = theorem.best(1.0, 1.0, 1.0, 0.05, 400, 1e-5, diameter=2.0)
+    bounded = theorem.best(Steps(1.0, 1.0, 1.0, 400), 0.05, 1e-5, diameter=2.0)
     assert bounded.curve.epsilon(1e-5) < plain.epsilon(1e-5)
 
 
 def test_distances():
-    assert absorption.distances(1.0, 1.0, 4, reach=2.0, diameter=2.5).tolist() == pytest.approx(
-        [0.0, 1.0, 2.0, 2.5, 2.5]
-    )
-    assert absorption.distances(3.0, 1.0, 3, reach=2.0)[-1] == pytest.approx(5.0)
+    slow, fast = Steps(1.0, 1.0, 1.0, 4, reach=2.0), Steps(3.0, 1.0, 1.0, 3, reach=2.0)
+    apart = [absorption.distance(slow[:k], diameter=2.5) for k in range(5)]
+    assert apart == pytest.approx([0.0, 1.0, 2.0, 2.5, 2.5])
+    assert absorption.distance(fast) == pytest.approx(5.0)
 
 
 def test_edges():
-    assert theorem.best(0.9, 0.0, 1.0, 0.5, 10, 1e-5).curve.epsilon(1e-9) == 0.0
-    assert theorem.best(0.9, 1.0, 1.0, 0.5, 0, 1e-5).curve.epsilon(1e-9) == 0.0
-    assert theorem.best(0.9, 1.0, 0.0, 0.5, 10, 1e-5).curve.epsilon(1e-9) == math.inf
-    full = theorem.best(1.0, 1.0, 1.0, 1.0, 4, 1e-5).curve.epsilon(1e-5)
+    assert theorem.best(Steps(0.9, 0.0, 1.0, 10), 0.5, 1e-5).curve.epsilon(1e-9) == 0.0
+    assert theorem.best(Steps(0.9, 1.0, 1.0, 0), 0.5, 1e-5).curve.epsilon(1e-9) == 0.0
+    assert theorem.best(Steps(0.9, 1.0, 0.0, 10), 0.5, 1e-5).curve.epsilon(1e-9) == math.inf
+    full = theorem.best(Steps(1.0, 1.0, 1.0, 4), 1.0, 1e-5).curve.epsilon(1e-5)
     assert full == pytest.approx(float(gaussian.epsilon(2.0, 1e-5)), rel=1e-3)
 
 

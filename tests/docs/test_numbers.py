@@ -17,6 +17,7 @@ from lastiterate.bounds import poisson, without_replacement
 from lastiterate.bounds.constant_steps import constant_curve
 from lastiterate.bounds.coupling import Coupling, CouplingProblem
 from lastiterate.bounds.poisson_lower import linear_lower
+from lastiterate.bounds.steps import Steps
 from lastiterate.bounds.taut_string import taut_string
 from lastiterate.composition import chernoff, optimal
 from lastiterate.curves import gaussian
@@ -99,9 +100,10 @@ def poisson_rows() -> Iterator[object]:
 def test_poisson_batches(head: str, values: list[str]) -> None:
     steps, c = int(numbers(head)[0]), numbers(head)[1]
     composed, joint, lower = values
-    assert shows(composed, poisson.plain_curve(1.0, 1.0, 0.01, steps).epsilon(1e-6))
-    assert shows(joint, poisson.best(c, 1.0, 1.0, 0.01, steps, 1e-6).curve.epsilon(1e-6))
-    assert 0 <= linear_lower(c, 1.0, 1.0, 0.01, steps, 1e-6) - float(lower) < 1e-3  # rounded down
+    run = Steps(c, 1.0, 1.0, steps)
+    assert shows(composed, poisson.plain_curve(run, 0.01).epsilon(1e-6))
+    assert shows(joint, poisson.best(run, 0.01, 1e-6).curve.epsilon(1e-6))
+    assert 0 <= linear_lower(run, 0.01, 1e-6) - float(lower) < 1e-3  # rounded down
 
 
 def test_windows() -> None:

@@ -15,7 +15,7 @@ from typing import cast
 
 import numpy as np
 
-from lastiterate.bounds.per_step import Array, PerStep, part, per_step
+from lastiterate.bounds.steps import Array, Steps, alike, once
 from lastiterate.curves.bracket import halved
 from lastiterate.curves.loss_distribution import LossDistribution, chernoff_epsilon
 from lastiterate.curves.pairs import ROUNDING, Pair
@@ -41,125 +41,81 @@ class Absorbed:
     pays: Array | None  # None: nothing is left over, plain composition
 
 
-def distances(
-    c: PerStep, s: PerStep, steps: int, reach: PerStep = math.inf, diameter: float = math.inf
-) -> Array:
-    """D_0 = 0, D_{t+1} = min(c D_t + s, D_t + reach, diameter): how far apart two runs can be.
+def distance(steps: Steps, diameter: float = math.inf) -> float:
+    """How far apart two runs can be after these steps.
 
-    ``reach`` is 2 eta K: with gradients no longer than K one step adds no more.
+    D_0 = 0, D_{t+1} = min(c D_t + gap, D_t + reach, diameter); for long constant runs the least of
+    its closed-form bounds.
 
-    >>> distances(0.5, 1.0, 3).round(2).tolist()
-    [0.0, 1.0, 1.5, 1.75]
+    >>> round(distance(Steps(0.5, 1.0, 1.0, 3)), 2)
+    1.75
     """
-    cs, ss, rs = (per_step(x, steps).tolist() for x in (c, s, reach))
-    apart = [0.0]
-    for factor, impulse, longest in zip(cs, ss, rs, strict=True):
-        z = apart[-1]
-        apart.append(
-            min(
-                (factor * z + impulse) * (1 + 4 * ROUNDING),
-                (z + longest) * (1 + 4 * ROUNDING),
-                diameter,
-            )
-        )
-    return np.array(apart)
+    if steps.count > LONG and alike(steps.c, steps.gap, steps.reach):
+        factor, impulse, longest = (float(x[0]) for x in (steps.c, steps.gap, steps.reach))
+        count = float(steps.count)
+        sums = count if factor == 1.0 else math.inf if factor > 1.0 else 1.0 / (1.0 - factor)
+        return min(impulse * sums * (1 + 1e-12), longest * count * (1 + 1e-12), diameter)
+    z = 0.0
+    rows = (x.tolist() for x in (steps.c, steps.gap, steps.reach))
+    for factor, impulse, longest in zip(*rows, strict=True):
+        wider = 1 + 4 * ROUNDING
+        z = min((factor * z + impulse) * wider, (z + longest) * wider, diameter)
+    return z
 
 
-def distance(c: PerStep, s: PerStep, steps: int, reach: PerStep, diameter: float) -> float:
-    """D_steps; for long constant runs the least of its closed-form bounds."""
-    scalars = [x for x in (c, s, reach) if np.ndim(x) == 0]
-    if steps <= LONG or len(scalars) < 3:
-        head = [part(x, 0, steps) for x in (c, s, reach)]
-        return float(distances(head[0], head[1], steps, head[2], diameter)[-1])
-    factor, impulse, longest = (float(np.asarray(x)) for x in (c, s, reach))
-    sums = float(steps) if factor == 1.0 else math.inf if factor > 1.0 else 1.0 / (1.0 - factor)
-    return min(impulse * sums * (1 + 1e-12), longest * steps * (1 + 1e-12), diameter)
-
-
-def plain(pair_of: PairOf, s: PerStep, nu: PerStep, steps: int) -> LossDistribution:
+def plain(pair_of: PairOf, steps: Steps) -> LossDistribution:
     """Plain composition: every step paid for, nothing left over, all iterates public."""
-    constant = np.ndim(s) == 0 and np.ndim(nu) == 0
-    kept = min(steps, 1) if constant else steps
-    ratios = _ratios(per_step(s, kept), per_step(nu, kept))
-    one = _composed(pair_of, ratios, np.zeros(kept))
-    return one.self_compose(steps) if constant and steps else one
+    repeated = steps.count > 0 and alike(steps.s, steps.nu)
+    kept = steps[:1] if repeated else steps
+    one = _composed(pair_of, _ratios(kept.s, kept.nu), np.zeros(kept.count))
+    return one.self_compose(steps.count) if repeated else one
 
 
 def absorbing(
-    pair_of: PairOf,
-    c: PerStep,
-    s: PerStep,
-    nu: PerStep,
-    left: float,
-    pays: Array,
-    drift: PerStep = 0.0,
+    pair_of: PairOf, steps: Steps, pays: Array, diameter: float = math.inf
 ) -> LossDistribution:
-    """The last ``len(pays)`` steps, starting at distance ``left``, each absorbing its payment.
+    """Nothing paid but for the last ``len(pays)`` steps, each absorbing its payment.
 
-    The payments must bring z_{t+1} = max(c_t z_t + drift_t - a_t, 0) to zero; payments that do not
-    are no proof, and protect nothing here. ``drift`` is what rounding may add at any step.
+    The payments must bring z_{t+1} = max(c_t z_t + drift_t - a_t, 0) to zero, from how far apart
+    two runs can be at the first; payments that do not are no proof, and protect nothing here.
     """
-    steps = len(pays)
-    z = left
-    rows = (per_step(x, steps).tolist() for x in (c, drift, pays))
+    first = steps.count - len(pays)
+    z, last = distance(steps[:first], diameter), steps[first:]
+    rows = (x.tolist() for x in (last.c, last.drift, pays))
     for factor, slip, pay in zip(*rows, strict=True):
         z = max((factor * z + slip) * (1 + 4 * ROUNDING) - pay, 0.0) * (1 + 2 * ROUNDING)
     if z > 0.0:
         return LossDistribution({pair_of(math.inf, math.inf): 1})
-    nus = per_step(nu, steps)
-    return _composed(pair_of, _ratios(per_step(s, steps), nus), _ratios(pays, nus))
+    return _composed(pair_of, _ratios(last.s, last.nu), _ratios(pays, last.nu))
 
 
-def best(
-    pair_of: PairOf,
-    c: PerStep,
-    gap: PerStep,
-    s: PerStep,
-    nu: PerStep,
-    steps: int,
-    delta: float,
-    reach: PerStep = math.inf,
-    diameter: float = math.inf,
-    drift: PerStep = 0.0,
-) -> Absorbed:
+def best(pair_of: PairOf, steps: Steps, delta: float, diameter: float = math.inf) -> Absorbed:
     """Horizon and payments chosen for delta (sound at every delta), screened by Renyi moments.
 
-    ``gap`` is what a step adds to the distance of two runs, ``s`` the impulse of its pair. Never
-    worse at delta than plain composition.
+    Never worse at delta than plain composition.
     """
-    found = Absorbed(plain(pair_of, s, nu, steps), steps, None)
-    if steps < 2 or np.any(np.asarray(nu) <= 0.0) or not np.any(np.asarray(s) > 0.0):
+    found = Absorbed(plain(pair_of, steps), steps.count, None)
+    if steps.count < 2 or np.any(once(steps.nu) <= 0.0) or not np.any(once(steps.s) > 0.0):
         return found
-    chosen = _screened(pair_of, c, gap, s, nu, steps, delta, reach, diameter, drift)
+    chosen = _screened(pair_of, steps, delta, diameter)
     if chosen is None:
         return found
     tail, pays = chosen
-    last = [part(x, steps - tail) for x in (c, s, nu, drift)]
-    left = distance(c, gap, steps - tail, reach, diameter)
-    curve = absorbing(pair_of, last[0], last[1], last[2], left, pays, last[3])
+    curve = absorbing(pair_of, steps, pays, diameter)
     better = curve.delta(found.curve.epsilon(delta)) < delta
     return Absorbed(curve, tail, pays) if better else found
 
 
 def _screened(
-    pair_of: PairOf,
-    c: PerStep,
-    gap: PerStep,
-    s: PerStep,
-    nu: PerStep,
-    steps: int,
-    delta: float,
-    reach: PerStep,
-    diameter: float,
-    drift: PerStep,
+    pair_of: PairOf, steps: Steps, delta: float, diameter: float
 ) -> tuple[int, Array] | None:
     """The most promising horizon with its payments, if it promises more than composition."""
-    window = min(steps, LONG)
-    cs, ss, ns, ds = (per_step(part(x, steps - window), window) for x in (c, s, nu, drift))
-    if not np.all(np.isfinite(cs)):
+    window = min(steps.count, LONG)
+    last = steps[steps.count - window :]
+    if not np.all(np.isfinite(last.c)):
         return None
     orders = np.array(SCREEN_ORDERS)
-    ratios = ss / ns
+    ratios = last.s / last.nu
     knots = np.unique(np.linspace(float(ratios.min()), float(ratios.max()), 8))
     own = np.array([[_moment(pair_of, q, r, 0.0) for r in knots] for q in orders])
     each = np.array([np.interp(ratios, knots, row) for row in own])
@@ -169,19 +125,19 @@ def _screened(
     extra = np.maximum.accumulate(np.minimum(extra, 1e6) - extra[:, :1], axis=1)
     if not np.all(np.isfinite(extra)):
         return None
-    whole = summed[:, -1] * (steps / window)
+    whole = summed[:, -1] * (steps.count / window)
     best = (chernoff_epsilon(orders, whole, delta), 0, np.zeros(0))
     tails = sorted({min(math.ceil(1.25**k), window - 1) for k in range(80)})
     for tail in tails:
-        left = distance(c, gap, steps - tail, reach, diameter)
+        left = distance(steps[: steps.count - tail], diameter)
         if not math.isfinite(left):
             continue
+        paying = last[-tail:]
         for order in PATH_ORDERS:
-            prices = extra[SCREEN_ORDERS.index(order)]
-            pays = payments(cs[-tail:], ns[-tail:], left, prices, ds[-tail:])
+            pays = payments(paying, left, extra[SCREEN_ORDERS.index(order)])
             if pays is None:
                 continue
-            shifts = pays / ns[-tail:]
+            shifts = pays / paying.nu
             if shifts.max() > SHIFTS[-1]:
                 continue
             paid = np.array([np.interp(shifts, SHIFTS, row).sum() for row in extra])
@@ -197,18 +153,18 @@ def _moment(pair_of: PairOf, order: float, ratio: float, shift: float) -> float:
     return max(pair_of(ratio, shift).log_moments(order - 1.0))
 
 
-def payments(c: Array, nu: Array, left: float, prices: Array, drift: PerStep = 0.0) -> Array | None:
+def payments(steps: Steps, left: float, prices: Array) -> Array | None:
     """a_t >= 0 that absorb ``left`` over these steps at least total price, on few levels.
 
     Minimise the sum of price(a_t / nu_t) with sum a_t w_t = left * prod c, w_t the product of the
     later c: the slope of the price at a_t / nu_t is proportional to nu_t w_t. One root. What
     rounding adds is paid at once, on top.
     """
-    slips = per_step(drift, len(c)) * (1 + 16 * ROUNDING)
+    nu, slips = steps.nu, steps.drift * (1 + 16 * ROUNDING)
     if left == 0.0:
         return slips
     with np.errstate(divide="ignore"):
-        later = np.concatenate([np.cumsum(np.log(c[::-1]))[::-1], [0.0]])
+        later = np.concatenate([np.cumsum(np.log(steps.c[::-1]))[::-1], [0.0]])
     scale = float(later.max())
     top = float(nu.max(initial=0.0)) or 1.0  # all in its units: doubles end at 1e308
     weight = nu / top * np.exp(later[1:] - scale)

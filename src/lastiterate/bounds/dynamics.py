@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from lastiterate.bounds.modulus import Modulus
 from lastiterate.description import Loss, Training
+from lastiterate.description.arithmetic import impulse_up
 
 Array = NDArray[np.float64]
 
@@ -155,9 +156,14 @@ def pushes(etas: Array, each: float, training: Training) -> Array:
         return (apart + training.slip) * ROUNDING if training.slip else apart
 
 
-def impulses(etas: Array, training: Training) -> Array:
-    """s: what the differing record adds at a step whose batch holds it, rounded up."""
-    return pushes(etas, training.impulse, training)
+def impulses(etas: Array, training: Training, change: float | None = None) -> Array:
+    """s: what the differing record adds at a step whose batch holds it, rounded up.
+
+    The record changes the sum of the batch's gradients by ``change``, its sensitivity if None.
+    """
+    change = training.sensitivity if change is None else change
+    each = impulse_up(change, training.batches.divisor(training.records), training.arithmetic)
+    return pushes(etas, each, training)
 
 
 def drifts(etas: Array, training: Training) -> Array:

@@ -7,6 +7,7 @@ somebody else check it. Refuted theorems are kept for study and can never be ask
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import numpy as np
 
 from lastiterate.bounds import dynamics
 from lastiterate.bounds.dynamics import Array
+from lastiterate.bounds.steps import Steps
 from lastiterate.curves.base import Curve
 from lastiterate.curves.searched import Searched
 from lastiterate.description import Batches, Loss, TailAverage, Training
@@ -85,6 +87,20 @@ class Run:
     def drifts(self) -> Array:
         """What rounding adds at every step that does not use the record (once if all are alike)."""
         return dynamics.drifts(self.etas, self.training)
+
+    @cached_property
+    def steps(self) -> Steps:
+        """What the updates do to the distance of two runs; c is infinite if none is known."""
+        return self.having()
+
+    def having(self, **values: Array) -> Steps:
+        """The steps with other values than the run's own (each once if all steps are alike)."""
+        unknown = np.full(len(self.etas), math.inf)
+        own = {"c": unknown if self.contraction is None else self.contraction}
+        every = {**own, "s": self.impulses, "drift": self.drifts, **values}
+        if self.training.constant:
+            every = {name: value.reshape(()) for name, value in every.items()}
+        return Steps(**every, nu=self.training.noises, count=self.training.steps)
 
     def over_steps(self, values: Array) -> Array:
         """One value per step, whether or not all are alike."""

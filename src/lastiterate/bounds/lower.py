@@ -22,6 +22,7 @@ from lastiterate.bounds.dynamics import Array
 from lastiterate.bounds.ledger import Run
 from lastiterate.bounds.lower_minibatch import lower_cyclic, lower_reshuffled, lower_shuffled
 from lastiterate.bounds.poisson_lower import linear_lower
+from lastiterate.bounds.steps import Steps
 from lastiterate.curves import gaussian
 from lastiterate.description import (
     Training,
@@ -65,8 +66,8 @@ def _poisson(run: Run) -> Callable[[float], float]:
     s, nu = float(run.impulses[0]) / dynamics.ROUNDING**2, float(training.noises[0])
     rate, steps = training.batches.share(training.records), training.steps
     if training.adjacency == "replace":  # two opposite gradients, as far apart as is declared
-        return lambda delta: linear_lower(c, s / 2, nu, rate, steps, delta, opposite=True)
-    return lambda delta: linear_lower(c, s, nu, rate, steps, delta)
+        return lambda delta: linear_lower(Steps(c, s / 2, nu, steps), rate, delta, opposite=True)
+    return lambda delta: linear_lower(Steps(c, s, nu, steps), rate, delta)
 
 
 def _without_replacement(run: Run) -> Callable[[float], float]:
@@ -83,8 +84,8 @@ def _without_replacement(run: Run) -> Callable[[float], float]:
     ends = {float(high[0])} if training.adjacency == "zero-out" else {float(low[0]), float(high[0])}
     s, nu = float(run.impulses[0]) / dynamics.ROUNDING**2, float(training.noises[0])
     rate = training.batches.divisor(training.records) / training.records / dynamics.ROUNDING
-    steps = training.steps
-    return lambda delta: max(linear_lower(min(c, 1.0), s, nu, rate, steps, delta) for c in ends)
+    maps = [Steps(min(c, 1.0), s, nu, training.steps) for c in ends]
+    return lambda delta: max(linear_lower(steps, rate, delta) for steps in maps)
 
 
 def _ordered_batches(run: Run) -> Callable[[float], float]:

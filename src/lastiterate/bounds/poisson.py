@@ -3,13 +3,13 @@
 A record enters each batch by its own coin, so a step is a mixture of two Gaussians. The theorem
 lets the mixture carry the price of what earlier steps left over, without splitting the noise.
 The proof is in docs/theory/poisson.md. This file works on numbers: Lipschitz constants c,
-impulses s and noises nu of the steps, each a number or one per step.
+impulses s and noises nu of the steps.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtrc, gammaln, logsumexp
 
-from lastiterate.bounds.per_step import Array, PerStep, part, per_step
+from lastiterate.bounds.steps import Array, Steps, alike, once
 from lastiterate.curves.bracket import halved, last_good
 from lastiterate.curves.loss_distribution import LossDistribution, chernoff_epsilon
 from lastiterate.curves.pairs import ROUNDING, Pair, SampledPair
@@ -68,13 +68,7 @@ class DeferralPath:
 
 
 def follow(
-    c: PerStep,
-    s: PerStep,
-    nu: PerStep,
-    rate: float,
-    left: PerStep,
-    diameter: float = math.inf,
-    drift: PerStep = 0.0,
+    steps: Steps, rate: float, left: Sequence[float] | Array, diameter: float = math.inf
 ) -> DeferralPath:
     """Theorem M2: the price of a path z_0, ..., z_T of left-over distances.
 
@@ -94,11 +88,12 @@ def follow(
     the likelihood ratio is a sum of two lognormals, largest in convex order when they are
     comonotone and longest. Full proof: docs/theory/poisson.md. Status: sound.
 
-    ``drift``: computed updates bring two runs that are apart to c_k z_k + drift_k, not c_k z_k.
+    Computed updates bring two runs that are apart to c_k z_k + drift_k, not c_k z_k.
     """
-    z = np.asarray(left, dtype=float)
-    steps = len(z) - 1
-    c, s, nu = per_step(c, steps), per_step(s, steps), per_step(nu, steps)
+    z, s = np.asarray(left, dtype=float), steps.s
+    if len(z) != steps.count + 1:
+        why = "something is left over after every step, and before the first"
+        raise DescriptionError("left", len(z), f"{steps.count + 1} numbers", why)
     if z[-1] != 0.0 or np.any(z < 0.0) or not (z[0] == 0.0 or z[0] >= diameter):
         raise DescriptionError(
             "left",
@@ -106,7 +101,7 @@ def follow(
             "0 (or the diameter) first, never negative, 0 at last",
             "otherwise the helper process does not start or end where the runs do",
         )
-    before = np.where(z[:-1] > 0.0, c * z[:-1] + per_step(drift, steps), 0.0)
+    before = np.where(z[:-1] > 0.0, steps.c * z[:-1] + steps.drift, 0.0)
     u = before - z[1:] + 4 * ROUNDING * (before + z[1:])
     if np.any(u < -s):
         raise DescriptionError(
@@ -118,21 +113,14 @@ def follow(
     low, high = np.maximum(u, 0.0), np.maximum(s + u, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = (
-            np.where(shift > 0.0, shift / nu, 0.0) * (1.0 + 4 * ROUNDING) for shift in (low, high)
+            np.where(shift > 0.0, shift / steps.nu, 0.0) * (1.0 + 4 * ROUNDING)
+            for shift in (low, high)
         )
     return DeferralPath(rate, z, low, np.maximum(low, high))
 
 
 def deferral_path(
-    c: PerStep,
-    s: PerStep,
-    nu: PerStep,
-    rate: float,
-    steps: int,
-    order: int,
-    start: float = 0.0,
-    diameter: float = math.inf,
-    drift: PerStep = 0.0,
+    steps: Steps, rate: float, order: int, start: float = 0.0, diameter: float = math.inf
 ) -> DeferralPath:
     """The path whose log-moment of this order is least (any path is sound).
 
@@ -140,12 +128,12 @@ def deferral_path(
     proportional to the weight prod_{l>k} c_l, one root. kappa has a kink at 0, so the optimum
     defers first (u < 0), then composes plainly (u = 0), then absorbs what is left (u > 0).
 
-    >>> path = deferral_path(0.99, 1.0, 1.0, rate=0.01, steps=1000, order=8)
+    >>> path = deferral_path(Steps(0.99, 1.0, 1.0, 1000), rate=0.01, order=8)
     >>> bool(path.high[0] < 1.0 < path.high[-1])
     True
     """
-    c, s, nu = per_step(c, steps), per_step(s, steps), per_step(nu, steps)
-    own, s = s, np.maximum(s, nu * _few_ratios(s / nu))
+    c, own, nu = steps.c, steps.s, steps.nu
+    s = np.maximum(own, nu * _few_ratios(own / nu))
     with np.errstate(divide="ignore"):
         behind = np.concatenate([np.cumsum(np.log(c[::-1]))[::-1], [0.0]])
     scale = float(behind.max())
@@ -165,7 +153,7 @@ def deferral_path(
         z = min(max(factor * z - pay, 0.0), (factor * z + impulse) * (1 - 4 * ROUNDING), diameter)
         left.append(z)
     left[-1] = 0.0
-    return follow(c, s, nu, rate, left, start if start > 0.0 else math.inf, drift)
+    return follow(steps.replace(s=s), rate, left, start if start > 0.0 else math.inf)
 
 
 def _levelled(u: Array, price: Array, weight: Array, s: Array, nu: Array) -> Array:
@@ -311,16 +299,16 @@ def _second_moment(rate: float, low: Array, high: Array) -> Array:
     return cast(Array, np.log1p(rise))
 
 
-def plain_curve(s: PerStep, nu: PerStep, rate: float, steps: int) -> LossDistribution:
+def plain_curve(steps: Steps, rate: float) -> LossDistribution:
     """Plain composition of sampled Gaussians, all iterates published.
 
-    >>> round(plain_curve(1.0, 1.0, rate=0.01, steps=1000).epsilon(1e-6), 3)
+    >>> round(plain_curve(Steps(1.0, 1.0, 1.0, 1000), rate=0.01).epsilon(1e-6), 3)
     2.125
     """
-    if np.ndim(s) == 0 and np.ndim(nu) == 0:
-        one = poisson_curve(follow(0.0, s, nu, rate, np.zeros(min(steps, 1) + 1)))
-        return one.self_compose(steps)
-    return poisson_curve(follow(0.0, s, nu, rate, np.zeros(steps + 1)))
+    repeated = alike(steps.s, steps.nu)
+    kept = (steps[:1] if repeated else steps).replace(c=0.0)  # nothing is left over to expand
+    one = poisson_curve(follow(kept, rate, np.zeros(kept.count + 1)))
+    return one.self_compose(steps.count) if repeated else one
 
 
 # The best of all
@@ -336,42 +324,29 @@ class PoissonBound:
     first: int
 
 
-def best(
-    c: PerStep,
-    s: PerStep,
-    nu: PerStep,
-    rate: float,
-    steps: int,
-    delta: float,
-    diameter: float = math.inf,
-    drift: PerStep = 0.0,
-) -> PoissonBound:
+def best(steps: Steps, rate: float, delta: float, diameter: float = math.inf) -> PoissonBound:
     """The tightest curve at delta among plain composition and deferral paths of several orders.
 
     On a bounded convex domain a path may also start from the diameter at any step. Candidates are
     screened by Renyi moments; only the two most promising become privacy-loss distributions, and
     whichever is chosen, the answer is sound at every epsilon and delta.
 
-    >>> bound = best(0.99, 1.0, 1.0, rate=0.01, steps=1000, delta=1e-6)
+    >>> bound = best(Steps(0.99, 1.0, 1.0, 1000), rate=0.01, delta=1e-6)
     >>> bound.curve.epsilon(1e-6) < 1.676
     True
     """
     if not 0.0 < rate <= 1.0:
         raise DescriptionError("rate", rate, "above 0 and at most 1", "it is a probability")
-    plain = PoissonBound(plain_curve(s, nu, rate, steps), None, None, 0)
-    if np.any(np.asarray(nu) <= 0.0) or steps == 0 or np.all(np.asarray(s) == 0.0):
+    plain = PoissonBound(plain_curve(steps, rate), None, None, 0)
+    if np.any(once(steps.nu) <= 0.0) or np.all(once(steps.s) == 0.0):
         return plain
     bounds = [plain]
-    for first, start in _starts(c, s, steps, diameter):
-        kept = steps - first
-        last = [part(value, first) for value in (c, s, nu)]
-        slips = part(drift, first)
-        if start == 0.0 and np.all(np.asarray(last[0]) >= 1.0):
+    for first, start in _starts(steps, diameter):
+        last = steps[first:]
+        if start == 0.0 and np.all(once(last.c) >= 1.0):
             continue  # without contraction and without a restart nothing is gained by deferring
         for order in PATH_ORDERS:
-            path = deferral_path(
-                last[0], last[1], last[2], rate, kept, order, start, diameter, slips
-            )
+            path = deferral_path(last, rate, order, start, diameter)
             bounds.append(PoissonBound(poisson_curve(path), path, order, first))
     ranked = sorted(bounds, key=lambda bound: _screened(bound.curve, delta))
     chosen = ranked[0]
@@ -380,20 +355,20 @@ def best(
     return chosen
 
 
-def _starts(c: PerStep, s: PerStep, steps: int, diameter: float) -> Iterator[tuple[int, float]]:
+def _starts(steps: Steps, diameter: float) -> Iterator[tuple[int, float]]:
     """(first step, distance there) from which a path may begin."""
-    constant = np.ndim(c) == 0 and np.ndim(s) == 0
-    factor = float(np.max(np.asarray(c)))
+    count, factor = steps.count, float(np.max(once(steps.c)))
     # Steps that contraction forgets to e^-18 defer everything, which costs nothing: the path then
     # begins at the distance that builds up without payments.
-    alive = math.ceil(18.0 / (1.0 - factor)) if constant and factor < 1.0 else steps
-    if min(alive, steps) <= LONG:
-        far = min(float(np.max(np.asarray(s))) / (1.0 - factor), diameter) if alive < steps else 0.0
-        yield max(steps - alive, 0), far * (1 + 1e-12)
+    forgets = alike(steps.c, steps.s) and factor < 1.0
+    alive = math.ceil(18.0 / (1.0 - factor)) if forgets else count
+    if min(alive, count) <= LONG:
+        far = min(float(steps.s[0]) / (1.0 - factor), diameter) if alive < count else 0.0
+        yield max(count - alive, 0), far * (1 + 1e-12)
     if math.isfinite(diameter):
         kept = 1
-        while kept < min(steps, LONG):
-            yield steps - kept, diameter
+        while kept < min(count, LONG):
+            yield count - kept, diameter
             kept = max(kept + 1, math.ceil(kept * 1.5))
 
 

@@ -14,37 +14,28 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate.bounds.per_step import Array, PerStep, per_step
+from lastiterate.bounds.steps import Array, Steps
 
 CELLS = 1 << 16  # of the grid that the sum of impulses is rounded down to
 THRESHOLDS = 96
 SAFE = 1e-9  # relative error of a tail probability and of the masses it is averaged with
 
 
-def linear_lower(
-    c: PerStep,
-    s: PerStep,
-    nu: PerStep,
-    rate: float,
-    steps: int,
-    delta: float,
-    opposite: bool = False,
-) -> float:
+def linear_lower(steps: Steps, rate: float, delta: float, opposite: bool = False) -> float:
     """An epsilon that the linear run x -> c x suffers at delta, in the worse order, rounded down.
 
     ``c`` must be reachable in the declared class: never larger than the run's. ``opposite``: the
     other run's record pushes as hard the other way (by -s), where it otherwise does not push.
 
-    >>> 0.66 < linear_lower(0.99, 1.0, 1.0, rate=0.01, steps=1000, delta=1e-6) <= 0.6725
+    >>> 0.66 < linear_lower(Steps(0.99, 1.0, 1.0, 1000), rate=0.01, delta=1e-6) <= 0.6725
     True
     """
-    cs, ss, ns = (per_step(x, steps) for x in (c, s, nu))
-    if steps == 0 or delta >= 1.0 or not np.any(ss > 0.0):
+    if delta >= 1.0 or not np.any(steps.s > 0.0):
         return 0.0
     with np.errstate(divide="ignore"):
-        later = np.exp(np.concatenate([np.cumsum(np.log(cs[:0:-1]))[::-1], [0.0]]))
-    noise = math.sqrt(float(np.sum((later * ns) ** 2)))
-    impulses = later * ss
+        later = np.exp(np.concatenate([np.cumsum(np.log(steps.c[:0:-1]))[::-1], [0.0]]))
+    noise = math.sqrt(float(np.sum((later * steps.nu) ** 2)))
+    impulses = later * steps.s
     if noise == 0.0:
         return math.inf if 1.0 - (1.0 - rate) ** int(np.sum(impulses > 0.0)) > delta else 0.0
     sums, masses = _sum_law(impulses / noise, rate)

@@ -3,7 +3,7 @@
 The record enters a batch by one coin in both worlds, so a step compares (1-q) N(0) + q N(h) with
 (1-q) N(0) + q N(h'), two gradients of bounded length. The two gradients are worst when they are
 opposite, in any dimension; the proof is in docs/theory/poisson.md. This file works on numbers:
-Lipschitz constants c, lengths h and noises nu of the steps, each a number or one per step.
+Lipschitz constants c, lengths s of a gradient, how far two are apart (gap), noises nu.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 
 from lastiterate.bounds import absorption
 from lastiterate.bounds.absorption import Absorbed, PairOf
-from lastiterate.bounds.per_step import Array, PerStep, part
+from lastiterate.bounds.steps import Steps
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import ROUNDING, OpposedPair
 from lastiterate.errors import DescriptionError
@@ -29,66 +29,37 @@ def pair_of(rate: float) -> PairOf:
     return pair
 
 
-def plain(h: PerStep, nu: PerStep, rate: float, steps: int) -> LossDistribution:
+def plain(steps: Steps, rate: float) -> LossDistribution:
     """Plain composition, all iterates published.
 
     *Statement.* X_{k+1} = f_k(X_k) + xi_k h_k(X_k) + N(0, nu_k^2 I) with xi_k ~ Bernoulli(rate),
-    X' the same with h'_k; |h_k|, |h'_k| <= h. The run is dominated, in both orders, by the
-    composition of (1-q) N(0) + q N(h/nu) against (1-q) N(0) + q N(-h/nu), on the line.
+    X' the same with h'_k; |h_k|, |h'_k| <= s. The run is dominated, in both orders, by the
+    composition of (1-q) N(0) + q N(s/nu) against (1-q) N(0) + q N(-s/nu), on the line.
 
     *Proof idea.* H_gamma is E((1-q)(1-gamma) + q L_h - gamma q L_h')_+ under N(0, I), with
     lognormal likelihood ratios L whose laws depend on the lengths alone. A convex function of a
     sum is largest when the summands q L_h and -gamma q L_h' are comonotone, which opposite
     gradients make them, and it grows with each length. Status: sound.
 
-    >>> round(plain(1.0, 1.0, rate=0.01, steps=1000).epsilon(1e-6), 3)
+    >>> round(plain(Steps(1.0, 1.0, 1.0, 1000), rate=0.01).epsilon(1e-6), 3)
     3.214
     """
-    return absorption.plain(pair_of(rate), h, nu, steps)
+    return absorption.plain(pair_of(rate), steps)
 
 
-def curve(
-    c: PerStep,
-    gap: PerStep,
-    h: PerStep,
-    nu: PerStep,
-    rate: float,
-    steps: int,
-    pays: Array,
-    diameter: float = math.inf,
-    drift: PerStep = 0.0,
-) -> LossDistribution:
+def best(steps: Steps, rate: float, delta: float, diameter: float = math.inf) -> Absorbed:
     """The hidden-state theorem: forget the first steps, absorb what they left.
 
     *Statement.* As in `plain`, f_k and f_k + h_k c_k-Lipschitz for every realised batch (so that
     every batch map under one data set is) and |h_k - h'_k| <= gap_k. For any horizon tau, z_tau >=
     min(D_tau, diameter) with D_{t+1} = c D_t + gap, a_t >= 0 with z_{t+1} = c_t z_t - a_t >= 0 and
     z_T = 0: the run is dominated, in both orders, by the composition over t >= tau of
-    (1-q) N(a_t) + q N(h_t + a_t) against (1-q) N(0) + q N(-h_t), in units of the noise.
+    (1-q) N(a_t) + q N(s_t + a_t) against (1-q) N(0) + q N(-s_t), in units of the noise. Horizon
+    and payments are chosen for delta, and sound at every delta.
 
     Proof: docs/theory/poisson.md. Status: sound.
-    """
-    first = steps - len(pays)
-    left = absorption.distance(c, gap, first, math.inf, diameter)
-    last = [part(x, first) for x in (c, h, nu, drift)]
-    return absorption.absorbing(pair_of(rate), last[0], last[1], last[2], left, pays, last[3])
 
-
-def best(
-    c: PerStep,
-    gap: PerStep,
-    h: PerStep,
-    nu: PerStep,
-    rate: float,
-    steps: int,
-    delta: float,
-    diameter: float = math.inf,
-    drift: PerStep = 0.0,
-) -> Absorbed:
-    """Horizon and payments chosen for delta (sound at every delta).
-
-    >>> found = best(0.99, 2.0, 1.0, 1.0, rate=0.01, steps=1000, delta=1e-6)
-    >>> found.tail < 1000
+    >>> best(Steps(0.99, 1.0, 1.0, 1000, gap=2.0), rate=0.01, delta=1e-6).tail < 1000
     True
     """
-    return absorption.best(pair_of(rate), c, gap, h, nu, steps, delta, math.inf, diameter, drift)
+    return absorption.best(pair_of(rate), steps, delta, diameter)

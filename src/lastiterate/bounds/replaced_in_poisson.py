@@ -16,25 +16,19 @@ from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.sampled_batches import (
     MOST_STEPS,
     hidden,
-    noise_of,
+    nothing_forgotten,
     offers,
-    part_of,
     poisson_contraction,
-    scalar_or_steps,
 )
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import ReplacedPair
 from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import Poisson
-from lastiterate.description.arithmetic import impulse_up
 
 
 def lengths(run: Run) -> Array:
     """h: how far the record alone moves a batch that holds it, rounding included, rounded up."""
-    training = run.training
-    divisor = training.batches.divisor(training.records)
-    each = impulse_up(training.gradient_norm, divisor, training.arithmetic)
-    return dynamics.pushes(run.etas, each, training)
+    return dynamics.impulses(run.etas, run.training, run.training.gradient_norm)
 
 
 def closer(run: Run) -> bool:
@@ -62,12 +56,12 @@ def published(run: Run, first: int, last: int, delta: float) -> LossDistribution
     if last <= first or not np.any(run.impulses > 0.0):
         return LossDistribution.nothing()
     rate = run.training.batches.share(run.training.records)
-    h, s = (scalar_or_steps(run, x) for x in (lengths(run), run.impulses))
-    h, s, nu = (part_of(x, first, last) for x in (h, s, noise_of(run)))
-    opposed = poisson_replace.plain(h, nu, rate, last - first)
+    h = lengths(run)
+    opposed = poisson_replace.plain(run.having(s=h)[first:last], rate)
     if not closer(run):
         return opposed
-    near = without_replacement.plain(np.maximum(h, s), nu, rate, last - first)
+    longer = run.having(s=np.maximum(h, run.impulses))
+    near = without_replacement.plain(longer[first:last], rate)
     return min(opposed, near, key=lambda curve: curve.epsilon(delta))
 
 
@@ -131,12 +125,7 @@ class PoissonReplaceAbsorption(Theorem):
         reason = _objection(run)
         if reason is None and run.contraction is None:
             return "it needs a smooth loss"
-        if reason is None and math.isinf(run.training.diameter) and not run.loss.regularization:
-            return (
-                "without an L2 term (regularization) and without a bounded domain an empty batch "
-                "forgets nothing"
-            )
-        return reason
+        return reason or nothing_forgotten(run)
 
     def prove(self, run: Run) -> Bound:
         return Bound.searched(self, lambda delta: self._at(run, delta))
@@ -144,23 +133,11 @@ class PoissonReplaceAbsorption(Theorem):
     def _at(self, run: Run, delta: float) -> Proof:
         training = run.training
         contraction, cap, failure = poisson_contraction(run, delta)
-        values = [
-            scalar_or_steps(run, x) for x in (contraction, run.impulses, lengths(run), run.drifts)
-        ]
-        nu, stretches, parts = noise_of(run), [], []
+        rate = training.batches.share(training.records)
+        steps = run.having(c=contraction, s=lengths(run), gap=run.impulses)
+        stretches, parts = [], []
         for first, last in hidden(run):
-            c, gap, h, drift = (part_of(x, first, last) for x in values)
-            found = poisson_replace.best(
-                c,
-                gap,
-                h,
-                part_of(nu, first, last),
-                training.batches.share(training.records),
-                last - first,
-                delta,
-                training.diameter,
-                drift,
-            )
+            found = poisson_replace.best(steps[first:last], rate, delta, training.diameter)
             pays, chosen = found.pays, found.curve
             if closer(run):
                 plain = published(run, first, last, delta)

@@ -17,28 +17,16 @@ import numpy as np
 from lastiterate.bounds import dynamics, poisson, without_replacement
 from lastiterate.bounds.dynamics import Array
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
+from lastiterate.bounds.shifted_interpolation import regular
+from lastiterate.bounds.steps import Steps
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import OpposedPair, ReplacedPair, SampledPair
 from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import Poisson, WithoutReplacement
-from lastiterate.description.arithmetic import impulse_up
 
 _FAILURE_SHARE = 1e-3  # of delta, spent on batches larger than any that was allowed for
 _STEEPEST = 1e6  # an update that expands more forgets nothing, and its powers leave the doubles
 MOST_STEPS = 10**7  # per-step schedules beyond this are not accounted one by one
-
-
-def scalar_or_steps(run: Run, values: Array) -> float | Array:
-    """One number for constant runs: the kernels then have closed forms."""
-    return float(values[0]) if run.training.constant else run.over_steps(values)
-
-
-def noise_of(run: Run) -> float | Array:
-    return float(run.training.noises[0]) if run.training.constant else run.training.noises
-
-
-def part_of(values: float | Array, first: int, last: int) -> float | Array:
-    return values if isinstance(values, float) else values[first:last]
 
 
 def hidden(run: Run) -> list[tuple[int, int]]:
@@ -80,14 +68,13 @@ class PoissonComposition(Theorem):
         return _poisson_objection(run)
 
     def prove(self, run: Run) -> Bound:
-        s, nu = scalar_or_steps(run, run.impulses), noise_of(run) if run.training.steps else 1.0
         rate = run.training.batches.share(run.training.records)
-        curve = _published(s, nu, rate, run.training.steps)
+        curve = _published(run.steps, rate)
         return Bound(self, curve, {"menu": menu(curve)})
 
 
-def _published(s: float | Array, nu: float | Array, rate: float, steps: int) -> LossDistribution:
-    return poisson.plain_curve(s, nu, rate, steps) if steps else LossDistribution.nothing()
+def _published(steps: Steps, rate: float) -> LossDistribution:
+    return poisson.plain_curve(steps, rate) if steps.count else LossDistribution.nothing()
 
 
 def _poisson_objection(run: Run) -> str | None:
@@ -123,12 +110,7 @@ class PoissonDeferral(Theorem):
         reason = _poisson_objection(run)
         if reason is None and not _smooth(run):
             return "it needs a smooth loss"
-        if reason is None and math.isinf(run.training.diameter) and not run.loss.regularization:
-            return (
-                "without an L2 term (regularization) and without a bounded domain an empty batch "
-                "forgets nothing"
-            )
-        return reason
+        return reason or nothing_forgotten(run)
 
     def prove(self, run: Run) -> Bound:
         return Bound.searched(self, lambda delta: self._at(run, delta))
@@ -137,30 +119,28 @@ class PoissonDeferral(Theorem):
         training = run.training
         rate = training.batches.share(training.records)
         contraction, cap, failure = poisson_contraction(run, delta)
-        c, s = scalar_or_steps(run, contraction), scalar_or_steps(run, run.impulses)
-        nu, drift = noise_of(run), scalar_or_steps(run, run.drifts)
+        steps = run.having(c=contraction)
         stretches, parts = [], []
         for first, last in hidden(run):
-            found = poisson.best(
-                part_of(c, first, last),
-                part_of(s, first, last),
-                part_of(nu, first, last),
-                rate,
-                last - first,
-                delta,
-                training.diameter,
-                part_of(drift, first, last),
-            )
+            found = poisson.best(steps[first:last], rate, delta, training.diameter)
             stretch: dict[str, Any] = {"first": first, "last": last}
             if found.path is not None:
                 stretch["left"] = found.path.left
             stretches.append(stretch)
             parts.append(found.curve)
-        window, steps = training.steps - run.window + 1, training.steps
-        s, nu = (part_of(values, window, steps) for values in (s, nu))
-        curve = _published(s, nu, rate, steps - window).compose(*parts)
+        curve = _published(steps[training.steps - run.window + 1 :], rate).compose(*parts)
         witness = {"cap": cap, "stretches": stretches, "menu": menu(curve)}
         return Proof(WithFailure(curve, failure) if failure else curve, witness)
+
+
+def nothing_forgotten(run: Run) -> str | None:
+    """Why Poisson batches may forget nothing of what earlier steps left over, or None."""
+    if run.loss.regularization or math.isfinite(run.training.diameter):
+        return None
+    return (
+        "without an L2 term (regularization) and without a bounded domain an empty batch "
+        "forgets nothing"
+    )
 
 
 def _smooth(run: Run) -> bool:
@@ -221,9 +201,7 @@ def pushes(run: Run) -> Array:
     training = run.training
     if training.adjacency == "replace":
         return run.impulses
-    divisor = training.batches.divisor(training.records)
-    each = impulse_up(2 * training.sensitivity, divisor, training.arithmetic)
-    return dynamics.pushes(run.etas, each, training)
+    return dynamics.impulses(run.etas, training, 2 * training.sensitivity)
 
 
 class WithoutReplacementComposition(Theorem):
@@ -246,11 +224,7 @@ class WithoutReplacementComposition(Theorem):
         return _replacement_objection(run)
 
     def prove(self, run: Run) -> Bound:
-        steps = run.training.steps
-        if steps == 0:
-            return Bound(self, LossDistribution.nothing(), {"menu": []})
-        s, nu = scalar_or_steps(run, pushes(run)), noise_of(run)
-        curve = without_replacement.plain(s, nu, batch_share(run), steps)
+        curve = without_replacement.plain(run.having(s=pushes(run)), batch_share(run))
         return Bound(self, curve, {"menu": offers(curve)})
 
 
@@ -286,9 +260,7 @@ class CorrectedWithoutReplacement(Theorem):
 
     def objection(self, run: Run) -> str | None:
         reason = _replacement_objection(run)
-        if reason is None and not (
-            run.contraction is not None and bool(np.all(np.isfinite(run.contraction)))
-        ):
+        if reason is None and not regular(run):
             return "it needs a smooth loss"
         return reason
 
@@ -296,29 +268,14 @@ class CorrectedWithoutReplacement(Theorem):
         return Bound.searched(self, lambda delta: self._at(run, delta))
 
     def _at(self, run: Run, delta: float) -> Proof:
-        training = run.training
-        assert run.contraction is not None
-        c, s = scalar_or_steps(run, run.contraction), scalar_or_steps(run, pushes(run))
-        nu, reach, rate = noise_of(run), scalar_or_steps(run, farthest(run)), batch_share(run)
-        drift = scalar_or_steps(run, run.drifts)
+        training, rate = run.training, batch_share(run)
+        steps = run.having(s=pushes(run), reach=farthest(run))
         stretches, parts = [], []
         for first, last in hidden(run):
-            found = without_replacement.best(
-                part_of(c, first, last),
-                part_of(s, first, last),
-                part_of(nu, first, last),
-                rate,
-                last - first,
-                delta,
-                part_of(reach, first, last),
-                training.diameter,
-                part_of(drift, first, last),
-            )
+            found = without_replacement.best(steps[first:last], rate, delta, training.diameter)
             stretches.append({"first": first, "last": last, "pays": found.pays})
             parts.append(found.curve)
-        window, steps = training.steps - run.window + 1, training.steps
-        if window < steps:
-            s, nu = (part_of(values, window, steps) for values in (s, nu))
-            parts.append(without_replacement.plain(s, nu, rate, steps - window))
+        window = steps[training.steps - run.window + 1 :]
+        parts.append(without_replacement.plain(window, rate))
         curve = LossDistribution.nothing().compose(*parts)
         return Proof(curve, {"menu": offers(curve), "stretches": stretches})

@@ -3,7 +3,7 @@
 Chien & Li 2025, Theorem 3.12 takes a divergence in the wrong direction (`stated` shows by how
 much). In the corrected statement one pair pays for the step's own batch, by subsampling, and for
 what earlier steps left over, without splitting the noise. This file works on numbers: Lipschitz
-constants c, impulses s and noises nu of the steps, each a number or one per step.
+constants c, impulses s and noises nu of the steps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 
 from lastiterate.bounds import absorption
 from lastiterate.bounds.absorption import Absorbed, PairOf
-from lastiterate.bounds.per_step import Array, PerStep, part
+from lastiterate.bounds.steps import Steps
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import ROUNDING, ReplacedPair, SampledPair
 from lastiterate.errors import DescriptionError
@@ -52,58 +52,30 @@ def pair_of(rate: float) -> PairOf:
     return pair
 
 
-def curve(
-    c: PerStep,
-    s: PerStep,
-    nu: PerStep,
-    rate: float,
-    steps: int,
-    pays: Array,
-    reach: PerStep = math.inf,
-    diameter: float = math.inf,
-    drift: PerStep = 0.0,
-) -> LossDistribution:
+def plain(steps: Steps, rate: float) -> LossDistribution:
+    """Plain composition, all iterates published."""
+    return absorption.plain(pair_of(rate), steps)
+
+
+def best(steps: Steps, rate: float, delta: float, diameter: float = math.inf) -> Absorbed:
     """The corrected theorem for batches without replacement.
 
     *Statement.* Batches of b of n records, drawn afresh at every step; q = b/n, s = 2 eta K / b,
-    every mini-batch map c-Lipschitz. For any horizon tau = steps - len(pays), z_tau >= min(D_tau,
-    diameter), payments a_t >= 0 with z_{t+1} = c z_t - a_t >= 0 and z_T = 0: the run is dominated
-    in both orders by the composition over t >= tau of the pairs with profile, for gamma >= 1,
+    every mini-batch map c-Lipschitz. For any horizon tau, z_tau >= min(D_tau, diameter), payments
+    a_t >= 0 with z_{t+1} = c z_t - a_t >= 0 and z_T = 0: the run is dominated in both orders by
+    the composition over t >= tau of the pairs with profile, for gamma >= 1,
     min over t <= gamma of (1-q) delta_a(log t) + q delta_{a+s}(log((gamma - (1-q) t)/q)), the
     lengths a and s in units of the noise. With a = 0 that is q delta_s(log(1 + (gamma - 1)/q)).
+    Horizon and payments are chosen for delta, and sound at every delta.
 
     *Reference.* Corrects Chien & Li 2025, Theorem 3.12, whose divergence has the wrong
     direction and whose proof conditions in the wrong order; the noise is not split any more.
     Status: corrected. Proof: docs/theory/without-replacement.md.
-    """
-    first = steps - len(pays)
-    left = absorption.distance(c, s, first, reach, diameter)
-    last = [part(x, first) for x in (c, s, nu, drift)]
-    return absorption.absorbing(pair_of(rate), last[0], last[1], last[2], left, pays, last[3])
 
-
-def plain(s: PerStep, nu: PerStep, rate: float, steps: int) -> LossDistribution:
-    """Plain composition, all iterates published."""
-    return absorption.plain(pair_of(rate), s, nu, steps)
-
-
-def best(
-    c: PerStep,
-    s: PerStep,
-    nu: PerStep,
-    rate: float,
-    steps: int,
-    delta: float,
-    reach: PerStep = math.inf,
-    diameter: float = math.inf,
-    drift: PerStep = 0.0,
-) -> Absorbed:
-    """Horizon and payments chosen for delta (sound at every delta).
-
-    >>> found = best(0.9, 1.0, 1.0, rate=0.1, steps=200, delta=1e-5)
+    >>> found = best(Steps(0.9, 1.0, 1.0, 200), rate=0.1, delta=1e-5)
     >>> found.tail < 200 and found.curve.epsilon(1e-5) < 5.0
     True
     """
     if not 0.0 < rate <= 1.0:
         raise DescriptionError("rate", rate, "above 0 and at most 1", "it is a share of the data")
-    return absorption.best(pair_of(rate), c, s, s, nu, steps, delta, reach, diameter, drift)
+    return absorption.best(pair_of(rate), steps, delta, diameter)
