@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lastiterate.certificate import Certificate, certify, compose
+from lastiterate.certificate import Certificate
 from lastiterate.description import Training
 from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.validation import number, one_of
@@ -27,6 +27,7 @@ from lastiterate.models.choose import Choice, choose
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
+from lastiterate.models.unsealed import Unsealed
 from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
@@ -221,15 +222,28 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             warnings.warn(why, PrivacyWarning, stacklevel=4)
         self.certificate_ = None
         if not released.experiment and math.isfinite(self.epsilon) and None not in before:
-            own = certify(
-                self.training_,
-                self.loss_,
-                self.delta_,
-                parameters={"coef_": self.coef_, "intercept_": self.intercept_},
-                nonce=released.partition_nonce,
-            )
+            parameters = {"coef_": self.coef_, "intercept_": self.intercept_}
             paid = [certificate for certificate in before if certificate is not None]
-            self.certificate_ = compose([*paid, own]) if paid else own
+            self.certificate_ = Unsealed.of(released, self.loss_, self.delta_, parameters, paid)
+
+    @property
+    def certificate_(self) -> Certificate | None:
+        """The privacy that was spent, sealed when it is first read; None for experiments."""
+        if "certificate_" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__} has no certificate_: it is not fitted")
+        held = self.__dict__["certificate_"]
+        if isinstance(held, Unsealed):
+            held = self.__dict__["certificate_"] = held.seal()
+        return held  # type: ignore[no-any-return]
+
+    @certificate_.setter
+    def certificate_(self, certificate: Certificate | Unsealed | None) -> None:
+        self.__dict__["certificate_"] = certificate
+
+    @property
+    def _certified(self) -> bool:
+        """Whether there is a certificate, or will be one when it is read."""
+        return self.__dict__["certificate_"] is not None
 
     def _forget(self) -> None:
         """An older model must not stand beside the description of a run that failed."""

@@ -48,7 +48,8 @@ class PrivateLogisticRegression(PrivateClassifier):
         coef_, intercept_: the model.
         classes_: the classes, sorted: those declared, or else those that occur, which is then a
             release that certificate_ does not cover.
-        certificate_: the privacy that was spent, checkable by anybody; None for experiments.
+        certificate_: the privacy that was spent, checkable by anybody, sealed when it is first
+            read; None for experiments.
         training_, loss_: what ran, as the accountant sees it.
         choice_: what was chosen and why (print it).
         n_iter_: number of updates.

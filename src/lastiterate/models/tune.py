@@ -133,7 +133,7 @@ def tune(
             # What there is to say was said above; one warning a trial would tell their number.
             warnings.simplefilter("ignore", PrivacyWarning)
             trial._fit(X, y, lambda choice: gaussian_run(choice, share))
-        experiment = experiment or trial.certificate_ is None
+        experiment = experiment or not trial._certified
         noise = score_sensitivity(len(y)) / (mu * math.sqrt(SCORE_SHARE))
         score = _score(trial, X, y) + noise * float(draws.normal(1)[0])
         if best is None or score > best[0]:

@@ -1,0 +1,57 @@
+"""What a certificate will say, fixed when the run ends and sealed when somebody asks for it.
+
+Proving a number a second time takes longer than everything else that `fit` does beside training.
+Whoever only predicts does not wait for it; whoever asks gets the certificate of the run as it was,
+whatever happened to the fitted attributes since.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.certificate import Certificate, certify, compose
+from lastiterate.description import Loss
+from lastiterate.train import Descent
+
+
+@dataclass(frozen=True, eq=False)
+class Unsealed:
+    """A run that ended, the parameters it released, and what was paid before it."""
+
+    released: Descent
+    loss: Loss
+    delta: float
+    parameters: Mapping[str, NDArray[Any]]
+    nonce: str
+    before: tuple[Certificate, ...]
+
+    @classmethod
+    def of(
+        cls,
+        released: Descent,
+        loss: Loss,
+        delta: float,
+        parameters: Mapping[str, NDArray[Any]],
+        before: Sequence[Certificate],
+    ) -> Unsealed:
+        """Copies the parameters; copies of a model seal one certificate, with one nonce."""
+        kept = {name: np.array(value) for name, value in parameters.items()}
+        nonce = released.partition_nonce or secrets.token_hex(16)
+        return cls(released, loss, delta, kept, nonce, tuple(before))
+
+    def seal(self) -> Certificate:
+        """The certificate, checked before it is returned."""
+        own = certify(
+            self.released.training,
+            self.loss,
+            self.delta,
+            parameters=self.parameters,
+            nonce=self.nonce,
+        )
+        return compose([*self.before, own]) if self.before else own
