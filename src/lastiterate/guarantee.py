@@ -17,7 +17,7 @@ from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number
-from lastiterate.description.words import NOT_COVERED, Assumption, assumptions, vouchers
+from lastiterate.description.words import Assumption, assumptions, not_covered, vouchers
 from lastiterate.drawing import picture
 from lastiterate.errors import EstimateWarning
 from lastiterate.notebook import html_table
@@ -212,7 +212,7 @@ def _paragraph(guarantee: Guarantee) -> str:
             "pays for it; a loss whose gradients are bounded by itself would get a smaller number."
         )
     lines.append("It rests on: " + "; ".join(str(a) for a in guarantee.assumptions) + ".")
-    lines.append("Not covered: " + "; ".join(NOT_COVERED) + ".")
+    lines.append("Not covered: " + "; ".join(not_covered(training)) + ".")
     return "\n".join(lines)
 
 

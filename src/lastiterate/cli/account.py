@@ -29,7 +29,7 @@ def account(described: Described, as_json: AsJson = False) -> None:
         guarantee.best_at(delta),
     )
     if as_json:
-        from lastiterate.description.words import NOT_COVERED
+        from lastiterate.description.words import not_covered
 
         print_json(
             "account",
@@ -42,7 +42,7 @@ def account(described: Described, as_json: AsJson = False) -> None:
                 "note": best.note,
                 **standing(guarantee.provenance),
                 "assumptions": [vars(assumption) for assumption in guarantee.assumptions],
-                "not_covered": list(NOT_COVERED),
+                "not_covered": list(not_covered(training)),
                 **described.to_dict(),
             },
         )

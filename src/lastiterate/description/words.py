@@ -24,8 +24,25 @@ NOT_COVERED = (
     "the number of records, which is treated as public",
     "the set of classes that occur among the labels, released unless all classes were declared",
     "noise from a seeded or predictable generator",
-    "the last bits of released numbers, which are doubles with noise added and not rounded",
 )
+_LAST_BITS = "the last bits of released numbers, which are doubles with noise added and not rounded"
+_MACHINE = (
+    "what else a machine shows or does: timing, memory, faulty hardware, compilers that reassociate"
+)
+
+
+def not_covered(training: Training) -> tuple[str, ...]:
+    """What no guarantee for this run speaks of.
+
+    Numbers on a grid have no last bits that could tell; what is left is outside of arithmetic.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+    ...                batches=FullBatch())
+    >>> not_covered(run)[-1][:13], not_covered(run.replace(arithmetic=Arithmetic(0.5)))[-1][:20]
+    ('the last bits', 'what else a machine ')
+    """
+    return (*NOT_COVERED, _MACHINE if training.slip else _LAST_BITS)
 
 
 @dataclass(frozen=True)

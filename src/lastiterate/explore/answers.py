@@ -17,7 +17,7 @@ from lastiterate.bounds import BY_KEY, LEDGER
 from lastiterate.bounds.ledger import Run
 from lastiterate.certificate.certificate import weakness
 from lastiterate.description.failure import large_delta
-from lastiterate.description.words import NOT_COVERED
+from lastiterate.description.words import not_covered
 from lastiterate.explore.findings import FALSE_ALARMS, Bounded, HumpFound, Outcome, Task
 from lastiterate.explore.reading import Description
 from lastiterate.printing import percent, printed, printed_down
@@ -69,7 +69,7 @@ def answer(description: Description, outcomes: Outcomes) -> Any:
         html.Details(
             [
                 html.Summary("What this does not cover"),
-                html.Ul([html.Li(text) for text in NOT_COVERED]),
+                html.Ul([html.Li(text) for text in not_covered(description.training)]),
             ]
         )
     )

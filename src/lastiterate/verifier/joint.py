@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from lastiterate.description.words import NOT_COVERED
 from lastiterate.errors import UnsupportedError
 from lastiterate.verifier.document import Document
 from lastiterate.verifier.profile import Profile
@@ -31,13 +30,14 @@ _ADAPTIVE = (
 def composed_words(runs: Sequence[Document]) -> dict[str, Any]:
     """What a composition says in words, all of it taken from its parts."""
     together = {text: None for run in runs for text in run.assumptions}
+    outside = {text: None for run in runs for text in run.not_covered}
     return {
         "dataset": runs[0].dataset,
         "adjacency": runs[0].adjacency,
         "release": "; ".join(f"run {k + 1}: {run.release}" for k, run in enumerate(runs)),
         "theorem": dict(THEOREM),
         "assumptions": [*together, _ADAPTIVE],
-        "not_covered": list(NOT_COVERED),
+        "not_covered": list(outside),
     }
 
 

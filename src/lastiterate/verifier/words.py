@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lastiterate.description import Loss, TailAverage, Training
-from lastiterate.description.words import NOT_COVERED, assumptions, vouchers
+from lastiterate.description.words import assumptions, not_covered, vouchers
 from lastiterate.verifier.refusals import ClaimError
 
 
@@ -100,7 +100,7 @@ def words(
         "release": release_model(training, releases),
         "assumptions": [str(each) for each in rests_on],
         "vouchers": vouchers(training, loss, hidden_state=found.hidden_state),
-        "not_covered": list(NOT_COVERED),
+        "not_covered": list(not_covered(training)),
     }
 
 

@@ -1,0 +1,180 @@
+"""Certificates of runs on a grid: the verifier charges it by itself, and no field of it can lie."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import math
+
+import pytest
+from described_runs import RUNS
+
+from lastiterate import Arithmetic, Certificate, CertificateError, account, certify, compose, verify
+from lastiterate.certificate import ClaimError
+from lastiterate.description.words import NOT_COVERED
+from lastiterate.verifier.document import canonical, fingerprint
+from lastiterate.verifier.words import words
+
+DELTA = 1e-6
+ON_GRID = Arithmetic(grid=2.0**-16, error=1e-5, coordinates=7)  # 1/50 of the impulses of RUNS
+# One for each theorem with a check, and those that carry windows, releases and restarts.
+NAMES = (
+    "full",
+    "full, schedule",
+    "full, rough",
+    "full, released",
+    "full, coupled",
+    "full, momentum",
+    "cyclic",
+    "cyclic, bounded",
+    "cyclic, rough",
+    "shuffled, released",
+    "reshuffled, bounded",
+    "Poisson",
+    "without replacement",
+)
+
+
+def on_grid(name, arithmetic=ON_GRID):
+    training, loss, releases = RUNS[name]
+    return training.replace(arithmetic=arithmetic), loss, releases
+
+
+def resealed(certificate, arithmetic):
+    """A liar's file: another arithmetic, all words to match, the old numbers, a hash that fits."""
+    content = copy.deepcopy(json.loads(certificate.to_json()))
+    content["training"]["arithmetic"] = arithmetic
+    training, loss = certificate.training.replace(arithmetic=arithmetic), certificate.loss
+    key = content["theorem"]["key"]
+    content.update(words(training, loss, tuple(content["releases"]), key))
+    content["sha256"] = fingerprint(content)
+    return Certificate.from_json(canonical(content))
+
+
+def cost(name, arithmetic):
+    training, loss, releases = on_grid(name, arithmetic)
+    return account(training, loss, releases=releases).epsilon(DELTA)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_sealed_is_confirmed_and_covers_the_grid(name, tmp_path):
+    training, loss, releases = on_grid(name)
+    certificate = certify(training, loss, DELTA, releases=releases)
+    certificate.save(tmp_path / "run.json")
+    assert verify(tmp_path / "run.json").epsilon == certificate.epsilon
+    assert Certificate.load(tmp_path / "run.json").training == training
+    exact = certify(training.replace(arithmetic="exact"), loss, DELTA, releases=releases)
+    assert certificate.epsilon > exact.epsilon * 1.002
+    # The certificate of the run in real numbers proves nothing about the one on the grid.
+    with pytest.raises(ClaimError, match=r"does not hold|dearer"):
+        verify(resealed(exact, ON_GRID.to_dict()))
+    assert verify(resealed(certificate, certificate.training.arithmetic.to_dict()))
+
+
+@pytest.mark.parametrize("name", ["full", "cyclic", "shuffled, released", "Poisson"])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"grid": 2.0**-14},
+        {"error": 1e-4},
+        {"coordinates": 70},
+        {"grid": 2.0**-30, "error": 1e-3},
+        {"grid": 0.5},
+        {"grid": 2.0**1000},
+    ],
+)
+def test_a_coarser_arithmetic_than_was_charged_is_caught(name, lie):
+    training, loss, releases = on_grid(name)
+    certificate = certify(training, loss, DELTA, releases=releases)
+    with pytest.raises(CertificateError, match=r"does not hold|more than|leaves|dearer|noise"):
+        verify(resealed(certificate, ON_GRID.to_dict() | lie))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"grid": 2.0**-17},
+        {"coordinates": 6},
+        {"error": 1.1e-5},
+        {"error": 1.1e-6},
+        {"grid": 0.0},
+        {"grid": 3.0},
+        {"grid": -(2.0**-16)},
+        {"grid": "2e-5"},
+        {"coordinates": 7.0},
+        {"coordinates": 0},
+        {"coordinates": True},
+        {"spacing": 1.0},
+    ],
+)
+def test_every_change_of_a_field_is_caught_where_the_words_stay(lie):
+    """The words name the spacing, the number of parameters and the error: finer ones do not fit."""
+    training, loss, releases = on_grid("full")
+    content = json.loads(certify(training, loss, DELTA, releases=releases).to_json())
+    content["training"]["arithmetic"] |= lie
+    content["sha256"] = fingerprint(content)
+    with pytest.raises(CertificateError):
+        verify(Certificate.from_json(canonical(content)))
+
+
+@pytest.mark.parametrize("name", ["full", "full, coupled", "cyclic", "shuffled"])
+def test_coarser_never_costs_less(name):
+    """In every field; and nothing to round costs what real numbers cost, to the last digit."""
+    no_less(name, slack=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["reshuffled, bounded", "Poisson", "without replacement"])
+def test_coarser_costs_less_by_no_more_than_a_search_may_miss(name):
+    no_less(name, slack=1e-4)
+
+
+def no_less(name, slack):
+    training, loss, releases = RUNS[name]
+    exact = account(training.replace(arithmetic="exact"), loss, releases=releases).epsilon(DELTA)
+    assert cost(name, Arithmetic(coordinates=50)) == exact
+    ways = (
+        [Arithmetic(2.0**k, 1e-6, 3) for k in (-40, -24, -18, -15)],
+        [Arithmetic(2.0**-20, error, 3) for error in (0.0, 1e-9, 1e-5, 1e-3)],
+        [Arithmetic(2.0**-20, 1e-6, d) for d in (1, 2, 1000, 10**5)],
+    )
+    for way in ways:
+        costs = [cost(name, arithmetic) for arithmetic in way]
+        assert all(a <= b * (1 + slack) for a, b in itertools.pairwise(costs)), costs
+        assert exact <= costs[0] * (1 + slack)
+        assert costs[-1] > exact
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in RUNS if n not in NAMES and "no steps" not in n])
+def test_every_other_run_is_sealed_on_a_grid(name):
+    training, loss, releases = on_grid(name)
+    certificate = certify(training, loss, DELTA, releases=releases)
+    assert verify(certificate).epsilon == certificate.epsilon
+    assert certificate.epsilon >= cost(name, "exact")
+
+
+def test_what_stays_outside_is_said():
+    training, loss, _ = on_grid("full")
+    grid = certify(training, loss, DELTA)
+    plain = certify(RUNS["full"][0], loss, DELTA)
+    assert any("memory" in text for text in grid.not_covered)
+    assert not any("last bits" in text for text in grid.not_covered)
+    assert any("last bits" in text for text in plain.not_covered)
+    both = compose([grid, plain])
+    assert set(both.not_covered) == {*NOT_COVERED, grid.not_covered[-1], plain.not_covered[-1]}
+    assert verify(both).epsilon == both.epsilon
+    softened = json.loads(both.to_json())
+    softened["not_covered"] = list(grid.not_covered)
+    softened["sha256"] = fingerprint(softened)
+    with pytest.raises(ClaimError, match="not_covered"):
+        verify(Certificate.from_json(canonical(softened)))
+
+
+def test_the_charge_of_one_step_is_the_theorem_s():
+    """mu = (eta (2K/n + 2e) + 4 g sqrt(d))/nu, in the certificate too."""
+    training, loss, _ = on_grid("full")
+    one = certify(training.replace(steps=1), loss, DELTA)
+    mu = (0.1 * (2 / 100 + 2e-5) + 4 * 2.0**-16 * math.sqrt(7)) / 0.05
+    assert one.mu == pytest.approx(mu, rel=1e-9)
