@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from flint import arb, fmpz_poly
 
+from lastiterate.errors import CertificateError
+from lastiterate.verifier import losses, sampled
 from lastiterate.verifier.balls import precision, units_up
 from lastiterate.verifier.losses import LossLaw, Shift, Total, _sum_of
 
@@ -94,3 +96,18 @@ def test_delta_is_the_sum_over_all_losses(epsilon: float) -> None:
         worst = slow[0] if slow[0] > slow[1] else slow[1]
         assert found >= worst.lower()
         assert math.isclose(float(found), min(float(worst), 1.0), rel_tol=1e-12)
+
+
+def test_a_witness_with_thousands_of_different_pairs_is_refused():
+    """Each different pair costs the verifier a tenth of a second: no file may ask for hours."""
+    menu = [(0.0, 1.0 + k * 1e-6) for k in range(losses.MOST_PAIRS + 1)]
+    steps = [(losses.Shift(0.01, low, high), 1) for low, high in menu]
+    with pytest.raises(CertificateError, match="1,025 different pairs"):
+        losses.Total(steps, 1e-5)
+    highs = np.linspace(0.5, 1.0, 100)
+    with pytest.raises(CertificateError, match="different pairs"):
+        sampled.charged(0.01, np.zeros(100), highs, menu)
+    rows = np.stack([highs, np.zeros(100), highs], axis=1)
+    with pytest.raises(CertificateError, match="different pairs"):
+        sampled.priced((rows, 1), [(high, 0.0) for _, high in menu], sampled.replaced(0.01))
+    assert len(sampled.charged(0.01, np.zeros(100), highs, menu[:1])) == 1

@@ -42,12 +42,12 @@ class Composition(Theorem):
 
     def prove(self, run: Run) -> Bound:
         batches = run.training.batches
-        totals = position_totals(run, run.training.batches_per_epoch or 1)
         if not batches.repeated:
             return Bound(self, Gaussian(_root(_worst_of_each_epoch(run))))
+        totals, shares = _shared_totals(run)
         if not batches.hidden or np.all(totals == totals[0]):
             return Bound(self, Gaussian(_root(totals.max())))
-        return Bound(self, Mixture(np.sqrt(totals) * _UP))
+        return Bound(self, Mixture(np.sqrt(totals) * _UP, shares))
 
 
 def position_totals(run: Run, batches: int) -> Array:
@@ -61,6 +61,26 @@ def position_totals(run: Run, batches: int) -> Array:
     costs[: training.steps] = squared_ratio(run.over_steps(run.impulses), training.noises)
     totals: Array = costs.reshape(-1, batches).sum(axis=0)
     return totals
+
+
+def _shared_totals(run: Run) -> tuple[Array, Array]:
+    """Values of `position_totals` and the shares of the positions that have them.
+
+    Positions that are alike, or never reached, are not listed one by one: an epoch may have more
+    batches than a machine has memory.
+    """
+    training = run.training
+    batches, steps = training.batches_per_epoch or 1, training.steps
+    if training.constant:
+        one = float(squared_ratio(run.impulses, np.array([training.noise], dtype=float))[0])
+        visits, more = divmod(steps, batches)
+        totals = np.array([times * one if times else 0.0 for times in (visits, visits + 1)])
+        shares = np.array([(batches - more) / batches, more / batches])
+    else:
+        used = min(batches, steps)
+        totals = np.append(position_totals(run, max(used, 1)), 0.0)
+        shares = np.append(np.full(max(used, 1), 1 / batches), (batches - used) / batches)
+    return totals[shares > 0], shares[shares > 0]
 
 
 def _worst_of_each_epoch(run: Run) -> float:

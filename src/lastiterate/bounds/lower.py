@@ -92,7 +92,7 @@ def _ordered_batches(run: Run) -> Callable[[float], float]:
     """The linear references of cyclic, shuffled and reshuffled batches."""
     training = run.training
     batches = training.batches_per_epoch
-    if batches is None:
+    if batches is None or batches > _MOST_STEPS:
         return lambda delta: 0.0
     low, high = (
         run.over_steps(bound) for bound in dynamics.reachable(run.etas, run.loss, training.clipping)

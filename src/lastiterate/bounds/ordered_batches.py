@@ -34,6 +34,8 @@ def _objection(run: Run, *, modulus: bool) -> str | None:
     training = run.training
     if training.steps > _MOST_STEPS and not (modulus and _closed_form(run)):
         return f"more than {_MOST_STEPS:,} mini-batch steps are not accounted one by one"
+    if (training.batches_per_epoch or 1) > _MOST_STEPS:
+        return f"more than {_MOST_STEPS:,} batches in an epoch are not accounted one by one"
     if regular(run):
         return None
     if not modulus:

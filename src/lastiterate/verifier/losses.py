@@ -26,6 +26,7 @@ GRID_SHARE = 1e-4  # how much of the variance of the total loss the narrowest ce
 _WIDENING = 64  # a cell may be as wide as its distance from the mean loss, divided by this
 MOST_CELLS = 1 << 19
 MOST_STEPS = 10**7
+MOST_PAIRS = 1024  # different ones in one sum: each costs a tenth of a second or more
 _NARROWEST = 64  # no cell is narrower than 2^-64: all steps together then lose next to nothing
 _FARTHEST = 1e20  # an edge that has to be moved this far is not found
 _TAIL_SHARE = 2.0**-14  # part of delta that all the cut tails together may take
@@ -470,12 +471,23 @@ class Replaced:
         return upper, lower, tails[0][-1], tails[1][-1]
 
 
+def check_pairs(count: int) -> None:
+    """Refuse what would keep the verifier busy for hours."""
+    if count > MOST_PAIRS:
+        raise CertificateError(
+            f"its steps are charged as {count:,} different pairs, and the verifier adds the losses "
+            f"of at most {MOST_PAIRS:,}; release fewer checkpoints, or let steps and noise take "
+            "fewer values"
+        )
+
+
 class Total:
     """The sum of the losses of many steps, in both orders, for questions near one delta."""
 
     def __init__(self, steps: Sequence[tuple[Step, int]], delta: float) -> None:
         if sum(count for _, count in steps) > MOST_STEPS:
             raise CertificateError(f"more than {MOST_STEPS:,} sampled steps cannot be convolved")
+        check_pairs(len({step for step, _ in steps}))
         self._scale = _scale(steps, delta)
         budget = int(delta * _TAIL_SHARE * 2.0**self._scale.bits) // (64 * (len(steps) + 1))
         self._orders = []

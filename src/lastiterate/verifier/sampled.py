@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import CertificateError
 from lastiterate.verifier.balls import Ball, above, arb, proved
-from lastiterate.verifier.losses import Opposed, Replaced, Shift, Step
+from lastiterate.verifier.losses import Opposed, Replaced, Shift, Step, check_pairs
 from lastiterate.verifier.steps import Case, factors
 from lastiterate.verifier.strings import infinite, ratio, repeated
 
@@ -107,6 +107,7 @@ def charged(
     """Each step charged to the cheapest pair of the menu that is at least as long."""
     if not np.all(np.isfinite(highs)):
         raise CertificateError("a step without noise uses the record")
+    check_pairs(len(menu))
     pairs = sorted({(float(low), float(high)) for low, high in menu}, key=lambda p: _price(rate, p))
     used = highs > 0
     open_ = np.flatnonzero(used)
@@ -256,6 +257,7 @@ def priced(pushed: Pushed, menu: Sequence[Sequence[float]], make: Callable[..., 
             (make(*kind), int(count) * repeats)
             for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True)
         ]
+    check_pairs(len(menu))
     offers = sorted({(float(s), float(a), _sum_up(s, a)) for s, a in menu}, key=lambda o: o[2])
     open_, charges = np.arange(len(kinds)), Counted()
     for offer in offers:
