@@ -23,8 +23,7 @@ from described_runs import RIDGE, run
 from lastiterate import Certificate, CertificateError, FullBatch, certify, compose, verify
 from lastiterate.certificate import AuthenticityError, MalformedCertificateError, make_key
 from lastiterate.errors import DescriptionError, LastIterateError
-from lastiterate.verifier.document import canonical, fingerprint
-from lastiterate.verifier.parameters import parameters_hash
+from lastiterate.verifier.document import canonical, fingerprint, parameters_hash
 
 WEIGHTS = [1.0, 2.0]
 

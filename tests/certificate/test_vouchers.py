@@ -23,7 +23,6 @@ from lastiterate import (
     compose,
     verify,
 )
-from lastiterate.certificate.certificate import sealed
 from lastiterate.description import Origin
 from lastiterate.description.origin import NAMES
 from lastiterate.errors import CertificateError, DescriptionError
@@ -174,7 +173,7 @@ def test_a_ball_must_hold_the_parameters() -> None:
 
 def resealed(certificate: Certificate, **changes: Any) -> Certificate:
     content = {k: v for k, v in certificate.content.items() if k != "sha256"}
-    return sealed({**content, **changes})
+    return Certificate.sealed({**content, **changes})
 
 
 def test_certificates_derive_it_again() -> None:

@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 
 from lastiterate import Certificate, FullBatch, Loss, Training, certify, compose
-from lastiterate.certificate.certificate import sealed
 from lastiterate.cli.main import run as command
 from lastiterate.guarantee import printed
 
@@ -234,7 +233,7 @@ def test_a_false_claim_with_a_right_hash(call: Call, folder: Path, tmp_path: Pat
     path = folder / "certificate.json"
     content = dict(Certificate.load(path).content)
     content.pop("sha256")
-    sealed(content | {"epsilon": 0.9 * content["epsilon"]}).save(path)
+    Certificate.sealed(content | {"epsilon": 0.9 * content["epsilon"]}).save(path)
     assert "does not hold" in refused(call, folder, tmp_path / "report.html")
 
 

@@ -11,7 +11,16 @@ from explorer_answers import answered, by_id, compared, components, settled, tex
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lastiterate import FullBatch, Loss, Training, account, certify, compare, plateau
+from lastiterate import (
+    Certificate,
+    FullBatch,
+    Loss,
+    Training,
+    account,
+    certify,
+    compare,
+    plateau,
+)
 from lastiterate.bounds import BY_KEY
 from lastiterate.explore.fields import DEFAULTS, FIELDS
 from lastiterate.explore.findings import MOST_CERTIFICATE_BYTES, Outcome, Task
@@ -254,13 +263,11 @@ def test_a_changed_certificate_is_refused_in_words(pool: Pool) -> None:
 
 
 def test_a_lie_with_a_matching_hash_is_refused(pool: Pool) -> None:
-    from lastiterate.certificate.certificate import sealed
-
     content = json.loads(certificate())
     content.pop("sha256")
     content["epsilon"] /= 2
     content["curve"] = []
-    lie = sealed(content).to_json()
+    lie = Certificate.sealed(content).to_json()
     assert "does not hold" in verdict(pool, lie.encode()).refused
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lastiterate import Loss, TailAverage, certify, compose, verify
+from lastiterate import Certificate, Loss, TailAverage, certify, compose, verify
 from lastiterate.certificate import ClaimError
-from lastiterate.certificate.certificate import sealed
 from lastiterate.errors import (
     AssumptionError,
     DescriptionError,
@@ -68,14 +67,14 @@ def test_a_smaller_claim_is_caught(against) -> None:
     content = dict(guarantee().certificate(1e-5, against).content)
     content["epsilon"] *= 0.999
     with pytest.raises(ClaimError, match="does not hold"):
-        verify(sealed(content))
+        verify(Certificate.sealed(content))
 
 
 def test_the_words_for_clients_cannot_be_put_on_the_number_for_outsiders() -> None:
     content = dict(guarantee().certificate(1e-5, "outsiders").content)
     content["release"] = guarantee().certificate(1e-5).release
     with pytest.raises(ClaimError, match="release"):
-        verify(sealed(content))
+        verify(Certificate.sealed(content))
 
 
 def test_only_certificates_about_the_same_clients_compose() -> None:

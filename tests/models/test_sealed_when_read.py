@@ -12,7 +12,7 @@ from sklearn.base import clone
 from lastiterate.certificate import Certificate
 from lastiterate.errors import DescriptionError
 from lastiterate.models import PrivateLogisticRegression, PrivateStandardScaler
-from lastiterate.verifier.parameters import parameters_hash
+from lastiterate.verifier.document import parameters_hash
 
 
 def data(records: int = 400) -> tuple[np.ndarray, np.ndarray]:

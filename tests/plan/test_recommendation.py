@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lastiterate import DescriptionError, account, recommend
-from lastiterate.plan.recommendation import QuadraticModel
+from lastiterate.plan.risk import QuadraticModel
 
 
 @pytest.fixture(scope="module")

@@ -6,16 +6,14 @@ Signatures, where there are any, stand outside of what they sign.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from lastiterate.certificate.signatures import envelope, signature
 from lastiterate.description.failure import large_delta
 from lastiterate.notebook import html_table
 from lastiterate.printing import printed
 from lastiterate.verifier.authenticity import Key
-from lastiterate.verifier.document import Document, fingerprint
+from lastiterate.verifier.document import Document
 from lastiterate.whole_files import write_whole
 
 
@@ -73,8 +71,3 @@ def weakness(document: Document) -> str | None:
     """Why its delta makes a small epsilon say little; None where that is below 1/records."""
     runs = [run.training for run in document.parts or (document,)]
     return large_delta(document.delta, max(run.records for run in runs if run is not None))
-
-
-def sealed(content: Mapping[str, Any]) -> Certificate:
-    """The certificate of a content, with its hash."""
-    return Certificate({**content, "sha256": fingerprint(content)})

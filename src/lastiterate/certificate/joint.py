@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from lastiterate.certificate.certificate import Certificate, sealed
+from lastiterate.certificate.certificate import Certificate
 from lastiterate.curves.bracket import safe_end
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import CertificateError, DescriptionError
@@ -51,7 +51,7 @@ def compose(certificates: Iterable[Document], delta: float | None = None) -> Cer
             found = _smallest_epsilon(judge, other) if other != delta else None
             if found is not None:
                 curve.append([other, found])
-    return sealed(
+    return Certificate.sealed(
         {
             "format": FORMAT,
             "version": VERSION,

@@ -14,7 +14,7 @@ from typing import Any
 from lastiterate.accounting import account
 from lastiterate.bounds.coupling import StoppedCoupling
 from lastiterate.bounds.ledger import Bound, Run
-from lastiterate.certificate.certificate import Certificate, sealed
+from lastiterate.certificate.certificate import Certificate
 from lastiterate.curves.base import Curve
 from lastiterate.curves.bracket import halved
 from lastiterate.description import Loss, Training
@@ -25,8 +25,7 @@ from lastiterate.printing import printed
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.coupled import WIDEST
-from lastiterate.verifier.document import FORMAT, VERSION
-from lastiterate.verifier.parameters import parameters_hash
+from lastiterate.verifier.document import FORMAT, VERSION, parameters_hash
 from lastiterate.verifier.profile import STANDARD_DELTAS, Judge
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.witness import pack, unpack
@@ -88,7 +87,7 @@ def certify(
         judge = profile.judge(delta)
         epsilon = _confirmed_epsilon(judge, curve, delta)
         points = _points(judge, curve, delta)
-    return sealed(
+    return Certificate.sealed(
         {
             "format": FORMAT,
             "version": VERSION,

@@ -19,6 +19,7 @@ from flask import Response, request
 from werkzeug.exceptions import HTTPException
 
 from lastiterate.explore.findings import MOST_CERTIFICATE_BYTES
+from lastiterate.verifier.document import nesting
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 MOST_DEPTH = 32
@@ -96,7 +97,7 @@ def _payload_problem(app: Dash) -> str | None:
     if request.mimetype != "application/json":
         return "A callback is JSON."
     raw = request.get_data(cache=True)
-    if _depth(raw) > MOST_DEPTH:
+    if nesting(raw) > MOST_DEPTH:
         return "The request is nested too deeply."
     try:
         body = json.loads(raw, parse_constant=_no_constant)
@@ -141,15 +142,6 @@ def _outputs(output: Any) -> Any:
     pairs = [name.rsplit(".", 1) for name in names]
     listed = [{"id": identity, "property": prop.split("@")[0]} for identity, prop in pairs]
     return listed if output.startswith("..") else listed[0]
-
-
-def _depth(raw: bytes) -> int:
-    """How deeply brackets are nested (those inside of texts count: our page sends none)."""
-    depth = deepest = 0
-    for sign in raw.translate(None, delete=bytes(set(range(256)) - set(b"[]{}"))):
-        depth += 1 if sign in b"[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _no_constant(word: str) -> float:

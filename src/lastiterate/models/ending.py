@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.validation import one_of
 from lastiterate.plan.burst import best_burst, noise_factor
-from lastiterate.plan.recommendation import QuadraticModel
+from lastiterate.plan.risk import QuadraticModel
 
 DISTANCE = 5.0  # from the start to the minimum, a public guess
 FEW_BATCHES = 200  # in an epoch; with more of them equalising won or tied wherever it was tried

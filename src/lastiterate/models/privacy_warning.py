@@ -33,10 +33,9 @@ def warn_if_selected() -> tuple[Step, ...]:
         else:
             selecting = _selecting(frame.f_globals.get("__name__", ""), caller)
         frame = frame.f_back  # type: ignore[assignment]
+    steps = () if container is None else steps_of(container)
     learning = tuple(
-        each._replace(step=type(each.step).__name__)
-        for each in steps_of(container)
-        if each.objection
+        each._replace(step=type(each.step).__name__) for each in steps if each.objection
     )
     for each in learning:
         warnings.warn(

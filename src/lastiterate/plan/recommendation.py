@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,11 @@ from lastiterate.drawing import picture
 from lastiterate.plan.burst import best_burst, burst_rule, noise_factor
 from lastiterate.plan.calibration import calibrate
 from lastiterate.plan.optimal import optimal_schedule
-from lastiterate.plan.risk import Floats, Risk, predicted_risk
+from lastiterate.plan.risk import QuadraticModel, Risk
 from lastiterate.printing import printed
 
 _BATCHES = (10, 40, 100, 400, 1000)
 _SMALLEST_BATCH = 10  # records; below that a batch says too little about the loss
-_DIRECTIONS = 30  # eigenvalues that stand for all of them
 _MOST_SCHEDULED = 256
 
 
@@ -132,9 +130,9 @@ def recommend(
         adjacency=adjacency,
     )
     model = QuadraticModel(loss, dimension, distance, epsilon, delta)
-    found = [model.tuned(name, run) for name, run in _candidates(plain, epochs)]
+    found = [_tuned(model, name, run) for name, run in _candidates(plain, epochs)]
     if epochs <= _MOST_SCHEDULED:
-        found.append(model.scheduled(plain))
+        found.append(_scheduled(model, plain))
     found.sort(key=lambda alternative: alternative.risk.total)
     return Recommendation(tuple(found), loss, epsilon, delta, distance)
 
@@ -157,72 +155,38 @@ def _candidates(plain: Training, epochs: int) -> Iterator[tuple[str, Training]]:
         yield f"{name}, final noise burst", run.replace(final_noise=2.0)
 
 
-@dataclass(frozen=True)
-class QuadraticModel:
-    """The public quadratic on which alternatives are compared, and the target they must meet."""
+def _tuned(model: QuadraticModel, name: str, training: Training) -> Alternative:
+    """The best step size on a grid, then the exact noise."""
+    assert model.loss.smoothness is not None
+    top = 1.9 / model.loss.smoothness
+    sizes = np.geomspace(top / 300, top, 16)
+    burst = training.final_noise != 1
 
-    loss: Loss
-    dimension: int
-    distance: float
-    epsilon: float
-    delta: float
+    def at(size: float) -> Training:
+        run = training.replace(step_size=float(size))
+        if burst:  # the rule is that of constant steps; an equalised epoch needs little more
+            rule = burst_rule(run, model.loss, model.directions[0])
+            run = run.replace(final_noise=1.0 if run.schedule else rule)
+        return run.scale_noise(noise_factor(run, model.loss, model.epsilon, model.delta))
 
-    @cached_property
-    def directions(self) -> tuple[Floats, Floats]:
-        """Eigenvalues ~ 1/i with a sum of the smoothness, as bounded rows have; and their counts.
+    risks = [model.risk(at(size)).total for size in sizes]
+    best = at(sizes[int(np.argmin(risks))])
+    if burst:
+        rho = best_burst(best, model.loss, model.epsilon, model.delta, model.directions[0])
+        best = best.replace(final_noise=rho)
+    best = calibrate(best, model.loss, model.epsilon, model.delta)
+    return Alternative(name, best, model.risk(best))
 
-        Beyond the first few, neighbours on a logarithmic scale share one value. The L2 term comes
-        on top, and no direction bends less than the loss says.
-        """
-        edges = np.unique(np.geomspace(1, self.dimension + 1, _DIRECTIONS + 1).round())
-        counts = np.diff(edges)
-        values = 1 / np.sqrt(edges[:-1] * (edges[1:] - 1))
-        assert self.loss.smoothness is not None
-        values = values * (self.loss.smoothness / float(counts @ values))
-        return np.maximum(values, self.loss.strong_convexity) + self.loss.regularization, counts
 
-    @property
-    def start(self) -> Floats:
-        """More of the way lies along the directions that the data spreads in."""
-        values, counts = self.directions
-        return np.asarray(self.distance * np.sqrt(values / float(counts @ values)))
-
-    def risk(self, training: Training) -> Risk:
-        """Predicted on the model."""
-        values, counts = self.directions
-        return predicted_risk(training, self.loss, values, self.start, counts=counts)
-
-    def tuned(self, name: str, training: Training) -> Alternative:
-        """The best step size on a grid, then the exact noise."""
-        assert self.loss.smoothness is not None
-        top = 1.9 / self.loss.smoothness
-        sizes = np.geomspace(top / 300, top, 16)
-        burst = training.final_noise != 1
-
-        def at(size: float) -> Training:
-            run = training.replace(step_size=float(size))
-            if burst:  # the rule is that of constant steps; an equalised epoch needs little more
-                rule = burst_rule(run, self.loss, self.directions[0])
-                run = run.replace(final_noise=1.0 if run.schedule else rule)
-            return run.scale_noise(noise_factor(run, self.loss, self.epsilon, self.delta))
-
-        risks = [self.risk(at(size)).total for size in sizes]
-        best = at(sizes[int(np.argmin(risks))])
-        if burst:
-            rho = best_burst(best, self.loss, self.epsilon, self.delta, self.directions[0])
-            best = best.replace(final_noise=rho)
-        best = calibrate(best, self.loss, self.epsilon, self.delta)
-        return Alternative(name, best, self.risk(best))
-
-    def scheduled(self, training: Training) -> Alternative:
-        """Full batch with the optimal schedule."""
-        best = optimal_schedule(
-            training,
-            self.loss,
-            self.epsilon,
-            self.delta,
-            spectrum=self.directions[0],
-            start=self.start,
-            counts=self.directions[1],
-        )
-        return Alternative("full batch, optimal schedule", best, self.risk(best))
+def _scheduled(model: QuadraticModel, training: Training) -> Alternative:
+    """Full batch with the optimal schedule."""
+    best = optimal_schedule(
+        training,
+        model.loss,
+        model.epsilon,
+        model.delta,
+        spectrum=model.directions[0],
+        start=model.start,
+        counts=model.directions[1],
+    )
+    return Alternative("full batch, optimal schedule", best, model.risk(best))

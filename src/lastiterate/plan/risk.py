@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,8 @@ from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.errors import AssumptionError, DescriptionError
 
 Floats = NDArray[np.float64]
+
+_DIRECTIONS = 30  # eigenvalues that stand for all of them
 
 
 @dataclass(frozen=True)
@@ -162,3 +165,39 @@ def _constant(training: Training, values: Floats, curved: Floats, distances: Flo
         return Risk(math.inf, math.inf)
     noise = float(curved @ series) * nu * nu / 2
     return Risk(float(curved @ (distances * left) ** 2) / 2, noise)
+
+
+@dataclass(frozen=True)
+class QuadraticModel:
+    """The public quadratic on which alternatives are compared, and the target they must meet."""
+
+    loss: Loss
+    dimension: int
+    distance: float
+    epsilon: float
+    delta: float
+
+    @cached_property
+    def directions(self) -> tuple[Floats, Floats]:
+        """Eigenvalues ~ 1/i with a sum of the smoothness, as bounded rows have; and their counts.
+
+        Beyond the first few, neighbours on a logarithmic scale share one value. The L2 term comes
+        on top, and no direction bends less than the loss says.
+        """
+        edges = np.unique(np.geomspace(1, self.dimension + 1, _DIRECTIONS + 1).round())
+        counts = np.diff(edges)
+        values = 1 / np.sqrt(edges[:-1] * (edges[1:] - 1))
+        assert self.loss.smoothness is not None
+        values = values * (self.loss.smoothness / float(counts @ values))
+        return np.maximum(values, self.loss.strong_convexity) + self.loss.regularization, counts
+
+    @property
+    def start(self) -> Floats:
+        """More of the way lies along the directions that the data spreads in."""
+        values, counts = self.directions
+        return np.asarray(self.distance * np.sqrt(values / float(counts @ values)))
+
+    def risk(self, training: Training) -> Risk:
+        """Predicted on the model."""
+        values, counts = self.directions
+        return predicted_risk(training, self.loss, values, self.start, counts=counts)

@@ -14,10 +14,12 @@ import math
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+
+import numpy as np
 
 from lastiterate.description import Loss, Training
 from lastiterate.description.words import SENSITIVITY_STATEMENT
@@ -84,6 +86,11 @@ class Document:
 
     def __post_init__(self) -> None:
         _check_shape(self.content)
+
+    @classmethod
+    def sealed(cls, content: Mapping[str, Any]) -> Self:
+        """The document of a content, with its hash."""
+        return cls({**content, "sha256": fingerprint(content)})
 
     @property
     def epsilon(self) -> float:
@@ -251,6 +258,35 @@ def fingerprint(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical(rest).encode("ascii")).hexdigest()
 
 
+def parameters_hash(parameters: Any) -> str:
+    """SHA-256 of a model: an array, or a list or dict of them, with shapes, as doubles.
+
+    >>> parameters_hash([1.0, 2.0]) == parameters_hash(np.array([1.0, 2.0]))
+    True
+    """
+    digest = hashlib.sha256()
+    for name, value in _named(parameters, ""):
+        array = np.asarray(value, dtype=np.float64)
+        digest.update(f"{name}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+    return digest.hexdigest()
+
+
+def _named(parameters: Any, name: str) -> Iterable[tuple[str, Any]]:
+    if isinstance(parameters, Mapping):
+        for key in sorted(parameters):
+            yield from _named(parameters[key], f"{name}/{key}")
+    elif isinstance(parameters, (list, tuple)) and not _numeric(parameters):
+        for index, item in enumerate(parameters):
+            yield from _named(item, f"{name}/{index}")
+    else:
+        yield name, parameters
+
+
+def _numeric(values: list[Any] | tuple[Any, ...]) -> bool:
+    return all(isinstance(value, (int, float, np.number)) for value in values)
+
+
 def _read(path: Path) -> bytes:
     try:
         status = path.stat()
@@ -270,16 +306,26 @@ def _read(path: Path) -> bytes:
     return raw
 
 
+def nesting(raw: bytes) -> int:
+    """How deeply the brackets of a JSON text are nested (those inside of texts count too).
+
+    >>> nesting(b'[{"a": []}, []]')
+    3
+    """
+    depth = deepest = 0
+    for sign in raw.translate(None, delete=bytes(set(range(256)) - set(b"[]{}"))):
+        depth += 1 if sign in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
 def _parse(raw: bytes) -> dict[str, Any]:
     """JSON of bounded size and depth."""
     if raw.count(b"[") + raw.count(b"{") + raw.count(b",") > MOST_VALUES:
         raise UnreadableCertificateError(
             f"The document has more than {MOST_VALUES:,} values, more than any certificate."
         )
-    depth = deepest = 0
-    for sign in raw.translate(None, delete=bytes(set(range(256)) - set(b"[]{}"))):
-        depth += 1 if sign in b"[{" else -1
-        deepest = max(deepest, depth)
+    deepest = nesting(raw)
     if deepest > MOST_DEPTH:
         raise UnreadableCertificateError(
             f"The document is nested {deepest} levels deep, deeper than any certificate."

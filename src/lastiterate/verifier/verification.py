@@ -20,9 +20,8 @@ from lastiterate.errors import CertificateError, DescriptionError, LastIterateEr
 from lastiterate.verifier.authenticity import Key, read_envelope, trusted_signers
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.checks import CHECKS
-from lastiterate.verifier.document import Document, fingerprint
+from lastiterate.verifier.document import Document, fingerprint, parameters_hash
 from lastiterate.verifier.joint import composed_profile
-from lastiterate.verifier.parameters import parameters_hash
 from lastiterate.verifier.profile import Profile
 from lastiterate.verifier.refusals import (
     AuthenticityError,
