@@ -19,9 +19,8 @@ from lastiterate.verifier.steps import Case
 
 
 def steps_of(training, loss):
-    described = Run(training, loss)
-    c, s = described.over_steps(described.contraction), described.over_steps(described.impulses)
-    return c, s, training.noises
+    steps = Run(training, loss).steps
+    return steps.c, steps.s, steps.nu
 
 
 @pytest.mark.parametrize("steps", [60, 57])

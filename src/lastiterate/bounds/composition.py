@@ -10,8 +10,9 @@ import math
 
 import numpy as np
 
-from lastiterate.bounds.dynamics import Array, squared_ratio
+from lastiterate.bounds.dynamics import squared_ratio
 from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.steps import Array
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import Cyclic, FullBatch, Reshuffled, Shuffled
@@ -52,13 +53,13 @@ class Composition(Theorem):
 
 def position_totals(run: Run, batches: int) -> Array:
     """Σ(s/ν)² over the steps k with k mod batches = j, for every position j."""
-    training = run.training
-    if training.constant:
-        visits = training.steps // batches + (np.arange(batches) < training.steps % batches)
-        one = float(squared_ratio(run.impulses, np.array([training.noise], dtype=float))[0])
+    steps = run.steps
+    if steps.constant:
+        visits = steps.count // batches + (np.arange(batches) < steps.count % batches)
+        one = float(squared_ratio(steps.s[:1], steps.nu[:1]).sum())
         return np.asarray(np.multiply(visits, one, out=np.zeros(batches), where=visits > 0))
-    costs = np.zeros(-(-training.steps // batches) * batches)
-    costs[: training.steps] = squared_ratio(run.over_steps(run.impulses), training.noises)
+    costs = np.zeros(-(-steps.count // batches) * batches)
+    costs[: steps.count] = squared_ratio(steps.s, steps.nu)
     totals: Array = costs.reshape(-1, batches).sum(axis=0)
     return totals
 
@@ -85,13 +86,12 @@ def _shared_totals(run: Run) -> tuple[Array, Array]:
 
 def _worst_of_each_epoch(run: Run) -> float:
     """No sequence of positions costs more than the dearest step of every epoch."""
-    training = run.training
-    batches = training.batches_per_epoch or 1
-    if training.steps == 0:
+    steps, batches = run.steps, run.training.batches_per_epoch or 1
+    if steps.count == 0:
         return 0.0
-    if training.constant:
-        return float(position_totals(run, 1)[0]) / training.steps * -(-training.steps // batches)
-    costs = squared_ratio(run.over_steps(run.impulses), training.noises)
+    if steps.constant:
+        return float(position_totals(run, 1)[0]) / steps.count * -(-steps.count // batches)
+    costs = squared_ratio(steps.s, steps.nu)
     return float(np.maximum.reduceat(costs, np.arange(0, len(costs), batches)).sum())
 
 

@@ -25,13 +25,11 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lastiterate.bounds.modulus import Modulus
+from lastiterate.bounds.steps import Array, alike
 from lastiterate.description import Loss, Training
 from lastiterate.description.arithmetic import impulse_up
-
-Array = NDArray[np.float64]
 
 ROUNDING = 1 + 2**-50  # a few rounding errors of the expressions below
 OUT_OF_RANGE = "its updates expand beyond the range of doubles"
@@ -181,11 +179,18 @@ def squared_ratio(s: Array, nu: Array) -> Array:
 
     What would underflow is lifted: an impulse that is there never counts as none.
     """
-    if len(s) > 1 and s.strides == (0,) and nu.strides == (0,):
+    if len(s) > 1 and alike(s, nu):
         return np.broadcast_to(squared_ratio(s[:1], nu[:1]), s.shape)
     with np.errstate(over="ignore", under="ignore"):
         ratio = np.divide(s, nu, out=np.where(s > 0, np.inf, 0.0), where=nu > 0)
         return np.where(s > 0, np.maximum(ratio * ratio, _SMALLEST_SQUARE), 0.0)
+
+
+def at_once(s: Array, nu: Array) -> float:
+    """√Σ(s/ν)²: mu of paying for every step when it comes, rounded up."""
+    costs = squared_ratio(s, nu)
+    total = float(costs[0]) * len(costs) if len(costs) and alike(costs) else float(costs.sum())
+    return math.sqrt(total) * (1 + 1e-12)
 
 
 def reachable(etas: Array, loss: Loss, clipping: str) -> tuple[Array, Array]:

@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from lastiterate.bounds import dynamics
-from lastiterate.bounds.dynamics import Array
-from lastiterate.bounds.steps import Steps
+from lastiterate.bounds.steps import Array, Steps
 from lastiterate.curves.base import Curve
 from lastiterate.curves.searched import Searched
 from lastiterate.description import Batches, Loss, TailAverage, Training
@@ -57,6 +56,11 @@ class Run:
         return release.window if isinstance(release, TailAverage) else 1
 
     @property
+    def hidden_steps(self) -> int:
+        """The steps up to the first iterate of the window; every later one is released too."""
+        return self.training.steps - self.window + 1
+
+    @property
     def last_only(self) -> bool:
         """Whether nothing but the last iterate leaves."""
         return len(self.releases) == 1 and self.window == 1
@@ -64,8 +68,7 @@ class Run:
     @property
     def segments(self) -> list[tuple[int, int]]:
         """Stretches of hidden steps, each ending in a release; then the window, step by step."""
-        first_of_window = self.training.steps - self.window + 1
-        ends = [t for t in self.releases if t < first_of_window] + [first_of_window]
+        ends = [t for t in self.releases if t < self.hidden_steps] + [self.hidden_steps]
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
     @cached_property
@@ -101,14 +104,6 @@ class Run:
         if self.training.constant:
             every = {name: value.reshape(()) for name, value in every.items()}
         return Steps(**every, nu=self.training.noises, count=self.training.steps)
-
-    def over_steps(self, values: Array) -> Array:
-        """One value per step, whether or not all are alike."""
-        return (
-            values
-            if len(values) == self.training.steps
-            else np.broadcast_to(values, (self.training.steps,))
-        )
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,10 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from lastiterate.bounds import dynamics
-from lastiterate.bounds.dynamics import Array
 from lastiterate.bounds.ledger import Run
 from lastiterate.bounds.lower_minibatch import lower_cyclic, lower_reshuffled, lower_shuffled
 from lastiterate.bounds.poisson_lower import linear_lower
-from lastiterate.bounds.steps import Steps
+from lastiterate.bounds.steps import Array, Steps
 from lastiterate.curves import gaussian
 from lastiterate.description import (
     Training,
@@ -94,10 +93,8 @@ def _ordered_batches(run: Run) -> Callable[[float], float]:
     batches = training.batches_per_epoch
     if batches is None or batches > _MOST_STEPS:
         return lambda delta: 0.0
-    low, high = (
-        run.over_steps(bound) for bound in dynamics.reachable(run.etas, run.loss, training.clipping)
-    )
-    s, nu = run.over_steps(run.impulses / dynamics.ROUNDING**2), training.noises
+    low, high = dynamics.reachable(run.etas, run.loss, training.clipping)
+    s, nu = run.impulses / dynamics.ROUNDING**2, training.noises
     if not training.batches.hidden:
         return lambda delta: (
             gaussian.epsilon(lower_cyclic(low, high, s, nu, batches), delta) * _DOWN
@@ -115,8 +112,8 @@ def linear_map_mu(run: Run) -> float:
     impulses = run.impulses / dynamics.ROUNDING**2
     if training.constant:
         return _constant_linear(float(high[0]), float(impulses[0]), training) * _DOWN
-    s, nu = run.over_steps(impulses), training.noises
-    square = max(_linear_square(high, high, s, nu), _linear_square(low, high, s, nu))
+    ends = (_linear_square(least, high, impulses, training.noises) for least in (high, low))
+    square = max(ends)
     return math.sqrt(square) * _DOWN
 
 

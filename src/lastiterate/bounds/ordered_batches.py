@@ -15,13 +15,13 @@ import numpy as np
 
 from lastiterate.bounds import dynamics
 from lastiterate.bounds.composition import position_totals
-from lastiterate.bounds.dynamics import Array
 from lastiterate.bounds.equalised import equalised_mu
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.position_paths import path_mus, position_paths
 from lastiterate.bounds.positions import constant_position_mus, released_mus
 from lastiterate.bounds.reshuffled import reshuffled
 from lastiterate.bounds.shifted_interpolation import cap_binds, modulus_objection, regular
+from lastiterate.bounds.steps import Array
 from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
@@ -59,7 +59,7 @@ def _paths_pay(run: Run) -> bool:
 
 
 def _closed_form(run: Run) -> bool:
-    return regular(run) and run.training.constant and run.last_only
+    return regular(run) and run.steps.constant and run.last_only
 
 
 def _restart_pays(run: Run) -> bool:
@@ -95,32 +95,15 @@ def drifted_mu(run: Run) -> float:
     every step drifts by d_k more and pays a_k + d_k. By Minkowski the root of the sum of all
     ((a_k + d_k)/nu_k)^2 is at most mu plus that of (d_k/nu_k)^2; releases change nothing in that.
     """
-    if not np.any(run.drifts > 0):
-        return 0.0
-    training = run.training
-    if training.constant:
-        one = float(dynamics.squared_ratio(run.drifts[:1], training.noises[:1])[0])
-        return math.sqrt(one * training.steps) * (1 + 1e-12)
-    costs = dynamics.squared_ratio(run.over_steps(run.drifts), training.noises)
-    return math.sqrt(float(costs.sum())) * (1 + 1e-12)
+    return dynamics.at_once(run.steps.drift, run.steps.nu)
 
 
 def _lipschitz_mus(run: Run, batches: int) -> Array:
     """The strings of updates with Lipschitz constants."""
-    training = run.training
-    assert run.contraction is not None
+    steps, diameter = run.steps, run.training.diameter
     if _closed_form(run) and not _restart_pays(run):
-        c, s, nu = (float(v[0]) for v in (run.contraction, run.impulses, training.noises))
-        return constant_position_mus(c, s, nu, training.steps, batches, training.diameter)
-    return released_mus(
-        run.over_steps(run.contraction),
-        run.over_steps(run.impulses),
-        training.noises,
-        batches,
-        run.releases,
-        run.window,
-        training.diameter,
-    )
+        return constant_position_mus(*steps.one, steps.count, batches, diameter)
+    return released_mus(steps.c, steps.s, steps.nu, batches, run.releases, run.window, diameter)
 
 
 class WorstPosition(Theorem):
@@ -205,16 +188,14 @@ class BoundaryPolicy(Theorem):
         return _objection(run, modulus=False)
 
     def prove(self, run: Run) -> Bound:
-        assert run.contraction is not None
-        training = run.training
-        c, s = run.over_steps(run.contraction), run.over_steps(run.impulses)
+        training, steps = run.training, run.steps
         drifted = drifted_mu(run)
 
         def at(delta: float) -> Proof:
             policy = reshuffled(
-                c,
-                s,
-                training.noises,
+                steps.c,
+                steps.s,
+                steps.nu,
                 training.batches_per_epoch or 1,
                 delta=delta,
                 diameter=training.diameter,

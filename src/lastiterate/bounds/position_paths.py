@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from lastiterate.bounds import dynamics, shifted_interpolation
-from lastiterate.bounds.dynamics import Array
 from lastiterate.bounds.ledger import Run
 from lastiterate.bounds.modulus import best_path
+from lastiterate.bounds.steps import Array
 from lastiterate.bounds.taut_string import TautString
 
 SEARCHED_STEPS = 12_000  # of all positions together: seconds
@@ -52,7 +52,7 @@ def position_paths(run: Run, *, worst_only: bool = False) -> list[PositionPath]:
     skipped = max(training.steps - shifted_interpolation.SEARCHED, 0)
     looked_at = training.steps - skipped
     most = max(SEARCHED_STEPS // max(looked_at, 1), 1)
-    if training.constant:
+    if run.steps.constant:
         distances = [0] if worst_only else distances_looked_at(looked_at, most)
         ends = [(training.steps - 1 - d) % batches for d in distances if d < batches]
         groups = [(j, j) for j in ends]
@@ -68,13 +68,14 @@ def _path(run: Run, first: int, last: int, skipped: int) -> TautString:
     batches = training.batches_per_epoch or 1
     batch = np.arange(skipped, training.steps) % batches
     held = (first <= batch) & (batch <= last)
-    arrived = np.where(held, run.over_steps(run.impulses)[skipped:], 0.0)
+    steps = run.steps[skipped:]
+    arrived = np.where(held, steps.s, 0.0)
     etas = run.etas if training.constant else run.etas[skipped:]
     shapes = list(dynamics.implied_moduli(etas, training, run.loss))
     if shifted_interpolation.regular(run) and not shifted_interpolation.cap_binds(run):
         shapes = shapes[:1]  # linear on the whole domain: no weaker one finds a better path
-    noises, common_start = training.noises[skipped:], skipped == 0
-    return best_path(shapes, arrived, noises, training.diameter, common_start=common_start)
+    diameter, common_start = training.diameter, skipped == 0
+    return best_path(shapes, arrived, steps.nu, diameter, common_start=common_start)
 
 
 def distances_looked_at(steps: int, most: int) -> list[int]:
@@ -129,7 +130,7 @@ def path_mus(run: Run, paths: Sequence[PositionPath]) -> Array:
     distance = (training.steps - 1 - np.arange(batches)) % batches
     mus = np.full(batches, np.inf)
     for each in paths:
-        if training.constant:
+        if run.steps.constant:
             covered = distance >= distance[each.first]
             mus[covered] = np.minimum(mus[covered], each.path.mu)
         else:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lastiterate.bounds.replay import schedule
 from lastiterate.errors import DescriptionError
 
 Floats = NDArray[np.float64]
@@ -158,18 +159,7 @@ def checked_steps(
         raise DescriptionError(
             "batches", batches, "a whole number of at least 1", "an epoch has at least one batch"
         )
-    arrays = np.broadcast_arrays(
-        *(np.atleast_1d(np.asarray(values, dtype=np.float64)) for values in (c, s, nu))
-    )
-    for name, values in zip(("c", "s", "nu"), arrays, strict=True):
-        if values.ndim != 1 or not np.all(np.isfinite(values)) or np.any(values < 0):
-            raise DescriptionError(
-                name,
-                "an array with a negative or non-finite entry",
-                "finite and at least 0",
-                "the taut string is defined for real Lipschitz constants, impulses and noises",
-            )
-    return arrays[0], arrays[1], arrays[2]
+    return schedule(c, s, nu)
 
 
 def _segment(c: Floats, s: Floats, nu: Floats, batches: int, phase: int, diameter: float) -> Floats:

@@ -245,7 +245,7 @@ class FixedSequence(_Published):
     def prove(self, run: Run) -> Bound:
         training = run.training
         batches = training.batches_per_epoch or 1
-        c, s, nu = _shrink(run), float(run.impulses[0]), float(training.noises[0])
+        c, s, nu = run.steps.one
         worst = _worst(
             lambda j: el.fixed_sequence(
                 c, s, nu, training.steps, range(j, training.steps, batches), training.diameter
@@ -270,7 +270,7 @@ class AveragedSequences(FixedSequence):
     def prove(self, run: Run) -> Bound:
         training = run.training
         batches = training.batches_per_epoch or 1
-        c, s, nu = _shrink(run), float(run.impulses[0]), float(training.noises[0])
+        c, s, nu = run.steps.one
 
         def divergence(order: float) -> float:
             return el.shuffled(c, s, nu, training.steps, batches, order, training.diameter)

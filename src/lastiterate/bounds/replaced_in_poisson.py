@@ -11,7 +11,6 @@ import math
 import numpy as np
 
 from lastiterate.bounds import dynamics, poisson_replace, without_replacement
-from lastiterate.bounds.dynamics import Array
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.sampled_batches import (
     MOST_STEPS,
@@ -20,6 +19,7 @@ from lastiterate.bounds.sampled_batches import (
     offers,
     poisson_contraction,
 )
+from lastiterate.bounds.steps import Array
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import ReplacedPair
 from lastiterate.curves.with_failure import WithFailure
@@ -146,7 +146,7 @@ class PoissonReplaceAbsorption(Theorem):
             near = _near(chosen)
             stretches.append({"first": first, "last": last, "pays": pays, "near": near})
             parts.append(chosen)
-        tail = published(run, training.steps - run.window + 1, training.steps, delta)
+        tail = published(run, run.hidden_steps, training.steps, delta)
         curve = tail.compose(*parts)
         witness = {
             "cap": cap,

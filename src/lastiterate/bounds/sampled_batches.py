@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from lastiterate.bounds import dynamics, poisson, without_replacement
-from lastiterate.bounds.dynamics import Array
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.shifted_interpolation import regular
-from lastiterate.bounds.steps import Steps
+from lastiterate.bounds.steps import Array, Steps
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import OpposedPair, ReplacedPair, SampledPair
 from lastiterate.curves.with_failure import WithFailure
@@ -128,7 +127,7 @@ class PoissonDeferral(Theorem):
                 stretch["left"] = found.path.left
             stretches.append(stretch)
             parts.append(found.curve)
-        curve = _published(steps[training.steps - run.window + 1 :], rate).compose(*parts)
+        curve = _published(steps[run.hidden_steps :], rate).compose(*parts)
         witness = {"cap": cap, "stretches": stretches, "menu": menu(curve)}
         return Proof(WithFailure(curve, failure) if failure else curve, witness)
 
@@ -275,7 +274,6 @@ class CorrectedWithoutReplacement(Theorem):
             found = without_replacement.best(steps[first:last], rate, delta, training.diameter)
             stretches.append({"first": first, "last": last, "pays": found.pays})
             parts.append(found.curve)
-        window = steps[training.steps - run.window + 1 :]
-        parts.append(without_replacement.plain(window, rate))
+        parts.append(without_replacement.plain(steps[run.hidden_steps :], rate))
         curve = LossDistribution.nothing().compose(*parts)
         return Proof(curve, {"menu": offers(curve), "stretches": stretches})

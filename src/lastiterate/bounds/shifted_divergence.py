@@ -13,10 +13,10 @@ from collections.abc import Callable
 import numpy as np
 
 from lastiterate.bounds import dynamics
-from lastiterate.bounds.dynamics import Array
 from lastiterate.bounds.langevin_diffusion import unit
 from lastiterate.bounds.ledger import Bound, Run, Theorem
 from lastiterate.bounds.shifted_interpolation import modulus_path
+from lastiterate.bounds.steps import Array
 from lastiterate.curves.renyi import linear
 from lastiterate.description import FullBatch
 
@@ -64,11 +64,9 @@ class ShiftedDivergence(Theorem):
 
     def prove(self, run: Run) -> Bound:
         training = run.training
-        assert run.contraction is not None
-        c, s = float(run.contraction[0]), float(run.impulses[0])
+        c, s, nu = run.steps.one
         cap = float(dynamics.reach(run.etas[:1], training)[0] + run.drifts[0])
         best = unit(run) * training.steps
-        nu = float(training.noises[0])
         if nu > 0 and s > 0:
 
             def costs(left: Array) -> Array:

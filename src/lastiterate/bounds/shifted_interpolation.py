@@ -45,8 +45,8 @@ class ShiftedInterpolation(Theorem):
 
     def prove(self, run: Run) -> Bound:
         stretches = [_stretch(run, first, last) for first, last in run.segments]
-        window = run.training.steps - run.window + 1
-        costs = squared_ratio(run.over_steps(run.impulses)[window:], run.training.noises[window:])
+        window = run.steps[run.hidden_steps :]
+        costs = squared_ratio(window.s, window.nu)
         parts = np.array([mu for mu, _ in stretches] + [math.sqrt(float(costs.sum()))])
         witness = {"stretches": [witness for _, witness in stretches]}
         return Bound(self, Gaussian(root_sum_squares_up(parts) * (1 + 1e-12)), witness)
@@ -91,10 +91,11 @@ def _stretch(run: Run, first: int, last: int) -> tuple[float, dict[str, Any]]:
         return 0.0, {"kind": "empty", **place}
     found = [_lipschitz(run, first, last, place)] if regular(run) else []
     if not found or cap_binds(run):
-        found += [(_published(run, first, last), {"kind": "published", **place})]
+        steps = run.steps[first:last]
+        found += [(dynamics.at_once(steps.s, steps.nu), {"kind": "published", **place})]
         path, skipped = modulus_path(run, first, last)
-        steps = {"skipped": skipped, "restart": path.restart, "start": path.start}
-        found += [(path.mu, {"kind": "modulus", **place, **steps, "shifts": path.shifts})]
+        walk = {"skipped": skipped, "restart": path.restart, "start": path.start}
+        found += [(path.mu, {"kind": "modulus", **place, **walk, "shifts": path.shifts})]
     return min(found, key=lambda bound: bound[0])
 
 
@@ -102,23 +103,15 @@ def _lipschitz(
     run: Run, first: int, last: int, place: dict[str, Any]
 ) -> tuple[float, dict[str, Any]]:
     """The exact optimum for updates with Lipschitz constants."""
-    training = run.training
-    assert run.contraction is not None
-    if training.constant:
-        c, s, nu = float(run.contraction[0]), float(run.impulses[0]), float(training.noises[0])
-        common = constant(c, s, nu, last - first)
-        restarted = constant_restart(c, s, nu, last - first, training.diameter)
+    steps, diameter = run.steps[first:last], run.training.diameter
+    if steps.constant:
+        common = constant(*steps.one, steps.count)
+        restarted = constant_restart(*steps.one, steps.count, diameter)
         kind = "constant" if common <= restarted else "constant-restart"
         return min(common, restarted), {"kind": kind, **place}
-    stretch = slice(first, last)
-    string = taut_string.best(
-        run.over_steps(run.contraction)[stretch],
-        run.over_steps(run.impulses)[stretch],
-        training.noises[stretch],
-        training.diameter,
-    )
-    steps = {"restart": string.restart, "start": string.start, "shifts": string.shifts}
-    return string.mu, {"kind": "shifts", **place, **steps}
+    string = taut_string.best(steps.c, steps.s, steps.nu, diameter)
+    walk = {"restart": string.restart, "start": string.start, "shifts": string.shifts}
+    return string.mu, {"kind": "shifts", **place, **walk}
 
 
 def modulus_path(run: Run, first: int, last: int) -> tuple[taut_string.TautString, int]:
@@ -130,15 +123,7 @@ def modulus_path(run: Run, first: int, last: int) -> tuple[taut_string.TautStrin
     """
     skipped = max(last - first - SEARCHED, 0)
     stretch = slice(first + skipped, last)
-    etas = run.etas if run.training.constant else run.etas[stretch]
-    impulses, noises = run.over_steps(run.impulses)[stretch], run.training.noises[stretch]
+    steps, etas = run.steps[stretch], run.etas if run.training.constant else run.etas[stretch]
     shapes = dynamics.implied_moduli(etas, run.training, run.loss)
     diameter, common_start = run.training.diameter, skipped == 0
-    return best_path(shapes, impulses, noises, diameter, common_start=common_start), skipped
-
-
-def _published(run: Run, first: int, last: int) -> float:
-    """mu of publishing every iterate of the stretch."""
-    costs = squared_ratio(run.over_steps(run.impulses)[first:last], run.training.noises[first:last])
-    total = float(costs[0]) * len(costs) if run.training.constant else float(costs.sum())
-    return math.sqrt(total) * (1 + 1e-12)
+    return best_path(shapes, steps.s, steps.nu, diameter, common_start=common_start), skipped

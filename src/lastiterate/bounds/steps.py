@@ -79,6 +79,11 @@ class Steps:
         """Whether every step is the same by construction: closed forms then apply."""
         return alike(self.c, self.s, self.nu, self.drift, self.reach, self.gap)
 
+    @property
+    def one(self) -> tuple[float, float, float]:
+        """c, s and nu of the first step: of every step, where they are constant."""
+        return float(self.c[0]), float(self.s[0]), float(self.nu[0])
+
     def __getitem__(self, stretch: slice) -> Steps:
         kept = {name: value[stretch] for name, value in self._values().items()}
         return Steps(**kept, count=len(range(self.count)[stretch]))

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.bounds import dynamics
 from lastiterate.bounds import taut_string as strings
 from lastiterate.bounds.constant_steps import best_restart, constant, constant_restart
-from lastiterate.bounds.dynamics import squared_ratio
 from lastiterate.bounds.ledger import Run, Theorem
 from lastiterate.bounds.ordered_batches import HiddenPosition, WorstPosition, position_mus
 from lastiterate.bounds.positions import position_impulses
@@ -61,12 +61,12 @@ def taut_string(training: Training, loss: Loss) -> Any:
     run = Run(training, loss)
     _refuse(run)
     if training.batches.full:
-        s, position, batches = run.impulses, 0, 1
-        string = _constant(run) if training.constant else _per_step(run, run.over_steps(s))
+        position, batches = 0, 1
+        string = _constant(run) if run.steps.constant else _per_step(run, run.steps.s)
     else:
         mus = position_mus(run)
         position, batches = int(np.argmax(mus)), len(mus)
-        string = _per_step(run, position_impulses(run.over_steps(run.impulses), batches, position))
+        string = _per_step(run, position_impulses(run.steps.s, batches, position))
     figure = blank(
         _finding(string, run, position, batches),
         "noise variance so far, carried to the end (parameter units²)",
@@ -121,11 +121,8 @@ def _refuse(run: Run) -> None:
 
 
 def _finding(string: String, run: Run, position: int, batches: int) -> str:
-    end = run.training.steps - run.window + 1
-    costs = squared_ratio(run.over_steps(run.impulses), run.training.noises)[:end]
-    used = costs[position::batches]
-    total = float(used[0]) * len(used) if run.training.constant else float(used.sum())
-    at_once = math.sqrt(total)
+    used = run.steps[position : run.hidden_steps : batches]
+    at_once = dynamics.at_once(used.s, used.nu)
     if string.mu > at_once * (1 - 1e-6):
         return f"Nothing to save: every step pays for itself, mu = {printed(string.mu)}"
     return f"The taut string costs mu = {printed(string.mu)}; paying at once {printed(at_once)}"
@@ -145,10 +142,8 @@ def _where(string: String, position: int, batches: int) -> str:
 
 def _constant(run: Run) -> String:
     """Equal steps: one chord where updates do not expand, the curve itself where they do."""
-    assert run.contraction is not None
-    training = run.training
-    c, s, nu = (float(v[0]) for v in (run.contraction, run.impulses, training.noises))
-    steps = training.steps - run.window + 1
+    training, steps = run.training, run.hidden_steps
+    c, s, nu = run.steps.one
     common = constant(c, s, nu, steps)
     restarted = constant_restart(c, s, nu, steps, training.diameter)
     if common <= restarted:
@@ -194,12 +189,10 @@ def _power(q: float, exponent: Floats) -> Floats:
 
 def _per_step(run: Run, impulses: Floats) -> String:
     """The string of these impulses, walked step by step."""
-    assert run.contraction is not None
-    training = run.training
-    end = training.steps - run.window + 1
+    training, steps, end = run.training, run.steps, run.hidden_steps
     first = 0
-    if training.constant and run.contraction[0] < 1:  # whole epochs that have been forgotten
-        kept = math.ceil(_FORGOTTEN / (1 - float(run.contraction[0])))
+    if steps.constant and steps.c[0] < 1:  # whole epochs that have been forgotten
+        kept = math.ceil(_FORGOTTEN / (1 - float(steps.c[0])))
         unit = training.batches_per_epoch or 1
         first = max((end - kept) // unit - 1, 0) * unit
     if end - first > _MOST_STEPS:
@@ -208,7 +201,7 @@ def _per_step(run: Run, impulses: Floats) -> String:
             f"{end:,}. Describe a shorter one: the shape is the same."
         )
     span = slice(first, end)
-    c, nu = run.over_steps(run.contraction)[span], training.noises[span]
+    c, nu = steps.c[span], steps.nu[span]
     if math.isfinite(training.diameter):
         string = strings.best(c, impulses[span], nu, training.diameter)
     else:
