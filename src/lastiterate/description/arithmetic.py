@@ -16,6 +16,7 @@ from lastiterate.description.portable import known_fields
 from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError
 
+_COARSEST = 2.0**200  # a coarser one hides nothing that a double could count
 _ROUNDINGS = 4  # of a step on the grid: its map, its noise, its projection, and what these compute
 
 
@@ -45,7 +46,7 @@ class Arithmetic:
     def __post_init__(self) -> None:
         put = object.__setattr__
         why = "noise that is rounded to another grid could be told from the value it hides"
-        grid = number("arithmetic.grid", self.grid, why, at_least=0.0)
+        grid = number("arithmetic.grid", self.grid, why, at_least=0.0, at_most=_COARSEST)
         if grid and math.frexp(grid)[0] != 0.5:
             raise DescriptionError("arithmetic.grid", grid, "0 or a power of two", why)
         put(self, "grid", grid)
@@ -91,7 +92,7 @@ def read_arithmetic(value: Any) -> Exactness:
     >>> read_arithmetic({"error": 1e-9})
     Arithmetic(grid=0.0, error=1e-09, coordinates=1)
     """
-    if isinstance(value, Arithmetic):
+    if type(value) is Arithmetic:  # a child may count in its own way
         return value
     if isinstance(value, Mapping):
         return Arithmetic(**known_fields("arithmetic", value, {"grid", "error", "coordinates"}))

@@ -89,8 +89,8 @@ def _arithmetic(training: Training) -> Assumption:
     error = f"{training.arithmetic.error:.3g} per unit of step size"
     rounding = f"rounding moves no mean gradient by more than {error}"
     if training.arithmetic.grid:
-        counted = f"{training.arithmetic.coordinates:,} parameters"
-        rounding += f"; {counted} are whole multiples of {training.arithmetic.grid!r}"
+        grid, size = training.arithmetic.grid, training.arithmetic.coordinates
+        rounding += f"; noise is rounded and added to multiples of {grid!r} in {size:,} coordinates"
     return Assumption(rounding, "the trainer")
 
 
