@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
-from lastiterate.bounds.modulus import Modulus, replay_modulus, taut_path
+from lastiterate.bounds.modulus import Modulus, replay_path, taut_path
 from lastiterate.bounds.taut_string import best, taut_string
 from lastiterate.errors import DescriptionError
 
@@ -69,8 +69,10 @@ def test_equals_the_dynamic_programme(equal):
         reference = dynamic_programme(modulus, s, nu, D)
         assert found.mu**2 <= reference * (1 + 1e-9) + 1e-15
         assert found.mu**2 >= reference * (1 - 5e-4)  # what the grid may lose
-        again = replay_modulus(modulus, s, nu, found.shifts, found.start, found.restart)
-        assert again == found.mu
+        rows, noises = modulus.rows(len(s)), np.broadcast_to(nu, len(s))
+        kept = slice(found.restart, None)
+        walk = (rows[:, kept], s[kept], noises[kept], found.shifts[kept], found.start)
+        assert replay_path(*walk) == found.mu
 
 
 def test_stationary_wherever_the_distance_is_positive():
@@ -161,7 +163,7 @@ def test_replay_is_above_ball_arithmetic():
                 z = z if z > 0 else arb(0)
                 paid = arb(float(shifts[k])) + (z if k == len(s) - 1 else arb(0))
                 square += (paid / arb(float(nu[k]))) ** 2
-            value = arb(replay_modulus(modulus, s, nu, shifts, start))
+            value = arb(replay_path(modulus.rows(len(s)), s, nu, shifts, start))
             assert value >= square.sqrt()
             assert value <= square.sqrt() * arb(1 + 1e-11)
     finally:
@@ -183,5 +185,3 @@ def test_steps_without_noise_and_bad_input():
             Modulus(**bad)
     with pytest.raises(DescriptionError):
         taut_path(modulus, [0.1], 1.0, diameter=-1.0)
-    with pytest.raises(DescriptionError):
-        replay_modulus(modulus, 0.1, 1.0, [-1.0])

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.bounds.replay import Floats, check_start, schedule
+from lastiterate.curves.bracket import last_good
 from lastiterate.errors import DescriptionError
 
 _UP = 1.0 + 1e-12
@@ -82,16 +83,15 @@ def constant(c: float, s: float, nu: float, steps: int, start: float = 0.0) -> f
 
 
 def _pooled_steps(c: float, s: float, start: float, steps: int) -> int:
-    """The first j with A_j/V_j <= c s, the pooling rule; monotone in j, so bisect."""
-    low, high = 1, steps
-    while low < high:
-        j = (low + high) // 2
+    """The first j with A_j/V_j <= c s, the pooling rule; monotone in j."""
+
+    def stops(j: int) -> bool:
         decay = -j * math.log(c)
         total = start - s * math.expm1(decay) / (c - 1)  # A_j / c^j
         weight = -math.expm1(2 * decay) / (c - 1) / (c + 1)  # V_j / c^(2j)
-        stop = s > 0 and math.log(total) - math.log(weight) + decay <= math.log(c) + math.log(s)
-        low, high = (low, j) if stop else (j + 1, high)
-    return low
+        return math.log(total) - math.log(weight) + decay <= math.log(c) + math.log(s)
+
+    return last_good(stops, good=steps, bad=0) if s > 0 else steps
 
 
 def constant_restart(c: float, s: float, nu: float, steps: int, diameter: float) -> float:

@@ -2,7 +2,7 @@
 
 Theorem SI holds with c z replaced by any nondecreasing g with |f(x) - f(y)| <= g(|x - y|):
 z_{k+1} = g_k(z_k) + s_k - a_{k+1}. Here g is concave, so the cheapest path is a non-convex
-problem. Any feasible path is a valid bound; ``replay_modulus`` certifies the one that was found.
+problem. Any feasible path is a valid bound; ``replay_path`` certifies the one that was found.
 
 How it is found. A dynamic programme on a grid looks at all paths and all restarts at once; it
 only points. Then *tangents*: a concave g lies below its tangent at the present path, so the taut
@@ -25,8 +25,6 @@ from scipy.optimize import isotonic_regression
 from lastiterate.bounds.replay import (
     SMALLEST_RATIO,
     Floats,
-    check_shifts,
-    check_start,
     lifted_ratios,
     root_sum_squares_up,
     schedule,
@@ -108,28 +106,16 @@ def _per_step(modulus: Modulus, s: ArrayLike, nu: ArrayLike) -> tuple[Floats, Fl
     return modulus.rows(len(s)), s, nu
 
 
-def replay_modulus(
-    modulus: Modulus,
-    s: ArrayLike,
-    nu: ArrayLike,
-    shifts: ArrayLike,
-    start: float = 0.0,
-    restart: int = 0,
-) -> float:
-    """The mu that a vector of shifts proves under a modulus, rounded up.
+def replay_path(rows: Floats, s: Floats, nu: Floats, a: Floats, z: float) -> float:
+    """The mu that shifts ``a`` prove from distance ``z`` under the moduli ``rows``, rounded up.
 
     As ``replay``: every step upwards, what is left is paid at the last step that has noise.
     ``pow`` of the C library is trusted to 4 units in the last place.
 
-    >>> replay_modulus(Modulus(c=1.0), 1.0, 1.0, [1.0, 1.0, 1.0, 1.0]) >= 2.0
+    >>> one = np.ones(4)
+    >>> replay_path(Modulus(c=1.0).rows(4), one, one, one, 0.0) >= 2.0
     True
     """
-    a = check_shifts(shifts, restart)
-    rows, s, nu = _per_step(modulus, np.broadcast_to(np.asarray(s), a.shape), nu)
-    return _replay(rows[:, restart:], s[restart:], nu[restart:], a[restart:], check_start(start))
-
-
-def _replay(rows: Floats, s: Floats, nu: Floats, a: Floats, z: float) -> float:
     if np.any(a[nu == 0] > 0):
         return math.inf
     wider = 1.0 + 16.0 * _UNIT
@@ -345,7 +331,7 @@ class _Search:
         shifts = _tangents(rows, s, nu, self.trace(begin, first))
         if begin > tau:
             shifts = np.append(np.zeros(begin - tau), shifts)
-        mu = _replay(self.rows[:, tau:], self.s[tau:], self.nu[tau:], shifts, start)
+        mu = replay_path(self.rows[:, tau:], self.s[tau:], self.nu[tau:], shifts, start)
         return TautString(shifts, start, mu, tau)
 
     def trace(self, k: int, z: float) -> Floats:

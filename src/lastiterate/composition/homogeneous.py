@@ -16,6 +16,7 @@ from scipy.special import gammaln
 
 from lastiterate.composition.validation import check_pair, check_rounds, check_target
 from lastiterate.curves.base import Curve
+from lastiterate.curves.bracket import halved
 from lastiterate.errors import DescriptionError
 
 _U = 2.0**-53
@@ -78,14 +79,7 @@ class OptimalComposition(Curve):
             return math.inf
         if self.delta(0.0) <= delta:
             return 0.0
-        short = 0.0
-        while safe - short > 1e-13 * safe:
-            middle = 0.5 * (short + safe)
-            if self.delta(middle) <= delta:
-                safe = middle
-            else:
-                short = middle
-        return safe
+        return halved(lambda each: self.delta(each) <= delta, safe, 0.0, tolerance=1e-13)
 
     def rdp(self, order: float) -> float:
         """T times the Renyi divergence of randomised response; infinite if delta > 0."""

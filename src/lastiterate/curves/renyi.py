@@ -161,23 +161,3 @@ def linear(coefficient: float) -> Renyi:
     1.531
     """
     return Renyi(Linear(coefficient))
-
-
-def mironov(rdp: Renyi | Callable[[float], float], delta: float) -> float:
-    """The older conversion epsilon = r + log(1/delta)/(a - 1) (Mironov 2017), for comparison.
-
-    >>> round(mironov(linear(0.066659), 1e-5), 3)
-    1.819
-    """
-    check_probability("delta", delta)
-    curve = rdp if isinstance(rdp, Renyi) else Renyi(rdp)
-    if delta >= 1 or curve.vanishes():
-        return 0.0
-    if delta == 0:
-        return math.inf
-    log = -math.log(delta)
-
-    def convert(order: float) -> float:
-        return (curve.rdp(order) + log / (order - 1)) * (1 + 4 * ULP)
-
-    return _least(convert, curve.orders)

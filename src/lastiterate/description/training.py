@@ -30,7 +30,7 @@ from lastiterate.description.batches import (
 )
 from lastiterate.description.portable import Portable, known_fields
 from lastiterate.description.release import Release, TailAverage, read_release
-from lastiterate.description.schedule import Schedule
+from lastiterate.description.schedule import Schedule, equalising
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.printing import printed
@@ -386,10 +386,9 @@ class Training(Portable):
             return self.step_size.values
         if self.schedule == "equalised":
             batches = self.batches_per_epoch or 1
-            left = np.arange(batches, 0, -1) / batches
             sizes = np.full(self.steps, self.step_size)
             if self.steps:
-                sizes[-batches:] *= np.sqrt(left)
+                sizes[-batches:] *= equalising(batches)
             return sizes
         return np.broadcast_to(np.float64(self.step_size), (self.steps,))
 
