@@ -98,17 +98,17 @@ class LossLaw:
         """Without its thin ends: the top becomes infinite, the bottom is raised."""
         coefficients = self.masses.coeffs()
         low, high = 0, len(coefficients)
-        lost = 0
-        while high > 1 and lost + int(coefficients[high - 1]) <= budget:
+        left = budget
+        while high > 1 and coefficients[high - 1] <= left:
             high -= 1
-            lost += int(coefficients[high])
-        raised = 0
-        while low < high - 1 and raised + int(coefficients[low]) <= budget:
-            raised += int(coefficients[low])
+            left -= coefficients[high]
+        lost, left = budget - int(left), budget
+        while low < high - 1 and coefficients[low] <= left:
+            left -= coefficients[low]
             low += 1
         kept = coefficients[low:high]
         if kept:
-            kept[0] += raised
+            kept[0] += budget - left
         return LossLaw(self.first + low, fmpz_poly(kept), self.infinite + lost, self.lift)
 
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from lastiterate.verifier.balls import Ball, above, arb, mixture_delta, precision
 from lastiterate.verifier.coupled import Coupled
 from lastiterate.verifier.losses import Labelled, Shift, Step, Total
+from lastiterate.verifier.thinned import Thinned
 
 STANDARD_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)  # of every certificate's curve
 _MOST_PRODUCTS = 4096  # of two averages that are multiplied out exactly
@@ -121,21 +122,35 @@ class Judge:
             steps.append((Shift(1.0, 0.0, mu), 1))
         return Total(steps, self.smallest_delta)
 
+    @cached_property
+    def _thinned(self) -> Thinned | None:
+        if self.profile.by_position:  # sealed to the last digit: nothing but the whole will do
+            return None
+        return Thinned.of(self.profile.squares, self.profile.weights)
+
     def delta(self, epsilon: float, sufficient: float = 0.0) -> Ball:
         """An upper bound on delta(epsilon), an exact number; one below ``sufficient`` will do."""
         point = arb(epsilon)
         if not all(square.is_finite() for square in self.profile.squares):
             return arb(1)
         if self.profile.steps:
-            value = self._total.delta(point)
+            value = self._or_failed(self._total.delta(point))
         else:
-            value = mixture_delta(self.profile.squares, self.profile.weights, point)
-        if self.profile.failure is not None:
-            with precision():
-                value = above(value + self.profile.failure).min(arb(1))
+            value = arb(1)
+            if sufficient and self._thinned is not None:
+                value = self._or_failed(self._thinned.delta(point))
+            if not value <= sufficient:
+                mixed = mixture_delta(self.profile.squares, self.profile.weights, point)
+                value = self._or_failed(mixed)
         if self.profile.coupled is not None and not value <= sufficient:
             value = value.min(arb(self.profile.coupled.delta(epsilon)))
         return value
+
+    def _or_failed(self, value: Ball) -> Ball:
+        if self.profile.failure is None:
+            return value
+        with precision():
+            return above(value + self.profile.failure).min(arb(1))
 
     def holds(self, epsilon: float, delta: float) -> bool:
         """Whether (epsilon, delta) is proved."""
