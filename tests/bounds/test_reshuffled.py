@@ -284,3 +284,16 @@ def test_edges():
         reshuffled(one, one, one, 2)
     with pytest.raises(DescriptionError):
         reshuffled(one, one, one, 2, epsilon=1.0, delta=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [0.0025, 0.1, 1.0, 3.0])
+def test_a_record_that_is_never_used_costs_nothing(epsilon):
+    """One step of an epoch of two: with probability 1/2 the record is not in it, and mu = 0.
+
+    Its exact curve is half a Gaussian; a cell of costs that holds 0 must not be rounded up.
+    """
+    mu = 0.47
+    policy = curve([1.0], [mu], [1.0], 2, epsilon=epsilon)
+    truth = gaussian.delta(mu, epsilon) / 2
+    assert truth <= policy.delta(epsilon) <= truth * (1 + 1e-4) + 1e-12
+    assert epsilon <= policy.epsilon(truth) <= epsilon * (1 + 1e-3)

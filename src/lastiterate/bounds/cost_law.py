@@ -186,10 +186,14 @@ def _power(
 
 
 def _coarsen(costs: Floats, masses: Floats) -> CostLaw:
-    """At most about _CELLS cells, each at its largest cost."""
+    """At most about _CELLS cells, each at its largest cost.
+
+    The first cost is a cell alone: it is exact, often 0 (the record is never used), and mu goes
+    with its root, so that the width of a cell would be seen there.
+    """
     size = max(1, len(costs) // _CELLS)
-    starts = np.arange(0, len(costs), size)
-    ends = np.minimum(starts + size, len(costs)) - 1
+    starts = np.append(0, np.arange(1, len(costs), size))
+    ends = np.append(starts[1:], len(costs)) - 1
     weights = np.add.reduceat(masses, starts) * (1 + 4 * size * UNIT)
     keep = weights > 0
     return CostLaw(costs[ends][keep], weights[keep])
