@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,13 @@ from hypothesis import settings
 # The same examples every time: a red run can be repeated. `make fuzz` draws its own.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def _no_seed_of_another_test() -> None:
+    """A loader that shuffles under a global seed is refused: no test inherits one."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].seed()
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

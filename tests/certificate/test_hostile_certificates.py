@@ -86,11 +86,12 @@ def weaker(content):
     return run.epsilon >= fresh.epsilon * (1 - 1e-6)
 
 
-def attack(name, values=HOSTILE):
+def attack(name, share=1):
+    """Every place, every value; with ``share`` = k one k-th of the values, others at each place."""
     content = content_of(name)
     refused = 0
-    for path in list(nodes(content)):
-        for value in values:
+    for number, path in enumerate(nodes(content)):
+        for value in HOSTILE[number % share :: share]:
             document = changed(content, path, value)
             try:
                 with np.errstate(all="ignore"):
@@ -110,7 +111,7 @@ def test_every_field_of_a_certificate_may_be_hostile(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_every_field_of_every_scheme_may_be_hostile(name):
-    assert attack(name) > 800
+    assert attack(name, share=4) > 200
 
 
 def test_a_huge_number_is_refused_with_a_reason():

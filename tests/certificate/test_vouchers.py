@@ -169,6 +169,25 @@ def test_a_ball_must_hold_the_parameters() -> None:
     assert account(run(gradient_norm=2.0, diameter=2.0), loss).provenance == "proved"
     for diameter in (2.1, math.inf):
         assert account(run(gradient_norm=2.0, diameter=diameter), loss).provenance == "declared"
+    # A ball around a start of norm 1/2 that lies in the ball of radius 1 has radius 1/2.
+    elsewhere = Origin("bounded-two-layer", 1.0, 1.0, start=0.5)
+    loss = Loss.nonconvex(smoothness=smoothness, provenance="proved", origin=elsewhere)
+    for diameter, word in ((1.0, "proved"), (1.0 + 1e-15, "declared"), (2.0, "declared")):
+        assert account(run(gradient_norm=2.0, diameter=diameter), loss).provenance == word
+    certificate = certify(run(gradient_norm=2.0, diameter=1.0), loss, 1e-5)
+    assert verify(Certificate.from_json(certificate.to_json()))
+    assert certificate.vouchers["regularity"] == "proved"
+    nearer = {**certificate.content["loss"]["origin"], "start": 0.6}
+    with pytest.raises(CertificateError):
+        verify(resealed(certificate, loss={**certificate.content["loss"], "origin": nearer}))
+
+
+@pytest.mark.parametrize("start", [-1.0, 1.1, math.nan, "0", [0.0]])
+def test_a_start_outside_of_its_ball_is_refused(start: Any) -> None:
+    with pytest.raises(DescriptionError, match=r"origin\.start"):
+        Origin("bounded-two-layer", 1.0, 1.0, start=start)
+    with pytest.raises(DescriptionError, match=r"origin\.start"):
+        Origin("logistic", 1.0, start=0.0)
 
 
 def resealed(certificate: Certificate, **changes: Any) -> Certificate:

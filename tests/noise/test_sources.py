@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lastiterate.noise import SecureSource, SeededSource, source
+from lastiterate.errors import DescriptionError
+from lastiterate.noise import SecureSource, SeededSource, source, unpredictable
 from lastiterate.noise import stream as stream_module
 from lastiterate.noise.stream import SecretStream, secret_bytes
 
@@ -258,3 +259,34 @@ def test_seeded_draws_repeat_and_go_on_from_their_state():
 
 def test_the_secure_source_keeps_no_state():
     assert SecureSource().state() is None
+
+
+def with_stream(stream):
+    drawn = SecureSource()
+    drawn._stream = stream
+    return drawn
+
+
+class OwnStream(SecretStream):
+    def take(self, count):
+        return np.zeros(count, np.uint8)
+
+
+def test_a_source_whose_methods_were_replaced_is_not_vouched_for():
+    zeros = SecretStream()
+    zeros.take = lambda count: np.zeros(count, np.uint8)
+    for drawn in (with_stream(zeros), with_stream(OwnStream()), with_stream(None)):
+        assert not unpredictable(drawn)
+    for name in ("normal", "permutation", "_words"):
+        with pytest.raises(AttributeError):
+            setattr(SecureSource(), name, np.zeros)
+    used = SecureSource()
+    used.normal(5)
+    assert unpredictable(used)
+    assert unpredictable(copy.deepcopy(used))
+
+
+@pytest.mark.parametrize("seed", ["a", -1, 1.5, {}, object()])
+def test_what_is_no_seed_is_refused(seed):
+    with pytest.raises(DescriptionError, match="random_state"):
+        source(random_state=seed)

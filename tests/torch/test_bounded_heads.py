@@ -113,6 +113,46 @@ def test_pairs_of_points_of_the_two_layer_head():
         assert float(gradient(a).norm()) <= K
 
 
+def far_head(length=5.0, radius=1.0):
+    torch.manual_seed(0)
+    head = BoundedTwoLayer(4, 8, 3, radius=radius).double()
+    with torch.no_grad():
+        norm = nn.utils.parameters_to_vector(head.parameters()).norm()
+        for p in head.parameters():
+            p *= length / norm
+    return head
+
+
+def test_constants_asked_after_a_run_hold_for_all_of_it():
+    """The run starts at norm 5 and is drawn towards 0: its first gradients are the longest."""
+    head = far_head()
+    before, smoothness = head.gradient_norm, head.regularity().smoothness
+    x, y = torch.randn(20, 4, dtype=torch.float64), torch.arange(20) % 3
+    fields = dict(records=20, steps=20, step_size=0.5, noise=1e-3, batches=FullBatch())
+    run = Training(gradient_norm=before, diameter=2 * head.radius, **fields)
+    noisy_module_descent(head, nn.CrossEntropyLoss(), x, y, run, regularization=1.0)
+    assert nn.utils.parameters_to_vector(head.parameters()).norm() < 4.1
+    assert head.gradient_norm >= before
+    assert head.regularity().smoothness >= smoothness
+    assert account(run, head.regularity()).provenance == "proved"
+
+
+def test_a_wider_ball_than_the_head_knows_is_not_proved():
+    """Around a start of norm 5 a diameter of 12 reaches norm 11; constants hold up to 6."""
+    head = far_head()
+    fields = dict(records=20, steps=20, step_size=0.5, noise=1.0, batches=FullBatch())
+    run = Training(gradient_norm=head.gradient_norm, diameter=2 * head.radius, **fields)
+    assert account(run, head.regularity()).provenance == "proved"
+    for wider in (2 * head.reach, 2.1 * head.radius):
+        assert account(run.replace(diameter=wider), head.regularity()).provenance == "declared"
+    far = torch.zeros(56, dtype=torch.float64)
+    far[0] = 0.5  # one hidden unit, not saturated, that tells two classes apart
+    far[32] = math.sqrt((11**2 - 0.5**2) / 2)
+    far[40] = -far[32]
+    gradient, _ = functions(head, torch.eye(4, dtype=torch.float64)[0], torch.tensor(1))
+    assert float(gradient(far).norm()) > 1.3 * head.gradient_norm  # the truth out there
+
+
 def test_rows_are_kept_short_and_training_stays_in_the_ball():
     torch.manual_seed(0)
     head = BoundedTwoLayer(4, 8, 3, radius=1.0, feature_bound=0.5)

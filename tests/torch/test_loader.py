@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -113,15 +111,26 @@ def test_secret_seeds_and_orders_that_do_not_matter():
     assert describe_loader(whole) == FullBatch()
 
 
-def test_a_global_seed_is_told():
-    torch.manual_seed(7)
-    with pytest.warns(UserWarning, match=r"manual_seed\(7\)"):
-        describe_loader(DataLoader(DATA, batch_size=10, shuffle=True))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        describe_loader(DataLoader(DATA, batch_size=10))
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_global_seed_hides_no_order(seed):
+    """Without a generator of its own a loader draws from torch's, seeded or not."""
+    opacus = pytest.importorskip("opacus.data_loader")
+    shuffled = DataLoader(DATA, batch_size=10, shuffle=True)
+    hidden = (shuffled, opacus.DPDataLoader(DATA, sample_rate=0.1))
+    try:
+        torch.manual_seed(seed)
+        orders = [torch.cat([batch[0] for batch in shuffled])]
+        torch.manual_seed(seed)
+        orders.append(torch.cat([batch[0] for batch in shuffled]))
+        assert torch.equal(*orders)  # whoever knows the seed knows them
+        for loader in hidden:
+            with pytest.raises(UnsupportedError, match=r"torch\.seed\(\)"):
+                describe_loader(loader)
+        assert describe_loader(DataLoader(DATA, batch_size=10)) == Cyclic(10)
+        assert describe_loader(DataLoader(DATA, batch_size=60, shuffle=True)) == FullBatch()
+    finally:
         torch.seed()
-        describe_loader(DataLoader(DATA, batch_size=10, shuffle=True))
+    assert [describe_loader(loader) for loader in hidden] == [Reshuffled(10), Poisson(0.1)]
 
 
 def test_why_a_known_order_that_changes_is_not_cyclic():
@@ -253,6 +262,7 @@ def test_loaders_prepared_by_accelerate():
     torch.manual_seed(3)  # what accelerate takes where no data_seed is given
     with pytest.raises(UnsupportedError, match="the seed 3"):
         describe_loader(prepared(shuffled(), use_seedable_sampler=True))
+    torch.seed()
 
 
 @pytest.mark.slow

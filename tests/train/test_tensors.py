@@ -270,3 +270,42 @@ def test_killed_at_any_moment_it_goes_on(tmp_path):
     other = [*command[:3], str(tmp_path / "other"), *command[4:]]
     whole = subprocess.run(other, stdout=subprocess.PIPE, env=env, text=True, check=True)
     assert done.stdout == whole.stdout
+
+
+def strange_tables():
+    rows = torch.zeros(4, 2, dtype=torch.float64)
+    return {
+        "complex": rows + 1j,
+        "CSR": rows.to_sparse_csr(),
+        "COO": rows.to_sparse(),
+        "without values": rows.to("meta"),
+        "nested": torch.nested.nested_tensor(list(rows)),
+        "quantised": torch.quantize_per_tensor(rows.float(), 0.1, 0, torch.qint8),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR", "ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("kind", strange_tables())
+def test_tensors_that_are_no_tables_are_refused(kind):
+    """Not with a traceback, and not by dropping what does not fit (an imaginary part)."""
+    models = pytest.importorskip("lastiterate.models")
+    table, y = strange_tables()[kind], torch.tensor([1.0, -1.0, 1.0, -1.0])
+    run = Training(
+        records=4, steps=1, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+    )
+    with pytest.raises(DescriptionError, match="data"):
+        noisy_descent(Logistic(), table, run, labels=y)
+    for intercept in (False, True):
+        model = models.PrivateLogisticRegression(
+            delta=1e-3, feature_bound=1.0, fit_intercept=intercept
+        )
+        with pytest.raises(DescriptionError, match="data"):
+            model.fit(table, y)
+
+
+def test_complex_arrays_are_refused_on_a_device():
+    run = Training(
+        records=2, steps=1, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+    )
+    with pytest.raises(DescriptionError, match="complex"):
+        noisy_descent(Logistic(), np.full((2, 2), 1j), run, labels=[1, -1], device="cpu")

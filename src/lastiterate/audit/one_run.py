@@ -13,6 +13,7 @@ from lastiterate.audit.result import AuditResult, Look
 from lastiterate.audit.scores import _probabilities
 from lastiterate.description.validation import whole
 from lastiterate.errors import DescriptionError
+from lastiterate.noise.seeded import generator
 
 Array = NDArray[np.float64]
 
@@ -50,7 +51,7 @@ def audit_one_run(
     """
     delta, confidence = _probabilities(delta, confidence)
     m = whole("canaries", canaries, "each one is a coin to guess", at_least=2)
-    rng = np.random.default_rng(random_state)
+    rng = generator(random_state)
     included = rng.random(m) < 0.5
     scores = np.asarray(train(included.copy(), int(rng.integers(2**62))), float)
     return judge(scores, included, guesses, delta, confidence, searched)

@@ -40,6 +40,8 @@ class Origin:
         feature_bound: R, no record's features are longer (the intercept's column included).
         limit: the threshold, clip, width, cap or radius of the loss, where it has one.
         classes: of a softmax; for a loss of one score: one score for each class (one-vs-rest).
+        start: the norm of the parameters before the first update, where constants hold in a ball
+            around 0 only; absent: they start at 0.
 
     >>> Origin("logistic", feature_bound=2.0).constants.smoothness
     Fraction(1, 1)
@@ -51,6 +53,7 @@ class Origin:
     feature_bound: float
     limit: float | None = None
     classes: int | None = None
+    start: float | None = None
 
     def __post_init__(self) -> None:
         one_of("origin.name", self.name, NAMES, _WHY)
@@ -68,16 +71,31 @@ class Origin:
         if self.classes is not None or kind.several:
             why = "each class has its own score"
             put(self, "classes", whole("origin.classes", self.classes, why, at_least=2))
+        if self.start is not None:
+            if self.name not in _IN_A_BALL:
+                why = "constants of this loss hold anywhere"
+                raise DescriptionError("origin.start", self.start, "absent", why)
+            why = "a run starts inside of the ball where its constants hold"
+            start = number("origin.start", self.start, why, at_least=0, at_most=_float(self.limit))
+            put(self, "start", start)
 
     @property
     def constants(self) -> Constants:
         """The constants, derived anew."""
         return _KINDS[self.name].derive(self)
 
-    @property
-    def radius(self) -> float | None:
-        """Where parameters must stay for the constants to hold; None: anywhere."""
-        return self.limit if self.name in _IN_A_BALL else None
+    def covers(self, diameter: float) -> bool:
+        """Whether constants hold on the ball of this diameter around the start.
+
+        Parameters there have norm at most ‖start‖ + diameter/2.
+
+        >>> Origin("bounded-two-layer", 1.0, limit=3.0, start=2.0).covers(2.5)
+        False
+        """
+        if self.name not in _IN_A_BALL:
+            return True
+        room = _limited(self) - Fraction(_float(self.start))
+        return math.isfinite(diameter) and Fraction(diameter) / 2 <= room
 
     def bounds_gradients(self, norm: float) -> bool:
         """Whether no gradient is longer than ``norm``."""
@@ -105,6 +123,8 @@ class Origin:
             words += f" (limit {self.limit!r})"
         if self.classes is not None:
             words += f" of {self.classes} classes"
+        if self.start:
+            words += f" from a start of norm {self.start!r}"
         return f"{words}, features of norm at most {self.feature_bound!r}"
 
 

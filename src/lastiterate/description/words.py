@@ -108,7 +108,7 @@ def vouchers(training: Training, loss: Loss, *, hidden_state: bool) -> dict[str,
     {'regularity': 'declared', 'gradient_norm': 'enforced', 'sensitivity': 'declared'}
     """
     origin = loss.origin
-    inside = origin is None or origin.radius is None or training.diameter <= 2 * origin.radius
+    inside = origin is None or origin.covers(training.diameter)
     regularity: str = loss.provenance if inside or loss.provenance != "proved" else "declared"
     norm: str = regularity
     if training.clipping != "none":

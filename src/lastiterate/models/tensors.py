@@ -23,6 +23,7 @@ from lastiterate.train.torch_backend.shards import Shards
 if TYPE_CHECKING:
     from lastiterate.models.rows import Rows
 
+_WHOLE = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 _AT_ONCE = 1 << 23  # numbers that are scored at once
 
 
@@ -35,7 +36,8 @@ def read_features(model: Any, X: Features, first: bool) -> Features:
         )
     if isinstance(X, Tensor):
         X = X.detach()
-        X = features(X if X.is_floating_point() else X.double(), X.device)
+        whole = X.dtype in _WHOLE and X.layout is torch.strided
+        X = features(X.double() if whole else X, X.device)  # what is no table is refused there
     columns = int(X.shape[1])
     if first:
         model.n_features_in_ = columns

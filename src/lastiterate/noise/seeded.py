@@ -11,9 +11,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.errors import DescriptionError
 from lastiterate.noise.rounded import checked_scale
 
 Seed = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
+
+
+def generator(seed: Seed) -> np.random.Generator:
+    """NumPy's generator of this seed; of None one that nobody seeded.
+
+    >>> bool(generator(7).integers(100) == generator(7).integers(100))
+    True
+    """
+    if isinstance(seed, np.random.RandomState):  # scikit-learn's convention
+        return np.random.default_rng(seed.randint(0, 2**31, size=4))
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        why = "a run is repeated from a seed that NumPy takes, or has none"
+        allowed = "None, a whole number at least 0 or a generator of NumPy"
+        raise DescriptionError("random_state", seed, allowed, why) from None
 
 
 class SeededSource:
@@ -26,9 +43,7 @@ class SeededSource:
     secure = False
 
     def __init__(self, seed: Seed) -> None:
-        if isinstance(seed, np.random.RandomState):  # scikit-learn's convention
-            seed = np.random.default_rng(seed.randint(0, 2**31, size=4))
-        self._generator = np.random.default_rng(seed)
+        self._generator = generator(seed)
 
     def normal(self, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
         """Independent standard Gaussians."""

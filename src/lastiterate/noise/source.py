@@ -57,6 +57,8 @@ def unpredictable(source: Source) -> bool:
     """
     if type(source) is not SecureSource or type(source._stream) is not SecretStream:
         return False
+    if vars(source._stream).keys() != {"_waiting"}:
+        return False
     return (dict(vars(SecureSource)), dict(vars(SecretStream))) == _AS_WRITTEN
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.errors import DescriptionError
+from lastiterate.noise.seeded import generator as seeded_generator
 
 Floats = NDArray[np.float64]
 Gradient = Callable[[Floats], Floats]
@@ -79,7 +80,7 @@ def langevin_diffusion(
         raise DescriptionError(
             "step_size", None, "given with neighbour", "coupled diffusions trace a descent"
         )
-    generator = np.random.default_rng(random_state)
+    generator = seeded_generator(random_state)
     dt = time / substeps
     hold = 1 if step_size is None else round(step_size / dt)
     if step_size is not None and (hold < 1 or abs(hold * dt / step_size - 1) > 1e-9):

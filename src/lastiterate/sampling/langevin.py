@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from lastiterate.description import Arithmetic, Batches, FullBatch, Training
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError
+from lastiterate.noise.seeded import generator as seeded_generator
 from lastiterate.progress import shown
 from lastiterate.sampling.batch_order import SeededDraws, batch_rows, secret_draws
 from lastiterate.sampling.likelihood import (
@@ -118,7 +119,7 @@ def sgld(
     )
     # A clipped run may be released: its noise and its batches must be secret.
     secure = normals is None and clip is not None and random_state is None
-    generator = np.random.default_rng(random_state)
+    generator = seeded_generator(random_state)
     if secure:
         normals = _secure_like(theta)
     draw = _normals_like(theta, generator) if normals is None else normals

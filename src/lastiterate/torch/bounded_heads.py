@@ -20,6 +20,7 @@ from lastiterate.description.validation import number, whole
 from lastiterate.losses.rounding import root_up, up
 
 _UP = 1 + 1e-12  # above what a few dozen roundings of double arithmetic can change
+_HALF_UP = 1 + 5e-13
 _ROOM = 1 + 2.0**-16  # above what a gradient computed in float32 can be longer than the real one
 
 
@@ -37,13 +38,27 @@ class BoundedHead(nn.Module):
         self.radius = number("radius", radius, why, above=0.0)
         why = "constants of a head grow with the norm of its features"
         self.feature_bound = number("feature_bound", feature_bound, why, above=0.0)
+        self._started = 0.0  # the largest norm that a run started from
+
+    @property
+    def start(self) -> float:
+        """No run of this head starts from longer parameters than these, rounded up.
+
+        The present ones are where the next run starts; those of a run that ended are kept
+        (`started`), as its constants may be asked for afterwards.
+        """
+        with torch.no_grad():
+            squares = sum(float((p.double() ** 2).sum()) for p in self.parameters())
+        return max(math.sqrt(squares) * _HALF_UP, self._started)
+
+    def started(self) -> None:
+        """A run starts from the present parameters."""
+        self._started = self.start
 
     @property
     def reach(self) -> float:
-        """B: no parameters of a run are longer (counted from the start, so ask before it)."""
-        with torch.no_grad():
-            squares = sum(float((p.double() ** 2).sum()) for p in self.parameters())
-        return (math.sqrt(squares) + self.radius) * _UP
+        """B: no parameters of a run are longer."""
+        return (self.start + self.radius) * _UP
 
     def bounded(self, x: Tensor) -> Tensor:
         """Rows of norm at most the feature bound; each depends on its own record alone."""
@@ -100,7 +115,8 @@ class BoundedSoftmax(BoundedHead):
         smoothness = up(Fraction(self.feature_bound) ** 2 / 2)
         origin = None
         if type(self) is BoundedSoftmax:
-            origin = Origin("bounded-softmax", self.feature_bound, self.reach, self.classes)
+            R, B = self.feature_bound, self.reach
+            origin = Origin("bounded-softmax", R, B, self.classes, start=self.start)
         return Loss(smoothness, regularization=regularization, provenance="proved", origin=origin)
 
 
@@ -152,7 +168,7 @@ class BoundedTwoLayer(BoundedHead):
         smoothness = ((R * B) ** 2 / 2 + math.sqrt(2) * bend) * _UP
         origin = None
         if type(self) is BoundedTwoLayer:
-            origin = Origin("bounded-two-layer", R, B)
+            origin = Origin("bounded-two-layer", R, B, start=self.start)
         return Loss.nonconvex(
             smoothness=smoothness, regularization=regularization, provenance="proved", origin=origin
         )

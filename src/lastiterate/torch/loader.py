@@ -9,7 +9,6 @@ is refused.
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,8 @@ def describe_loader(dataloader: Any) -> Batches:
     An order drawn from a generator with a seed that can be guessed hides nothing, and as it
     changes from epoch to epoch it is no `Cyclic` order either: a record can be read last in one
     epoch and first in the next one. Whatever cannot be told, or has no theorem, raises
-    `UnsupportedError` and says what to change. A global seed (``torch.manual_seed``) warns.
+    `UnsupportedError` and says what to change; so does a global seed (``torch.manual_seed``) where
+    the order or the coins come from torch's own generator.
 
     >>> import torch  # doctest: +SKIP
     >>> loader = torch.utils.data.DataLoader(range(100), batch_size=10, shuffle=True)
@@ -197,17 +197,15 @@ def _every_record_once(order: Any, records: int) -> None:
 
 
 def _secret(generator: Any) -> None:
-    """Raise if the seed of this generator can be guessed; warn if it is the global one."""
+    """Raise if the seed of this generator (None: of torch's own) can be guessed."""
     import torch
 
     if generator is None:
-        if _guessable(torch.initial_seed()):
-            warnings.warn(
-                f"torch.manual_seed({torch.initial_seed()}) was called: whoever knows the seed "
-                "knows every batch, and the noise that torch draws. Such a run is an experiment; "
-                "call torch.seed() before one that counts.",
-                stacklevel=5,
-            )
+        _secret_seed(
+            torch.initial_seed(),
+            "call torch.seed() after torch.manual_seed(), before the loader is described: whoever "
+            "knows the seed knows the noise that torch draws, too",
+        )
         return
     try:
         seed = generator.initial_seed()

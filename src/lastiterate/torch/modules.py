@@ -15,6 +15,7 @@ from lastiterate.description import Training
 from lastiterate.description.validation import one_of
 from lastiterate.noise import Source
 from lastiterate.noise.seeded import Seed
+from lastiterate.torch.bounded_heads import BoundedHead
 from lastiterate.torch.module_gradients import LossFunction, ModuleGradients
 from lastiterate.train.checkpoint import Checkpoint
 from lastiterate.train.loop import Run
@@ -75,6 +76,9 @@ def noisy_module_descent(
         from lastiterate.torch.opacus_gradients import OpacusGradients
 
         gradients = OpacusGradients(gradients, ghost=per_record == "ghost")
+    for part in module.modules():
+        if isinstance(part, BoundedHead):
+            part.started()
     start = gradients.vector()
     told = Settings(
         regularization=regularization,

@@ -44,6 +44,9 @@ class Settings:
         if self.noise is not None and self.random_state is not None:
             given, why = self.random_state, "one run has one source of randomness"
             raise DescriptionError("random_state", given, "absent when noise is given", why)
+        if self.noise is not None and not callable(getattr(self.noise, "normal", None)):
+            why = "every update draws its noise there"
+            raise DescriptionError("noise", self.noise, "a source with a method normal", why)
         why = "it shrinks every update"
         l2 = number("regularization", self.regularization, why, at_least=0.0)
         object.__setattr__(self, "regularization", l2)
@@ -60,7 +63,11 @@ class Settings:
                 why = "a gradient function does not say how many parameters there are"
                 raise DescriptionError("start", None, "given with a gradient function", why)
             return np.zeros(shape)
-        centre = np.array(self.start, dtype=np.float64)
+        given = np.asarray(self.start)
+        if given.dtype.kind not in "biuf":
+            why = "a run starts from real numbers"
+            raise DescriptionError("start", f"of type {given.dtype}", "an array of numbers", why)
+        centre = given.astype(np.float64)
         if shape is not None and centre.shape != shape:
             why = "there is one parameter per feature and output"
             raise DescriptionError("start", f"of shape {centre.shape}", f"of shape {shape}", why)

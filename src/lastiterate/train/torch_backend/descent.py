@@ -80,7 +80,11 @@ def linear(objective: Any) -> LinearLoss:
 def device_of(data: Any, device: str | torch.device | None) -> torch.device:
     """Where to run: as asked, else where the data is, else on a GPU if there is one."""
     if device is not None:
-        return torch.device(device)
+        try:
+            return torch.device(device)
+        except (RuntimeError, TypeError):
+            why = "the run computes there"
+            raise DescriptionError("device", device, "a device of PyTorch", why) from None
     if isinstance(data, Tensor) and data.device.type != "cpu":
         return data.device
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -44,21 +44,35 @@ def features(data: Any, device: torch.device) -> Features:
         return Shards(data)
     if not isinstance(data, Tensor):
         values = np.asarray(data)
-        values = values if values.dtype.kind == "f" else values.astype(np.float64)
+        values = values.astype(np.float64) if values.dtype.kind in "biu" else values
+        if values.dtype.kind != "f":
+            raise _no_table(f"an array of shape {values.shape} and type {values.dtype}")
         data = torch.from_numpy(values if values.flags.writeable else values.copy())
+    if data.is_nested or data.layout is not torch.strided or data.is_meta:
+        raise _no_table(f"a tensor that is {_kept_otherwise(data)}")
     if data.ndim != 2 or data.dtype not in {dtype for dtype, _ in ROUNDING}:
-        raise DescriptionError(
-            "data",
-            f"a tensor of shape {tuple(data.shape)} and type {data.dtype}",
-            "a table of floating-point numbers, one row per record",
-            "a gradient bound rests on the norm of every row",
-        )
+        raise _no_table(f"a tensor of shape {tuple(data.shape)} and type {data.dtype}")
     if data.device.type != device.type and device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         if data.numel() * data.element_size() > 0.8 * free:
             return Shards(data)
     moved: Tensor = data.to(device)
     return moved
+
+
+def _no_table(found: str) -> DescriptionError:
+    return DescriptionError(
+        "data",
+        found,
+        "a table of floating-point numbers, one row per record (sparse data: a matrix of SciPy)",
+        "a gradient bound rests on the norm of every row",
+    )
+
+
+def _kept_otherwise(data: Tensor) -> str:
+    if data.is_meta:
+        return "on the meta device, without values"
+    return "nested" if data.is_nested else f"kept as {data.layout}"
 
 
 _COARSE = (
