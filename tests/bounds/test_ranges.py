@@ -22,9 +22,12 @@ from lastiterate import (
     compare,
     plateau,
 )
+from lastiterate.bounds import shifted_interpolation
 from lastiterate.verifier.balls import precision
-from lastiterate.verifier.checks import _double_above
+from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.coupled import Coupled
+from lastiterate.verifier.steps import Case
+from lastiterate.verifier.witness import pack, unpack
 
 SCHEMES = [FullBatch(), Cyclic(5), Shuffled(5), Reshuffled(5)]
 LOSSES = [
@@ -135,13 +138,30 @@ def test_hostile_numbers_are_answered_or_refused():
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(8))
-def test_many_hostile_numbers_are_answered_or_refused(seed):
+def test_many_hostile_numbers_are_answered_or_refused(seed, monkeypatch):
+    monkeypatch.setattr(shifted_interpolation, "SEARCHED", 40)  # numbers are asked, not patience
     check_hostile(100 + seed, 12, QUESTIONS)
 
 
-def test_doubles_above_are_above_beyond_two():
-    for value in (0.3, 1.0, 2.0, 3.0, 1e10):
-        assert _double_above(arb(value)) > value
+@pytest.mark.parametrize("norm", [0.3, 1.1, 3.3, 70.1])
+def test_the_verifier_of_couplings_never_shortens_an_impulse(norm):
+    """One record and a step of 1: s = 2K is a double, and stays one or becomes the next."""
+    training = Training(
+        records=1,
+        steps=20,
+        step_size=1.0,
+        noise=norm,
+        gradient_norm=norm,
+        diameter=4 * norm,
+        batches=FullBatch(),
+    )
+    loss = Loss(smoothness=1.0)
+    bound = next(b for b in account(training, loss).bounds if b.theorem.key == "stopped-coupling")
+    with precision():
+        check = CHECKS[bound.theorem.key](
+            Case(training, loss), unpack(pack(bound.at(1e-3).witness))
+        )
+    assert 2 * norm <= check.coupled.s <= 2 * norm * (1 + 1e-15)
 
 
 def test_the_verifiers_survival_is_never_below_the_truth():

@@ -116,8 +116,10 @@ def constant(theta: Any, X: Any, y: Any) -> Any:
     return X * 1.0 if X.ndim == 3 else np.broadcast_to(X, (len(theta), *X.shape)) * 1.0
 
 
-def sample(**given: Any) -> Any:
+def sample(flip: bool = False, **given: Any) -> Any:
+    """Draws from twenty records; with ``flip`` the last one pulls the other way."""
     X = np.linspace(-1, 1, 20)[:, None]
+    X[-1] *= -1 if flip else 1
     defaults: dict[str, Any] = {"steps": 12, "step_size": 0.01, "clip": 1.0}
     start = given.pop("start", np.zeros((3, 1)))
     return sgld(RecordGradients(constant), X, X[:, 0], start, **{**defaults, **given})
@@ -135,6 +137,28 @@ def test_the_defect_that_was_reported() -> None:
     true_epsilon = gaussian.epsilon(math.sqrt(50) * truth, 1e-5)
     assert before < true_epsilon / 5  # what .training used to say
     assert samples.guarantee(loss).epsilon(1e-5) >= true_epsilon
+
+
+def test_four_hundred_draws_are_not_one() -> None:
+    """Eight chains of fifty draws: .34 was reported, for one last iterate; 10.0 is true.
+
+    The prior draws so strongly that a step forgets everything (c = 0): each of the 400 draws is a
+    Gaussian of its own, moved by 0.1 of its standard deviation.
+    """
+    samples = sample(start=np.zeros((8, 1)), steps=50, prior_precision=200.0)
+    assert samples.draws.shape == (8, 50, 1)
+    loss = Loss(smoothness=0.0, regularization=200 / 20)
+    one = account(samples.returned.chain, loss).epsilon(1e-5)
+    truth = gaussian.epsilon(math.sqrt(8 * 50) * 0.1, 1e-5)
+    assert one == pytest.approx(0.34, abs=0.005)
+    assert truth == pytest.approx(10.0, abs=0.005)
+    assert truth <= samples.guarantee(loss).epsilon(1e-5) <= truth * (1 + 1e-9)
+    moved = sample(
+        start=np.zeros((8, 1)), steps=50, prior_precision=200.0, random_state=1, flip=True
+    )
+    same = sample(start=np.zeros((8, 1)), steps=50, prior_precision=200.0, random_state=1)
+    each = (same.draws - moved.draws).ravel() / 0.1  # same noise, of standard deviation 0.1
+    np.testing.assert_allclose(each[1:], 0.1, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -233,11 +233,12 @@ class _Objective:
         goal = math.log(self.delta) if self.delta > 0 else -1e4
         if _log_delta(law, 0.0) <= goal:
             return _log_delta(law, 0.0) - goal
-        high = 1.0
-        while _log_delta(law, high) > goal:
-            if high > 1e200:
-                return high
+        # The dearest cost alone is not better; the law may hold a hair more than one.
+        high = max(gaussian.epsilon(math.sqrt(float(law.costs.max())), self.delta), 1.0)
+        while high <= 1e200 and _log_delta(law, high) > goal:
             high *= 2
+        if high > 1e200:
+            return high
         return float(brentq(lambda e: _log_delta(law, e) - goal, 0.0, high, rtol=1e-6))
 
 
