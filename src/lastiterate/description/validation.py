@@ -15,14 +15,17 @@ from lastiterate.errors import DescriptionError
 LARGEST_WHOLE = 2**53  # beyond it a float would no longer count exactly
 
 
-def whole(field: str, value: Any, why: str, *, at_least: int = 1) -> int:
+def whole(
+    field: str, value: Any, why: str, *, at_least: int = 1, at_most: int = LARGEST_WHOLE
+) -> int:
     """A whole number (bools and 3.0 are refused: they hide mistakes)."""
     count = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else None
     if count is None or count < at_least:
         allowed = f"a whole number of at least {at_least}"
         raise DescriptionError(field, _shown(value), allowed, why)
-    if count > LARGEST_WHOLE:
-        raise DescriptionError(field, _shown(value), "a whole number of at most 2^53", why)
+    if count > at_most:
+        most = "2^53" if at_most == LARGEST_WHOLE else f"{at_most:,}"
+        raise DescriptionError(field, _shown(value), f"a whole number of at most {most}", why)
     return count
 
 

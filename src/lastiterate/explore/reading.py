@@ -14,7 +14,7 @@ from typing import Any
 from lastiterate.description import Loss, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.tables import BATCH_FIELDS, LOSS_FIELDS, read_training
-from lastiterate.description.validation import number
+from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.explore.fields import FIELDS, LOSS, RELEASE, RUN, SGLD
 from lastiterate.explore.state import LONGEST_TEXT
@@ -164,14 +164,10 @@ def _description(state: Mapping[str, str], values: Mapping[str, float]) -> Descr
 
 
 def _hump(values: Mapping[str, float]) -> Hump:
-    records = int(values["sgld_records"])
     why = "the chain needs a record and a finite slope"
-    if not 1 <= records <= MOST_RECORDS:
-        raise DescriptionError("sgld_records", records, f"between 1 and {MOST_RECORDS:,}", why)
+    records = whole("sgld_records", values["sgld_records"], why, at_most=MOST_RECORDS)
     exponent = number("sgld_exponent", values["sgld_exponent"], why, at_least=-5, at_most=5)
-    epochs = int(values["sgld_epochs"])
-    if not 1 <= epochs <= MOST_EPOCHS:
-        raise DescriptionError("sgld_epochs", epochs, f"between 1 and {MOST_EPOCHS}", why)
+    epochs = whole("sgld_epochs", values["sgld_epochs"], why, at_most=MOST_EPOCHS)
     limit = 2 * (2 + records * 1.8**2)
     why = "SGLD diverges beyond it"
     scale = number("sgld_scale", values["sgld_scale"], why, above=0, at_most=limit * (1 - 1e-12))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.description import Loss, Origin
-from lastiterate.description.validation import number
+from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError
 
 Array = NDArray[Any]
@@ -88,6 +88,25 @@ class LinearLoss(ABC):
         classes = settings.pop("classes", None)
         limit = next(iter(settings.values()), None)
         return Origin(name, bound(feature_bound), limit, classes)
+
+
+class ScorePerClass(LinearLoss):
+    """A loss with one score for each of its classes; labels 0, 1, ..., classes - 1."""
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        count = whole("classes", self.classes, "each class has its own score", at_least=2)
+        object.__setattr__(self, "classes", count)
+
+    def outputs(self, classes: int | None = None) -> int:
+        if classes not in (None, self.classes):
+            why = "each class has its own score"
+            raise DescriptionError("classes", classes, str(self.classes), why)
+        return self.classes
+
+    def targets(self, labels: ArrayLike) -> Array:
+        return class_labels(labels, self.classes)
 
 
 def bound(feature_bound: float) -> float:

@@ -11,18 +11,16 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from lastiterate.description import Origin
-from lastiterate.description.validation import whole
 from lastiterate.errors import DescriptionError
-from lastiterate.losses.base import Array, LinearLoss, bound, class_labels
+from lastiterate.losses.base import Array, ScorePerClass, bound
 from lastiterate.losses.margin import BinaryLoss
 from lastiterate.losses.rounding import root_up
 
 
 @dataclass(frozen=True)
-class OneVsRest(LinearLoss):
+class OneVsRest(ScorePerClass):
     """The sum over classes of a binary loss "this class against the rest".
 
     >>> from lastiterate.losses import Logistic
@@ -37,8 +35,7 @@ class OneVsRest(LinearLoss):
         if not isinstance(self.binary, BinaryLoss):
             why = "each class is told from the rest by a loss of one score and labels -1, +1"
             raise DescriptionError("binary", self.binary, "a binary loss such as Logistic()", why)
-        count = whole("classes", self.classes, "each class has its own score", at_least=2)
-        object.__setattr__(self, "classes", count)
+        super().__post_init__()
 
     @property
     def clipping(self) -> Literal["none", "margin"]:
@@ -56,15 +53,6 @@ class OneVsRest(LinearLoss):
 
     def margin_limit(self, gradient_norm: float, feature_bound: float) -> float:
         return self.binary.margin_limit(gradient_norm, feature_bound * self.classes**0.5)
-
-    def outputs(self, classes: int | None = None) -> int:
-        if classes not in (None, self.classes):
-            why = "each class has its own score"
-            raise DescriptionError("classes", classes, str(self.classes), why)
-        return self.classes
-
-    def targets(self, labels: ArrayLike) -> Array:
-        return class_labels(labels, self.classes)
 
     def value(self, scores: Array, y: Array) -> Array:
         return np.asarray(self.binary.value(scores, self._signs(scores, y)).sum(axis=1))

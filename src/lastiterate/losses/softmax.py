@@ -13,16 +13,14 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from lastiterate.description.validation import whole
-from lastiterate.errors import DescriptionError, UnsupportedError
-from lastiterate.losses.base import Array, LinearLoss, bound, class_labels
+from lastiterate.errors import UnsupportedError
+from lastiterate.losses.base import Array, ScorePerClass, bound
 from lastiterate.losses.rounding import root_up, up
 
 
 @dataclass(frozen=True)
-class Softmax(LinearLoss):
+class Softmax(ScorePerClass):
     """log Σ exp(scores) − score of the true class; labels 0, 1, ..., classes − 1.
 
     >>> Softmax(10).smoothness(2.0), Softmax(10).outputs()
@@ -32,10 +30,6 @@ class Softmax(LinearLoss):
     classes: int
 
     origin_name = "softmax"
-
-    def __post_init__(self) -> None:
-        count = whole("classes", self.classes, "each class has its own score", at_least=2)
-        object.__setattr__(self, "classes", count)
 
     @property
     def clipping(self) -> Literal["none", "margin"]:
@@ -52,15 +46,6 @@ class Softmax(LinearLoss):
             "Softmax has one score per class, so there is no margin derivative to clip: use "
             "clipping='none' with bounded features, or OneVsRest with a binary loss."
         )
-
-    def outputs(self, classes: int | None = None) -> int:
-        if classes not in (None, self.classes):
-            why = "each class has its own score"
-            raise DescriptionError("classes", classes, str(self.classes), why)
-        return self.classes
-
-    def targets(self, labels: ArrayLike) -> Array:
-        return class_labels(labels, self.classes)
 
     def value(self, scores: Array, y: Array) -> Array:
         top = scores.max(axis=1, keepdims=True)

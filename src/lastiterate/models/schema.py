@@ -6,7 +6,6 @@ are declared (in a TOML file or by flags) or read off another, public table.
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
 from lastiterate.models.table import Table, as_number, read_table
 
@@ -209,19 +209,12 @@ def _column(name: str, entry: Any) -> Column:
             why = "every category is a column of its own"
             raise DescriptionError(f"{where}: categories", values, "a list without repeats", why)
         return Categorical(tuple(str(value) for value in values))
-    for bound in ("low", "high"):
-        value = entry[bound]
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float))
-            or not math.isfinite(value)
-        ):
-            why = "values are clipped to it"
-            raise DescriptionError(f"{where}: {bound}", value, "a finite number", why)
-    if entry["low"] >= entry["high"]:
+    why = "values are clipped to it"
+    low, high = (number(f"{where}: {end}", entry[end], why) for end in ("low", "high"))
+    if low >= high:
         why = "values are clipped to the range and scaled by its width"
         raise DescriptionError(where, dict(entry), "with low below high", why)
-    return Numeric(float(entry["low"]), float(entry["high"]))
+    return Numeric(low, high)
 
 
 def _inferred(cells: Sequence[str]) -> Column:

@@ -13,8 +13,7 @@ from lastiterate.plan.calibration import calibrate
 from lastiterate.plan.growth import plateau
 from lastiterate.plan.optimal import optimal_noises, optimal_schedule
 from lastiterate.plan.recommendation import Recommendation, recommend
-from lastiterate.plan.risk import Risk, predicted_risk
-from lastiterate.plan.spectrum import log_uniform
+from lastiterate.plan.risk import Risk, log_uniform, predicted_risk
 from lastiterate.plan.utility import excess_risk
 
 __all__ = [

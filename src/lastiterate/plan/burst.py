@@ -28,8 +28,7 @@ from lastiterate.description import (
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number
 from lastiterate.errors import UnsupportedError
-from lastiterate.plan.risk import Floats, checked_spectrum, responses
-from lastiterate.plan.spectrum import log_uniform
+from lastiterate.plan.risk import Floats, assumed, responses
 
 _MOST_SEARCHED = 200_000  # steps up to which the search is worth its time; beyond: the rule
 _LARGEST = 1e6
@@ -52,7 +51,7 @@ def burst_rule(training: Training, loss: Loss, spectrum: ArrayLike | None = None
     epochs = training.steps / batches
     if epochs < 2:
         return 1.0
-    weights = _weights(training, _spectrum(loss, spectrum))
+    weights = _weights(training, assumed(loss, spectrum))
     surviving = float(weights.sum() / weights[-1])
     return max(1.0, math.sqrt(batches * max(surviving - 1, 0.0) / (epochs - 1)))
 
@@ -85,7 +84,7 @@ def best_burst(
         return 1.0
     if training.steps > _MOST_SEARCHED:
         return burst_rule(training, loss, spectrum)
-    weights = _weights(training, _spectrum(loss, spectrum))
+    weights = _weights(training, assumed(loss, spectrum))
     judged = training.replace(
         noise=training.noise if isinstance(training.noise, Schedule) else 1.0, diameter=math.inf
     )
@@ -143,10 +142,6 @@ def _batches(training: Training) -> int:
             f"are {training.batches.name}. Leave final_noise at 1."
         )
     return batches
-
-
-def _spectrum(loss: Loss, spectrum: ArrayLike | None) -> Floats:
-    return log_uniform(loss) if spectrum is None else checked_spectrum(spectrum, loss)
 
 
 def _weights(training: Training, spectrum: Floats) -> Floats:

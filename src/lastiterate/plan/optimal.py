@@ -19,8 +19,7 @@ from lastiterate.description import Loss, Schedule, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
-from lastiterate.plan.risk import Floats, checked_spectrum, responses
-from lastiterate.plan.spectrum import log_uniform
+from lastiterate.plan.risk import Floats, assumed, responses
 from lastiterate.printing import printed
 
 _MOST_TUNED = 256  # step sizes beyond this many are not tuned one by one
@@ -119,7 +118,7 @@ def optimal_schedule(
     if not 1 <= training.steps <= _MOST_TUNED:
         why = "each step size is tuned; more steps than that gain nothing"
         raise DescriptionError("steps", training.steps, f"1 to {_MOST_TUNED}", why)
-    values = log_uniform(loss) if spectrum is None else checked_spectrum(spectrum, loss)
+    values = assumed(loss, spectrum)
     distances = np.broadcast_to(np.asarray(start, dtype=np.float64), values.shape)
     mu = gaussian.mu(epsilon, promised_delta(delta, training.records))
     # Beyond this the update may expand, whatever the spectrum that is assumed.

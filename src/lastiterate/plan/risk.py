@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description.validation import whole
 from lastiterate.errors import AssumptionError, DescriptionError
 
 Floats = NDArray[np.float64]
 
 _DIRECTIONS = 30  # eigenvalues that stand for all of them
+_CONDITION = 100.0  # smoothness over curvature where the loss declares no curvature
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,31 @@ def checked_spectrum(spectrum: ArrayLike, loss: Loss) -> Floats:
             "a risk predicted for another loss chooses the wrong schedule",
         )
     return values
+
+
+def log_uniform(loss: Loss, dimension: int = 20) -> Floats:
+    """Eigenvalues spread evenly, on a logarithmic scale, over what the loss allows.
+
+    From the declared curvature (a hundredth of the smoothness if none is declared) to the
+    smoothness, the L2 term included in both.
+
+    >>> log_uniform(Loss(smoothness=1.0, strong_convexity=0.01), dimension=3).round(6)
+    array([0.01, 0.1 , 1.  ])
+    """
+    whole("dimension", dimension, "every coordinate receives noise")
+    if not loss.convex or not loss.smoothness or not np.isfinite(loss.smoothness):
+        raise AssumptionError(
+            f"No spectrum can be assumed for a loss that is {loss}: it needs a finite smoothness "
+            "and convexity. Give a spectrum, or choose the schedule by other means."
+        )
+    high = loss.smoothness + loss.regularization
+    low = loss.strong_convexity + loss.regularization or high / _CONDITION
+    return np.asarray(np.geomspace(low, high, dimension).clip(low, high), dtype=np.float64)
+
+
+def assumed(loss: Loss, spectrum: ArrayLike | None) -> Floats:
+    """The spectrum that was given, checked; without one `log_uniform`."""
+    return log_uniform(loss) if spectrum is None else checked_spectrum(spectrum, loss)
 
 
 def _average(training: Training, average: ArrayLike | None) -> Floats:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
 from lastiterate.noise.seeded import generator as seeded_generator
 
@@ -69,13 +70,9 @@ def langevin_diffusion(
     (True, True)
     """
     theta = np.array(start, dtype=np.float64, ndmin=2)
-    if not (time > 0 and substeps >= 1 and sigma >= 0):
-        raise DescriptionError(
-            "time, substeps, sigma",
-            (time, substeps, sigma),
-            "positive (sigma may be 0)",
-            "they define the diffusion",
-        )
+    number("time", time, "the diffusion runs so long", above=0)
+    number("substeps", substeps, "the diffusion is followed on so many points", at_least=1)
+    number("sigma", sigma, "it scales the noise", at_least=0)
     if neighbour is not None and step_size is None:
         raise DescriptionError(
             "step_size", None, "given with neighbour", "coupled diffusions trace a descent"

@@ -12,6 +12,8 @@ import hashlib
 import io
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -206,22 +208,19 @@ class _SharedDraws:
         return index.cpu().numpy()
 
 
-class _lost:  # noqa: N801 - reads as a phrase
+@contextmanager
+def _lost(rank: int, when: str) -> Iterator[None]:
     """Turns a failed exchange into an error that says what happened."""
-
-    def __init__(self, rank: int, when: str) -> None:
-        self._rank, self._when = rank, when
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, RuntimeError) and not isinstance(error, LastIterateError):
-            raise LostRankError(
-                f"The run ended on rank {self._rank} {self._when}: another rank was lost, or this "
-                f"one failed ({error}). Nothing is released and no model was written. Start it "
-                "again with all ranks."
-            ) from error
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, LastIterateError):
+            raise
+        raise LostRankError(
+            f"The run ended on rank {rank} {when}: another rank was lost, or this one failed "
+            f"({error}). Nothing is released and no model was written. Start it again with all "
+            "ranks."
+        ) from error
 
 
 def _need_group() -> None:
