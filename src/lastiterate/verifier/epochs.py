@@ -18,7 +18,6 @@ from lastiterate.verifier.balls import Ball, above, arb, fmpz_poly, proved, unit
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.strings import Block, Stack, geometric, infinite, ratio, repeated
 
-RESTARTED_STEPS = 200_000  # of a constant run, restarts are looked for in so many last steps
 _BITS = 160  # masses are whole multiples of 2^-160
 
 
@@ -87,23 +86,112 @@ def _segment(case: Case, first: int, last: int, batches: int) -> list[Ball]:
         return [infinite()] * batches
     if not case.training.constant:
         return _pooled(case, first, last, batches)
-    closed = _constant(case, first, last, batches)
-    if not math.isfinite(case.training.diameter):
-        return closed
-    tail = max(first, last - RESTARTED_STEPS)
-    others = _pooled(case, tail, last, batches, common=tail == first)
-    return [a.min(b) for a, b in zip(closed, others, strict=True)]
+    return _constant(case, first, last, batches)
+
+
+class _Alike(NamedTuple):
+    """Equal steps in epochs of ``batches``, on a domain of diameter ``width`` (perhaps infinite).
+
+    A window is the steps from one use of the record to the step before the next.
+    """
+
+    c: Ball
+    s: Ball
+    variance: Ball
+    batches: int
+    width: float
+
+    def noise(self, steps: int) -> Ball:
+        return self.variance * geometric(self.c * self.c, steps)
+
+    def window(self, steps: int) -> Block:
+        """The use of the record and the steps after it."""
+        return Block(self.s * self.c ** (steps - 1), self.noise(steps), self.c**steps)
+
+    def windows(self, count: int) -> Block:
+        """Full windows, paid off together."""
+        one = self.c**self.batches
+        arrived = self.s * self.c ** (self.batches - 1) * geometric(one, count)
+        return Block(arrived, self.noise(self.batches * count), one**count)
+
+    def begun(self) -> Block:
+        """The rest of a window, from the diameter."""
+        return self.rest(self.batches)
+
+    def rest(self, steps: int) -> Block:
+        carried = self.c ** (steps - 1)
+        return Block(carried * arb(self.width), self.noise(steps - 1), carried)
+
+    def common(self, full: int, left: int) -> Ball:
+        """From a common start: for c <= 1 all full windows pool into one block, else none do."""
+        end = self.window(left)
+        if not proved(self.c <= 1):
+            return full * self.window(self.batches).cost + end.cost if full else end.cost
+        stack = Stack()
+        stack.push(end)
+        if full:
+            stack.push(self.windows(full))
+        return stack.cost
+
+    def restarted(self, full: int, left: int) -> Ball:
+        """From the diameter after a use of the record: ``full`` windows, and ``left`` steps.
+
+        For c > 1 windows pool only behind a start that is far away: (A, V) absorbs the next one if
+        A/V > g a/v. Where it does not, (gA + a)/(g^2 V + v) <= a/v <= g a/v: it absorbs none
+        after that either. So if it absorbs the last one, it did all before.
+        """
+        stack = Stack()
+        stack.push(self.window(left))
+        if not full:
+            stack.restart(self.begun())
+        elif proved(self.c <= 1):
+            stack.push(self.windows(full))
+            stack.restart(self.begun())
+        else:
+            before = self.begun() if full == 1 else self.begun().then(self.windows(full - 1))
+            if not before.violates(self.window(self.batches)):
+                return infinite()
+            stack.restart(self.begun().then(self.windows(full)))
+        return stack.restarted
+
+    def best_restarts(self, most: int, left: int) -> set[int]:
+        """How many full windows, below ``most``, to leave after a restart (proves nothing)."""
+        tried: dict[int, float] = {}
+
+        def cost(full: int) -> float:
+            if full not in tried:
+                value = float(above(self.restarted(full, left)))
+                tried[full] = math.inf if math.isnan(value) else value
+            return tried[full]
+
+        place, best = 1, 0
+        while place < most:
+            best = min(best, place, key=cost)
+            place = max(place + 1, math.ceil(place * 1.1))
+        stride = max(best // 8, 1)
+        while stride:
+            other = min(max(best - stride, 0), min(best + stride, most - 1), key=cost)
+            if cost(other) < cost(best):
+                best = other
+            else:
+                stride //= 2
+        return {full for full in range(best - 2, best + 3) if 0 <= full < most}
 
 
 def _constant(case: Case, first: int, last: int, batches: int) -> list[Ball]:
-    """Equal steps: for c <= 1 all full windows pool into one block, for c > 1 none do."""
+    """Equal steps: closed forms, from a common start and from the diameter."""
     factor, impulse = case.factors(first, first + 1), case.impulses(first, first + 1)
     assert factor is not None
     c, s, nu = factor[0], impulse[0], case.noises(first, first + 1)[0]
-    variance, steps = nu * nu, last - first
     if not proved(c <= 1):
         c = c.max(arb(1))
-    squares = c * c
+    alike = _Alike(c, s, nu * nu, batches, case.training.diameter)
+    steps = last - first
+    whole = max(-(-steps // batches) - 1, 0)  # full windows of the positions that have most
+    bounded = math.isfinite(alike.width) and s != 0
+    tried: set[int] = set()
+    if bounded and whole:
+        tried = alike.best_restarts(whole, 1) | alike.best_restarts(whole, batches)
     answer = []
     for j in range(batches):
         start = (j - first) % batches
@@ -112,35 +200,24 @@ def _constant(case: Case, first: int, last: int, batches: int) -> list[Ball]:
             answer.append(arb(0))
             continue
         left = steps - start - full * batches
-        end = Block(s * c ** (left - 1), variance * geometric(squares, left), c**left)
-        one = Block(s * c ** (batches - 1), variance * geometric(squares, batches), c**batches)
-        if proved(c <= 1):
-            stack = Stack()
-            stack.push(end)
-            if full:
-                arrived = one.A * geometric(one.G, full)
-                noise = variance * geometric(squares, batches * full)
-                stack.push(Block(arrived, noise, one.G**full))
-            answer.append(stack.cost)
-        else:
-            answer.append(full * one.cost + end.cost if full else end.cost)
+        cost = alike.common(full, left)
+        if bounded:
+            cost = cost.min(alike.rest(left).cost)
+            for count in sorted(tried):
+                if count < full:
+                    cost = cost.min(alike.restarted(count, left))
+        answer.append(cost)
     return answer
 
 
-def _pooled(case: Case, first: int, last: int, batches: int, common: bool = True) -> list[Ball]:
+def _pooled(case: Case, first: int, last: int, batches: int) -> list[Ball]:
     """Any schedule: one block from each impulse to the next, pooled from the right."""
     stacks = [Stack() for _ in range(batches)]
     width = case.training.diameter
     bounded = math.isfinite(width)
     later = _row(case, last, first, last, batches)  # outside: does nothing
-    repeat: Row | None = None
     for start in range((last - 1) // batches * batches, first - batches, -batches):
-        whole = first <= start and start + batches <= last
-        if case.training.constant and whole and repeat is not None:
-            row = repeat
-        else:
-            row = _row(case, start, first, last, batches)
-            repeat = row if whole else None
+        row = _row(case, start, first, last, batches)
         for j, stack in enumerate(stacks):
             lead, noise = later.before[j], later.early[j]
             carried = row.after[j] * lead
@@ -150,9 +227,7 @@ def _pooled(case: Case, first: int, last: int, batches: int, common: bool = True
                 stack.restart(Block(width * carried, rest * square + noise, carried))
             stack.push(Block(row.s[j] * carried, row.noise[j] * square + noise, row.c[j] * carried))
         later = row
-    if common:
-        return [stack.cost for stack in stacks]
-    return [stack.restarted for stack in stacks]
+    return [stack.cost for stack in stacks]
 
 
 # --- a new hidden partition every epoch ----------------------------------------------------------
