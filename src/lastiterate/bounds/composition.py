@@ -12,7 +12,7 @@ import numpy as np
 
 from lastiterate.bounds.dynamics import squared_ratio
 from lastiterate.bounds.ledger import Bound, Run, Theorem
-from lastiterate.bounds.steps import Array
+from lastiterate.bounds.steps import Array, Steps
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import Cyclic, FullBatch, Reshuffled, Shuffled
@@ -56,7 +56,7 @@ def position_totals(run: Run, batches: int) -> Array:
     steps = run.steps
     if steps.constant:
         visits = steps.count // batches + (np.arange(batches) < steps.count % batches)
-        one = float(squared_ratio(steps.s[:1], steps.nu[:1]).sum())
+        one = _one(steps)
         return np.asarray(np.multiply(visits, one, out=np.zeros(batches), where=visits > 0))
     costs = np.zeros(-(-steps.count // batches) * batches)
     costs[: steps.count] = squared_ratio(steps.s, steps.nu)
@@ -70,10 +70,9 @@ def _shared_totals(run: Run) -> tuple[Array, Array]:
     Positions that are alike, or never reached, are not listed one by one: an epoch may have more
     batches than a machine has memory.
     """
-    training = run.training
-    batches, steps = training.batches_per_epoch or 1, training.steps
-    if training.constant:
-        one = float(squared_ratio(run.impulses, np.array([training.noise], dtype=float))[0])
+    batches, steps = run.training.batches_per_epoch or 1, run.training.steps
+    if run.steps.constant:
+        one = _one(run.steps)
         visits, more = divmod(steps, batches)
         totals = np.array([times * one if times else 0.0 for times in (visits, visits + 1)])
         shares = np.array([(batches - more) / batches, more / batches])
@@ -82,6 +81,11 @@ def _shared_totals(run: Run) -> tuple[Array, Array]:
         totals = np.append(position_totals(run, max(used, 1)), 0.0)
         shares = np.append(np.full(max(used, 1), 1 / batches), (batches - used) / batches)
     return totals[shares > 0], shares[shares > 0]
+
+
+def _one(steps: Steps) -> float:
+    """(s/ν)² of each of these equal steps; 0 if there are none."""
+    return float(squared_ratio(steps.s[:1], steps.nu[:1]).sum())
 
 
 def _worst_of_each_epoch(run: Run) -> float:

@@ -22,6 +22,7 @@ from lastiterate.bounds.constant_steps import constant
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.replay import schedule
 from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
+from lastiterate.bounds.steps import once
 from lastiterate.curves import gaussian
 from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import check_nonnegative, check_order, check_probability
@@ -448,22 +449,19 @@ class StoppedCoupling(Theorem):
         training = run.training
         if not 0 < training.diameter < math.inf:
             return "it needs a bounded domain"
-        if run.contraction is None or not np.all(np.isfinite(run.contraction)):
+        if not run.regular:
             return "it needs updates with a known Lipschitz constant"
         if not run.last_only:
             return "more than the last iterate is released"
-        noises = training.noises[:1] if training.constant else training.noises
-        if np.any(noises == 0) or np.all(run.impulses == 0):
+        noises = once(run.steps.nu)
+        if np.any(noises == 0) or np.all(once(run.steps.s) == 0):
             return "it needs noise at every step and something to hide"
         return _hopeless(run, noises)
 
     def prove(self, run: Run) -> Bound:
         training = run.training
-        assert run.contraction is not None
-        noises = training.noises[:1] if training.constant else training.noises
-        problem = CouplingProblem.of(
-            run.contraction, run.impulses, noises, training.diameter, training.steps
-        )
+        c, s, noises = (once(each) for each in (run.steps.c, run.steps.s, run.steps.nu))
+        problem = CouplingProblem.of(c, s, noises, training.diameter, training.steps)
         string = ShiftedInterpolation().prove(run)
         assert string.curve.mu is not None
         curve = Coupling(problem, string.curve.mu)
@@ -488,7 +486,8 @@ def _hopeless(run: Run, noises: Floats) -> str | None:
         return "two runs have no time to meet (T nu^2 < D^2): the taut string is hardly beaten"
     ratio = D / float(noises.min())
     cells = max(_CELLS_PER_NOISE * ratio, _FEWEST_CELLS)
-    work = cells**2 * (24 * min(steps, 4 * ratio**2 + 100) if training.constant else 100 * steps)
+    each = 24 * min(steps, 4 * ratio**2 + 100) if run.steps.constant else 100 * steps
+    work = cells**2 * each
     if cells > _MOST_CELLS or work > _AFFORDABLE:
         return (
             f"the domain is {ratio:.3g} noise standard deviations wide and the run has {steps:,} "

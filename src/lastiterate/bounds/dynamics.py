@@ -37,13 +37,6 @@ _STEEPEST = 1e300  # a larger Lipschitz constant says nothing that a double can 
 _SMALLEST_SQUARE = 1e-290
 
 
-def distinct(training: Training) -> Array:
-    """The step sizes, once if all are equal: constant runs of 10^12 steps stay small."""
-    if training.constant:
-        return np.array([training.step_size], dtype=float)
-    return training.step_sizes
-
-
 def contraction(etas: Array, loss: Loss, clipping: str) -> Array | None:
     """The Lipschitz constant of each update, rounded up; None if no linear bound is known."""
     if loss.kind == "unknown" or (loss.kind == "holder" and loss.exponent != 1):

@@ -38,7 +38,7 @@ def roughness(run: Run) -> float:
 def strongly_convex_objection(run: Run) -> str | None:
     """What stands in the way of the strongly convex full-batch theorems of 2021 and 2022."""
     training = run.training
-    if not training.constant:
+    if not run.steps.constant:
         return "it is stated for constant step size and noise"
     if not run.last_only:
         return "more than the last iterate is released"
@@ -65,7 +65,7 @@ class LangevinComposition(Theorem):
     momentum = True
 
     def objection(self, run: Run) -> str | None:
-        if not run.training.constant:
+        if not run.steps.constant:
             return "it is stated for constant step size and noise"
         if run.training.slip:
             return "continuous time has no grid to round to"

@@ -73,13 +73,20 @@ class Run:
 
     @cached_property
     def etas(self) -> Array:
-        """Step sizes, once if all steps are alike."""
-        return dynamics.distinct(self.training)
+        """Step sizes, once if all steps are alike: constant runs of 10^12 steps stay small."""
+        training = self.training
+        every = training.step_size if training.constant else training.step_sizes
+        return np.atleast_1d(np.asarray(every, dtype=float))
 
     @cached_property
     def contraction(self) -> Array | None:
         """c of every step (once if all are alike), or None."""
         return dynamics.contraction(self.etas, self.loss, self.training.clipping)
+
+    @property
+    def regular(self) -> bool:
+        """Whether every update has a finite Lipschitz constant."""
+        return self.contraction is not None and bool(np.all(np.isfinite(self.contraction)))
 
     @cached_property
     def impulses(self) -> Array:

@@ -59,7 +59,7 @@ def lower_reference(run: Run) -> Callable[[float], float]:
 def _poisson(run: Run) -> Callable[[float], float]:
     """Linear losses under Poisson batches: only the L2 term shrinks, in every batch alike."""
     training = run.training
-    if not training.constant or run.loss.strong_convexity:  # then no loss of the class is linear
+    if not run.steps.constant or run.loss.strong_convexity:  # then no loss of the class is linear
         return lambda delta: 0.0
     c = max(1 - float(run.etas[0]) * run.loss.regularization, 0.0)
     s, nu = float(run.impulses[0]) / dynamics.ROUNDING**2, float(training.noises[0])
@@ -77,7 +77,7 @@ def _without_replacement(run: Run) -> Callable[[float], float]:
     zeroed out, whose curvature would go as well, only the L2 term does.
     """
     training = run.training
-    if not training.constant:
+    if not run.steps.constant:
         return lambda delta: 0.0
     low, high = dynamics.reachable(run.etas, run.loss, training.clipping)
     ends = {float(high[0])} if training.adjacency == "zero-out" else {float(low[0]), float(high[0])}
@@ -110,7 +110,7 @@ def linear_map_mu(run: Run) -> float:
     high = np.minimum(high, 1.0)  # expanding maps do not reveal more than non-expanding ones
     low = np.minimum(low, high)
     impulses = run.impulses / dynamics.ROUNDING**2
-    if training.constant:
+    if run.steps.constant:
         return _constant_linear(float(high[0]), float(impulses[0]), training) * _DOWN
     ends = (_linear_square(least, high, impulses, training.noises) for least in (high, low))
     square = max(ends)
@@ -147,7 +147,7 @@ def _linear_square(low: Array, high: Array, s: Array, nu: Array) -> float:
 def _projected_walk(run: Run) -> Callable[[float], float]:
     """Linear losses on an interval, constant parameters, on a grid; 0 if the grid is too coarse."""
     training = run.training
-    if not training.constant or training.noises[0] <= 4 * training.diameter / _CELLS:
+    if not run.steps.constant or training.noises[0] <= 4 * training.diameter / _CELLS:
         return lambda delta: 0.0
     _, high = dynamics.reachable(run.etas, run.loss, training.clipping)
     s = float(run.impulses[0])

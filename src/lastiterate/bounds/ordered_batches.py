@@ -20,7 +20,7 @@ from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.position_paths import path_mus, position_paths
 from lastiterate.bounds.positions import constant_position_mus, released_mus
 from lastiterate.bounds.reshuffled import reshuffled
-from lastiterate.bounds.shifted_interpolation import cap_binds, modulus_objection, regular
+from lastiterate.bounds.shifted_interpolation import cap_binds, modulus_objection
 from lastiterate.bounds.steps import Array
 from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
@@ -36,7 +36,7 @@ def _objection(run: Run, *, modulus: bool) -> str | None:
         return f"more than {_MOST_STEPS:,} mini-batch steps are not accounted one by one"
     if (training.batches_per_epoch or 1) > _MOST_STEPS:
         return f"more than {_MOST_STEPS:,} batches in an epoch are not accounted one by one"
-    if regular(run):
+    if run.regular:
         return None
     if not modulus:
         return "without smoothness the boundary policy has no modulus to work with"
@@ -53,13 +53,13 @@ def _paths_pay(run: Run) -> bool:
 
     Those are exact for c <= 1 where bounded gradients say nothing more.
     """
-    if regular(run) and not (cap_binds(run) or _restart_pays(run)):
+    if run.regular and not (cap_binds(run) or _restart_pays(run)):
         return False
     return math.isfinite(run.training.diameter) and run.last_only
 
 
 def _closed_form(run: Run) -> bool:
-    return regular(run) and run.steps.constant and run.last_only
+    return run.regular and run.steps.constant and run.last_only
 
 
 def _restart_pays(run: Run) -> bool:
@@ -78,7 +78,7 @@ def _positions(run: Run, *, worst_only: bool = False) -> tuple[Array, dict[str, 
     batches = run.training.batches_per_epoch or 1
     mus = np.sqrt(position_totals(run, batches)) * (1 + 1e-12)
     drifted = drifted_mu(run)
-    if regular(run):
+    if run.regular:
         strings = _lipschitz_mus(run, batches)
         mus = np.minimum(mus, strings + drifted) if drifted else strings
     if not _paths_pay(run):

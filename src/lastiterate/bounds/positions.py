@@ -104,21 +104,7 @@ def released_mus(
     """
     cs, ss, ns = checked_steps(c, s, nu, batches)
     steps = len(ss)
-    if not 1 <= window <= max(steps, 1):
-        raise DescriptionError(
-            "window",
-            window,
-            f"between 1 and the number of steps ({steps})",
-            "the tail average is taken over iterates that exist",
-        )
-    for release in releases:
-        if not 1 <= release <= steps:
-            raise DescriptionError(
-                "releases",
-                release,
-                f"between 1 and the number of steps ({steps})",
-                "a checkpoint outside the run cannot be accounted",
-            )
+    check_releases(steps, releases, window)
     end = steps - window + 1
     # A checkpoint inside the window is released with the window already.
     cuts = sorted({0, end, *(r for r in releases if r < end)}) if steps else []
@@ -129,6 +115,18 @@ def released_mus(
     for k in range(end, steps):
         total[k % batches] += _paid_at_once(ss[k], ns[k])
     return _up(np.sqrt(_up(total, 4 * (len(cuts) + window))))
+
+
+def check_releases(steps: int, releases: Sequence[int], window: int) -> None:
+    """Refuse checkpoints and windows that do not lie in the run."""
+    exist = f"between 1 and the number of steps ({steps})"
+    if not 1 <= window <= max(steps, 1):
+        why = "the tail average is taken over iterates that exist"
+        raise DescriptionError("window", window, exist, why)
+    for release in releases:
+        if not 1 <= release <= steps:
+            why = "a checkpoint outside the run cannot be accounted"
+            raise DescriptionError("releases", release, exist, why)
 
 
 def position_impulses(s: ArrayLike, batches: int, position: int) -> Floats:

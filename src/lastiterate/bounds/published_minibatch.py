@@ -7,7 +7,6 @@ than shifted interpolation for the same batches.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -28,7 +27,7 @@ class _Published(Theorem):
 
     def objection(self, run: Run) -> str | None:
         training = run.training
-        if not training.constant:
+        if not run.steps.constant:
             return "it is stated for constant step size and noise"
         if not run.last_only:
             return "more than the last iterate is released"
@@ -77,8 +76,7 @@ def _epochs(run: Run) -> tuple[int, int]:
 
 
 def _shrink(run: Run) -> float:
-    assert run.contraction is not None
-    return float(run.contraction[0])
+    return run.steps.one[0]
 
 
 def _worst(price: Callable[[int], float], batches: int) -> float:
@@ -234,9 +232,9 @@ class FixedSequence(_Published):
     dominated_by = ("worst-position",)
 
     def regularity_objection(self, run: Run) -> str | None:
-        if run.contraction is None or not math.isfinite(run.contraction[0]):
+        if not run.regular:
             return "it needs a smooth loss"
-        if run.contraction[0] == 0:
+        if _shrink(run) == 0:
             return "it divides by the contraction, and one step forgets everything here"
         if (run.training.batches_per_epoch or 1) * run.training.steps > 400_000:
             return "it is not evaluated beyond 400,000 positions times steps"

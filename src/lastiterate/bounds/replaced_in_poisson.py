@@ -13,11 +13,11 @@ import numpy as np
 from lastiterate.bounds import dynamics, poisson_replace, without_replacement
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.sampled_batches import (
-    MOST_STEPS,
     hidden,
     nothing_forgotten,
     offers,
     poisson_contraction,
+    poisson_objection,
 )
 from lastiterate.bounds.steps import Array
 from lastiterate.curves.loss_distribution import LossDistribution
@@ -37,14 +37,10 @@ def closer(run: Run) -> bool:
 
 
 def _objection(run: Run) -> str | None:
-    training = run.training
-    if training.adjacency != "replace":
-        return "it is stated for replace adjacency"
-    if not math.isfinite(training.gradient_norm):
+    reason = poisson_objection(run, "replace")
+    if reason is None and not math.isfinite(run.training.gradient_norm):
         return "it needs a bound on the length of a gradient (gradient_norm)"
-    if not training.constant and training.steps > MOST_STEPS:
-        return f"schedules of more than {MOST_STEPS:,} steps are not accounted one by one"
-    return None
+    return reason
 
 
 def published(run: Run, first: int, last: int, delta: float) -> LossDistribution:

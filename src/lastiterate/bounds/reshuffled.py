@@ -19,7 +19,7 @@ from scipy.optimize import brentq, minimize_scalar
 from lastiterate.bounds.boundary_levels import Levels, LevelSearch
 from lastiterate.bounds.cost_law import CostLaw, law_of_sum
 from lastiterate.bounds.epoch_costs import EpochCosts, epoch_costs
-from lastiterate.bounds.positions import Floats, checked_steps
+from lastiterate.bounds.positions import Floats, check_releases, checked_steps
 from lastiterate.curves import gaussian
 from lastiterate.errors import DescriptionError, UnsupportedError
 
@@ -119,23 +119,10 @@ def _segments(
     steps: int, batches: int, releases: Sequence[int], window: int
 ) -> tuple[int, list[tuple[int, int]]]:
     """Where the string ends, and the stretches of epochs between known points."""
-    if not 1 <= window <= max(steps, 1):
-        raise DescriptionError(
-            "window",
-            window,
-            f"between 1 and the number of steps ({steps})",
-            "the tail average is taken over iterates that exist",
-        )
+    check_releases(steps, releases, window)
     end = steps - window + 1 if steps else 0
     cuts = {0, -(-end // batches), -(-steps // batches)}
     for release in releases:
-        if not 1 <= release <= steps:
-            raise DescriptionError(
-                "releases",
-                release,
-                f"between 1 and the number of steps ({steps})",
-                "a checkpoint outside the run cannot be accounted",
-            )
         if release >= end:
             continue  # released with the window already
         if release % batches:

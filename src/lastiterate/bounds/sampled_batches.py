@@ -16,7 +16,6 @@ import numpy as np
 
 from lastiterate.bounds import dynamics, poisson, without_replacement
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
-from lastiterate.bounds.shifted_interpolation import regular
 from lastiterate.bounds.steps import Array, Steps
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import OpposedPair, ReplacedPair, SampledPair
@@ -64,7 +63,7 @@ class PoissonComposition(Theorem):
     momentum = True
 
     def objection(self, run: Run) -> str | None:
-        return _poisson_objection(run)
+        return poisson_objection(run, "zero-out")
 
     def prove(self, run: Run) -> Bound:
         rate = run.training.batches.share(run.training.records)
@@ -76,11 +75,11 @@ def _published(steps: Steps, rate: float) -> LossDistribution:
     return poisson.plain_curve(steps, rate) if steps.count else LossDistribution.nothing()
 
 
-def _poisson_objection(run: Run) -> str | None:
-    training = run.training
-    if training.adjacency != "zero-out":
-        return "it is stated for zero-out adjacency"
-    if not training.constant and training.steps > MOST_STEPS:
+def poisson_objection(run: Run, adjacency: str) -> str | None:
+    """What keeps a theorem about Poisson batches from saying anything about the run, or None."""
+    if run.training.adjacency != adjacency:
+        return f"it is stated for {adjacency} adjacency"
+    if not run.steps.constant and run.steps.count > MOST_STEPS:
         return f"schedules of more than {MOST_STEPS:,} steps are not accounted one by one"
     return None
 
@@ -106,7 +105,7 @@ class PoissonDeferral(Theorem):
     rounding = True
 
     def objection(self, run: Run) -> str | None:
-        reason = _poisson_objection(run)
+        reason = poisson_objection(run, "zero-out")
         if reason is None and not _smooth(run):
             return "it needs a smooth loss"
         return reason or nothing_forgotten(run)
@@ -259,7 +258,7 @@ class CorrectedWithoutReplacement(Theorem):
 
     def objection(self, run: Run) -> str | None:
         reason = _replacement_objection(run)
-        if reason is None and not regular(run):
+        if reason is None and not run.regular:
             return "it needs a smooth loss"
         return reason
 

@@ -28,7 +28,7 @@ _EACH = 2_000  # horizons tried one by one; beyond them coarsely, then closely a
 
 
 def _objection(run: Run) -> str | None:
-    if not run.training.constant:
+    if not run.steps.constant:
         return "it is stated for constant step size and noise"
     if not run.last_only:
         return "more than the last iterate is released"
@@ -58,7 +58,7 @@ class ShiftedDivergence(Theorem):
     assumptions = ("full batch, constant parameters", "updates are c-Lipschitz")
 
     def objection(self, run: Run) -> str | None:
-        if run.contraction is None or not math.isfinite(run.contraction[0]):
+        if not run.regular:
             return "it needs a smooth loss"
         return _objection(run)
 

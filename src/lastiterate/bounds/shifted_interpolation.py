@@ -54,7 +54,7 @@ class ShiftedInterpolation(Theorem):
 
 def modulus_objection(run: Run) -> str | None:
     """What keeps the updates from having a modulus that lets them forget, or None."""
-    if regular(run):
+    if run.regular:
         return None
     if math.isinf(run.training.diameter):
         return (
@@ -64,11 +64,6 @@ def modulus_objection(run: Run) -> str | None:
     if dynamics.modulus(run.etas, run.training, run.loss) is None:
         return dynamics.no_modulus(run.training, run.loss) or dynamics.OUT_OF_RANGE
     return None
-
-
-def regular(run: Run) -> bool:
-    """Whether every update has a finite Lipschitz constant."""
-    return run.contraction is not None and bool(np.all(np.isfinite(run.contraction)))
 
 
 def cap_binds(run: Run) -> bool:
@@ -89,7 +84,7 @@ def _stretch(run: Run, first: int, last: int) -> tuple[float, dict[str, Any]]:
     place: dict[str, Any] = {"first": first, "last": last}
     if last == first:
         return 0.0, {"kind": "empty", **place}
-    found = [_lipschitz(run, first, last, place)] if regular(run) else []
+    found = [_lipschitz(run, first, last, place)] if run.regular else []
     if not found or cap_binds(run):
         steps = run.steps[first:last]
         found += [(dynamics.at_once(steps.s, steps.nu), {"kind": "published", **place})]

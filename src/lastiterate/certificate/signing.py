@@ -133,10 +133,8 @@ def checkable(run: Run, bound: Bound) -> bool:
     """Whether the verifier can follow: the coupling bound only where all steps are alike."""
     if bound.theorem.key != StoppedCoupling.key:
         return bound.theorem.key in CHECKS
-    assert run.contraction is not None
-    noise = float(run.training.noises[0])
-    narrow = run.training.diameter + float(run.impulses[0]) < WIDEST * noise / 2
-    return run.training.constant and bool(run.contraction[0] <= 1) and narrow
+    c, s, nu = run.steps.one
+    return run.steps.constant and c <= 1 and run.training.diameter + s < WIDEST * nu / 2
 
 
 def _best(guarantee: Guarantee, delta: float) -> Bound:

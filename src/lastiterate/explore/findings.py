@@ -82,7 +82,7 @@ def tasks(description: Description) -> tuple[Task, ...]:
     bounds = [_bound_task(theorem, description, run, theorem.key in best) for theorem in able]
     batches = description.training.batches
     full, closed = batches.full, batches.repeated
-    smooth = _smooth(run)
+    smooth = run.regular
     others = [
         Task("lower", description, heavy=not full, urgency=1),
         Task("plateau", description, heavy=not (closed and smooth), urgency=2, limit=6.0),
@@ -110,16 +110,12 @@ _SEARCHING = {
 
 
 def _bound_task(theorem: Theorem, about: Description, run: Run, best: bool) -> Task:
-    searching = theorem.key in _SEARCHING or (theorem.hidden_state and not _smooth(run))
+    searching = theorem.key in _SEARCHING or (theorem.hidden_state and not run.regular)
     long = about.training.steps > 20_000 and run.contraction is not None
     expanding = long and math.isfinite(about.training.diameter)
     if best or not theorem.hidden_state:  # compositions are there first, while others search
         return Task("bound", about, theorem.key, searching or expanding)
     return Task("bound", about, theorem.key, searching or expanding, urgency=3, limit=8.0)
-
-
-def _smooth(run: Run) -> bool:
-    return run.contraction is not None and bool((run.contraction < math.inf).all())
 
 
 def find(task: Task) -> Any:

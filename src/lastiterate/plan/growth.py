@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from lastiterate.accounting import account
-from lastiterate.bounds import dynamics
+from lastiterate.bounds.ledger import Run
 from lastiterate.curves.bracket import last_good
 from lastiterate.description import Loss, Schedule, Training
 from lastiterate.errors import UnsupportedError
@@ -80,7 +80,7 @@ def _memory(training: Training, loss: Loss) -> float:
     """About how many steps a run remembers, 1/(1 − c); infinite without contraction."""
     if not training.batches.fixed_size:
         loss = Loss(smoothness=0.0, regularization=loss.regularization)  # an empty batch
-    c = dynamics.contraction(dynamics.distinct(training), loss, training.clipping)
+    c = Run(training, loss).contraction
     return 1 / (1 - float(c[0])) if c is not None and c[0] < 1 else math.inf
 
 

@@ -164,11 +164,10 @@ def _line(
 
 def _affordable(curve: Curve, theorem: Theorem, run: Run, few: int) -> float:
     """How many points: any number of a closed form, a few of what is searched or convolved."""
-    linear = run.contraction is not None and bool(np.all(np.isfinite(run.contraction)))
-    if theorem.hidden_state and not linear:
+    if theorem.hidden_state and not run.regular:
         return few
     if curve.mu is not None:
-        return math.inf if run.training.constant and run.last_only else _SOME
+        return math.inf if run.steps.constant and run.last_only else _SOME
     if isinstance(curve, Renyi):
         return _SOME if isinstance(curve.bound, Linear) else few
     if isinstance(curve, Coupling):

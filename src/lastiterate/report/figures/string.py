@@ -22,6 +22,7 @@ from lastiterate.bounds.ledger import Run, Theorem
 from lastiterate.bounds.ordered_batches import HiddenPosition, WorstPosition, position_mus
 from lastiterate.bounds.positions import position_impulses
 from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
+from lastiterate.bounds.steps import once
 from lastiterate.description import Loss, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import weakest_voucher
@@ -110,11 +111,10 @@ def _refuse(run: Run) -> None:
         "shuffled": HiddenPosition(),
     }
     reason = theorems[training.batches.name].obstacle(run)
-    if reason is None and (run.contraction is None or not np.all(np.isfinite(run.contraction))):
+    if reason is None and not run.regular:
         reason = "distances are not carried to the end by a factor: the update has no Lipschitz "
         reason += "constant (give a smoothness, or look at epsilon_growth)"
-    noises = training.noises[:1] if training.constant else training.noises
-    if reason is None and not np.any(noises > 0):
+    if reason is None and not np.any(once(run.steps.nu) > 0):
         reason = "without noise nothing can be paid"
     if reason is not None:
         raise UnsupportedError(f"This run has no taut string to draw: {reason}.")
