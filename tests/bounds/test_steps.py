@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lastiterate import Cyclic, FullBatch, Loss, Poisson, Training
+from lastiterate.bounds import absorption, poisson
 from lastiterate.bounds.ledger import Run
 from lastiterate.bounds.steps import Steps, alike, once
 from lastiterate.errors import DescriptionError
@@ -53,12 +54,35 @@ def test_what_is_no_value_of_every_step_is_refused(name, value):
         Steps(**{**values, name: value}, count=3)
 
 
+@pytest.mark.parametrize("count", [-1, 2.0, True, None])
+def test_what_counts_no_steps_is_refused(count):
+    with pytest.raises(DescriptionError, match="count"):
+        Steps(0.9, 1.0, 1.0, count)
+
+
 def test_steps_cannot_be_changed():
-    steps = Steps(0.9, 1.0, 1.0, 3)
-    with pytest.raises(AttributeError):
-        steps.count = 4
-    with pytest.raises(ValueError, match="read-only"):
-        steps.s[0] = 0.0
+    for s in (1.0, [1.0, 1.0, 1.0], np.ones(3)):
+        steps = Steps(0.9, s, 1.0, 3)
+        with pytest.raises(AttributeError):
+            steps.count = 4
+        for stretch in (steps, steps[1:], steps.replace(c=0.5)):
+            with pytest.raises(ValueError, match="read-only"):
+                stretch.s[0] = 0.0
+
+
+def test_impulses_that_differ_never_meet_a_closed_form():
+    """A record that is used at some steps only, in a run whose steps are otherwise alike."""
+    rng = np.random.default_rng(3)
+    for _ in range(5):
+        count = int(rng.integers(2, 30))
+        steps = Steps(0.9, 1.0, 1.0, count)
+        some = steps.replace(s=np.where(np.arange(count) < count // 2, 1.0, 0.0))
+        assert steps.constant
+        assert not some.constant
+        assert poisson.best(some, 0.3, 1e-5).curve.epsilon(1e-5) <= (
+            poisson.best(steps[: count // 2], 0.3, 1e-5).curve.epsilon(1e-5) * (1 + 1e-6)
+        )
+        assert absorption.distance(some) <= absorption.distance(steps)
 
 
 def run(**changes):

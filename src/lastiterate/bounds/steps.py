@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lastiterate.description.validation import whole
 from lastiterate.errors import DescriptionError
 
 Array = npt.NDArray[np.float64]
@@ -70,6 +71,7 @@ class Steps:
     ) -> None:
         given = {"c": c, "s": s, "nu": nu, "drift": drift, "reach": reach}
         given["gap"] = s if gap is None else gap
+        count = whole("count", count, "it counts the steps", at_least=0)
         object.__setattr__(self, "count", count)
         for name, value in given.items():
             object.__setattr__(self, name, _of_every_step(name, value, count))
@@ -99,7 +101,8 @@ class Steps:
 
 
 def _of_every_step(name: str, value: PerStep, count: int) -> Array:
-    array = np.asarray(value, dtype=np.float64)
+    array = np.asarray(value, dtype=np.float64).view()
+    array.flags.writeable = False
     if array.ndim == 0:
         array = np.broadcast_to(array, (count,))
     if array.shape != (count,):
