@@ -287,9 +287,10 @@ def test_no_bound_is_below_the_law_of_a_run_on_a_grid(scheme):
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_many_runs_on_grids(scheme):
-    count = 25 if scheme in SLOW else 500
+    count = 15 if scheme in SLOW else 500
     ratios = [SCHEMES[scheme](np.random.default_rng([23, seed])) for seed in range(count)]
-    assert scheme in SLOW or min(ratios) < 2  # tested where the bounds are near the truth
+    if scheme in ("full", "scheduled", "known_order", "shuffled"):
+        assert min(ratios) < 2  # tested where the bounds are near the truth
 
 
 @pytest.mark.fuzz
