@@ -23,6 +23,8 @@ from lastiterate import (
     Training,
     WithoutReplacement,
     account,
+    certify,
+    verify,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:delta")  # few records, large delta: a test
@@ -63,11 +65,12 @@ class Instance:
     def worlds(self):
         return 1 - self.share, -self.share
 
-    def law(self, used, world):
+    def law(self, used, world, noises=None):
         """Of the last iterate, if the record is used at the steps ``used``."""
         law = self.line.start()
         for k in range(self.steps):
-            law = self.line.step(law, self.phi(k, world if k in used else 0.0), self.noise)
+            noise = self.noise if noises is None else noises[k]
+            law = self.line.step(law, self.phi(k, world if k in used else 0.0), noise)
         return law
 
     def training(self, batches, records, **fields):
@@ -97,6 +100,8 @@ def never_below(guarantee, p, q):
     closest = math.inf
     for delta in DELTAS:
         epsilon = guarantee.epsilon(delta)
+        if epsilon == math.inf:
+            continue
         assert stick(p, q, epsilon) <= delta * (1 + 1e-9) + 1e-13, (delta, epsilon)
         if stick(p, q, epsilon / 2) > delta:
             low, high = epsilon / 2, epsilon
@@ -135,10 +140,10 @@ def scheduled(rng):
     return never_below(account(run, one.loss), p, q)
 
 
-def positions(one, batches):
+def positions(one, batches, noises=None):
     """The laws of both worlds for a record at each position of the epoch."""
     used = [set(range(j, one.steps, batches)) for j in range(batches)]
-    return [[one.law(steps, world) for steps in used] for world in one.worlds]
+    return [[one.law(steps, world, noises) for steps in used] for world in one.worlds]
 
 
 def known_order(rng):
@@ -154,6 +159,17 @@ def shuffled(rng):
     one = Instance(rng, batches * int(rng.integers(1, 3)), most_steep=1.1)
     p, q = (np.mean(laws, axis=0) for laws in positions(one, batches))
     return never_below(account(one.training(Shuffled(3), 3 * batches), one.loss), p, q)
+
+
+def quiet(rng):
+    """Steps without noise: what they drift is paid later."""
+    batches = int(rng.integers(2, 4))
+    one = Instance(rng, batches * int(rng.integers(1, 4)), most_steep=1.1)
+    noises = one.noise * rng.choice([0.0, 0.5, 1.0, 2.0], one.steps)
+    noises[-1] = one.noise
+    p, q = (np.mean(laws, axis=0) for laws in positions(one, batches, noises))
+    run = one.training(Shuffled(3), 3 * batches, noise=noises)
+    return never_below(account(run, one.loss), p, q)
 
 
 def reshuffled(rng):
@@ -264,6 +280,7 @@ SCHEMES = {
         scheduled,
         known_order,
         shuffled,
+        quiet,
         reshuffled,
         poisson,
         poisson_replaced,
@@ -333,3 +350,40 @@ def test_a_grid_remembers_what_real_numbers_forget(scheme):
     assert account(run, loss).delta(1.0) >= truth > 0.3
     charged_there = run.replace(arithmetic="exact", gradient_norm=3 * (push + run.slip / 2))
     assert account(charged_there, loss).delta(1.0) < truth
+
+
+@pytest.mark.parametrize("scheme", [Cyclic, Shuffled])
+def test_steps_without_noise_leave_what_they_drift_to_the_next_with_noise(scheme):
+    """Noise at the end alone hides what came before; so does the string of what was rounded."""
+    run = Training(
+        records=40,
+        steps=8,
+        step_size=0.5,
+        noise=[0.0] * 7 + [1.0],
+        gradient_norm=1.0,
+        batches=scheme(10),
+        arithmetic=Arithmetic(grid=2.0**-20, error=1e-6, coordinates=9),
+    )
+    loss = Loss(smoothness=1.0, regularization=0.1)
+    exact = account(run.replace(arithmetic="exact"), loss).epsilon(1e-5)
+    rounded = account(run, loss).epsilon(1e-5)
+    assert exact < rounded < exact * 1.001
+    assert account(run.replace(noise=[0.0] * 8), loss).epsilon(1e-5) == math.inf
+    assert account(run.replace(noise=0.0), loss).epsilon(1e-5) == math.inf
+    assert verify(certify(run, loss, 1e-5)).epsilon >= rounded * (1 - 1e-9)
+
+
+def test_what_long_runs_drift_is_forgotten_as_they_forget():
+    run = Training(
+        records=100,
+        steps=10**6,
+        step_size=0.5,
+        noise=0.05,
+        gradient_norm=1.0,
+        batches=Cyclic(10),
+        arithmetic=Arithmetic(grid=2.0**-20),
+    )
+    loss = Loss(smoothness=1.0, regularization=0.2)
+    mu, exact = (account(each, loss).mu for each in (run, run.replace(arithmetic="exact")))
+    drift = run.slip / 0.05 * math.sqrt((1 + 0.9) / (1 - 0.9))  # c = 0.9, for ever
+    assert exact + 0.9 * drift < mu < exact * (1 + 1e-4) + 1.1 * drift

@@ -20,7 +20,8 @@ Map = Callable[[np.ndarray], np.ndarray]
 def stick(p, q, epsilon):
     """The hockey-stick divergence of both orders, whichever is larger; sums of differences."""
     p, q = np.ravel(p), np.ravel(q)
-    return max(np.maximum(a - math.exp(epsilon) * b, 0.0).sum() for a, b in ((p, q), (q, p)))
+    odds = math.exp(min(epsilon, 700.0))
+    return max(np.maximum(a - odds * b, 0.0).sum() for a, b in ((p, q), (q, p)))
 
 
 def cells(means, most, width):
@@ -57,7 +58,8 @@ class Line:
 
     def step(self, law, phi: Map, noise):
         """The law after x -> projection of R(phi(x)) + R(noise Z), started from ``law``."""
-        return cells(phi(self.x) / self.grid, self.most, self.grid / noise) @ law
+        width = self.grid / noise if noise else math.inf
+        return cells(phi(self.x) / self.grid, self.most, width) @ law
 
 
 @dataclass

@@ -91,11 +91,20 @@ def _positions(run: Run, *, worst_only: bool = False) -> tuple[Array, dict[str, 
 def drifted_mu(run: Run) -> float:
     """What mu grows by at most where computed sums are off at steps without the record too.
 
-    *Statement.* Shifts a_k that bring z_{k+1} = c_k z_k + s_k - a_k to 0 leave the same z when
-    every step drifts by d_k more and pays a_k + d_k. By Minkowski the root of the sum of all
-    ((a_k + d_k)/nu_k)^2 is at most mu plus that of (d_k/nu_k)^2; releases change nothing in that.
+    *Statement.* Let shifts a_k bring z_{k+1} = c_k z_k + s_k - a_k to 0, and b_k the drifts alone:
+    y_{k+1} = c_k y_k + d_k - b_k. Then a_k + b_k bring z_k + y_k to 0 where every step drifts by
+    d_k more. By Minkowski the root of the sum of all ((a_k + b_k)/nu_k)^2 is at most mu plus that
+    of (b_k/nu_k)^2; releases, and starting z from the diameter, change nothing in that. The drifts
+    may be paid at once (b_k = d_k, y_k = 0, whatever the updates are) or by their own string.
     """
-    return dynamics.at_once(run.steps.drift, run.steps.nu)
+    once = dynamics.at_once(run.steps.drift, run.steps.nu)
+    if not (once and run.regular):
+        return once
+    drifts = run.steps.replace(s=run.steps.drift)
+    if _closed_form(run):
+        return min(once, float(constant_position_mus(*drifts.one, drifts.count, 1, math.inf)[0]))
+    string = released_mus(drifts.c, drifts.s, drifts.nu, 1, run.releases, run.window, math.inf)
+    return min(once, float(string[0]))
 
 
 def _lipschitz_mus(run: Run, batches: int) -> Array:

@@ -222,8 +222,8 @@ def _earliest_end(steps: int, batches: int, first: int, last: int) -> int:
 def _drifted(case: Case, squares: Sequence[Ball]) -> list[Ball]:
     """mu^2 where computed sums are off at steps without the record too.
 
-    Every step pays what it drifts at once, on top: by Minkowski the root of the sum of all squares
-    grows by at most that of the drifts.
+    What steps drift is paid on top, at once or by a string of its own: by Minkowski the root of the
+    sum of all squares grows by at most that of the drifts.
     """
     if not case.rounds:
         return list(squares)
@@ -231,6 +231,7 @@ def _drifted(case: Case, squares: Sequence[Ball]) -> list[Ball]:
     pairs = zip(case.slips(0, steps), case.noises(0, steps), strict=True)
     times = steps if case.training.constant else 1
     extra = sum((ratio(slip, nu) ** 2 for slip, nu in pairs), arb(0)) * times
+    extra = extra.min(_drift_strings(case))
     if not extra.is_finite():
         return [infinite()] * len(squares)
     root = above(extra).sqrt()
@@ -238,6 +239,20 @@ def _drifted(case: Case, squares: Sequence[Ball]) -> list[Ball]:
         (above(square).max(arb(0)).sqrt() + root) ** 2 if square.is_finite() else infinite()
         for square in squares
     ]
+
+
+def _drift_strings(case: Case) -> Ball:
+    """mu^2 of what the hidden steps drift, as if it were all that happened; see `_drifted`."""
+    total = arb(0)
+    for first, last in case.segments:
+        c, s, nu = case.factors(first, last), case.slips(first, last), case.noises(first, last)
+        if c is None:
+            return infinite()
+        alike = case.training.constant
+        total += (
+            strings.constant(c[0], s[0], nu[0], last - first) if alike else strings.pooled(c, s, nu)
+        )
+    return total
 
 
 def _least(some: Sequence[Ball], others: Sequence[Ball]) -> list[Ball]:

@@ -148,6 +148,14 @@ def _one_block(c: Ball, s: Ball, nu: Ball, width: Ball, left: int) -> Ball:
     return ratio(total, nu) ** 2 / weight
 
 
+def pooled(c: Sequence[Ball], s: Sequence[Ball], nu: Sequence[Ball]) -> Ball:
+    """mu^2 of any steps from a common start: one block each, pooled from the last one on."""
+    stack = Stack()
+    for factor, jump, noise in zip(reversed(c), reversed(s), reversed(nu), strict=True):
+        stack.push(Block(jump, noise * noise, factor))
+    return stack.cost
+
+
 class Block(NamedTuple):
     """Consecutive steps: what arrives (A), the noise (V), the factor (G), carried to their end."""
 
