@@ -39,12 +39,12 @@ _SETTLED = 3e-4  # V(D)/V(0) - 1 below this: more steps change nothing that is p
 _CROSSINGS = 60  # T nu^2/D^2 of the last steps that are looked at; those before are covered by D
 _STRING_NODES = 65  # distances from which taut strings are computed; mu is convex between them
 _EXPANDING_NODES = 17  # the same where each takes a search
-_BATCH = 12  # epsilons that are tried first
-_COARSE = (4, 2)  # how much wider the cells of the first two grids are: they only point
-_BELOW = np.array([0.975, 0.99, 1.0])  # of the first grid's epsilon: where the second's is
-_STILL_LOWER = np.array([0.48, 0.35, 0.22])  # the next step from grid to grid, as parts of the last
-_AROUND = np.array([1 - 1e-4, 1 + 1e-4])  # of what is expected by then
-_RESOLUTION = 2e-3  # of an epsilon between two bounds: their chord is a thousand times closer
+_BATCH = 12  # epsilons that are tried first, on a grid whose cells are _COARSER times as wide
+_COARSER = 4
+# Then parts of the epsilon where log delta is expected to cross: a finer grid's is a little lower,
+_BELOW = np.array([0.955, 0.975, 0.99, 1.005])
+_AROUND = np.array([1 + 4e-6, 1 + 6e-5])  # and at last it is known closely
+_RESOLUTION = 5e-5  # of an epsilon: far below what the grid adds
 _DROWNED = 1e30  # T nu^2/D^2 beyond which the squares leave the range of doubles
 _AFFORDABLE = 2e10  # multiplications that one answer of the accountant may cost: seconds
 _PROFILE = 1000  # values of mu in a table of what stopping costs at least
@@ -169,11 +169,11 @@ class _Prices:
 
     def __call__(self, mus: Floats, expected: Floats) -> Floats:
         """At every node; 1 where a stop is known not to be cheaper than ``expected``."""
-        least = self._least[np.searchsorted(self._mus, mus, side="right")]
-        asked = np.flatnonzero((least < expected).any(axis=1))
+        asked = self._least[np.searchsorted(self._mus, mus, side="right")] < expected
+        node, target = np.nonzero(asked)
         stop = np.ones(expected.shape)
-        if len(asked):
-            stop[asked] = gaussian.delta(mus[asked, None], self._targets)
+        if len(node):
+            stop[asked] = gaussian.delta(mus[node], self._targets[target])
         return stop
 
 
@@ -322,7 +322,7 @@ class Coupling(Curve):
         return self._delta(float(epsilon))
 
     def epsilon(self, delta: float) -> float:
-        """Searched until two bounds are 0.2 percent apart; between them by convexity, upwards."""
+        """Searched from the safe side: an epsilon whose bound was found to be at most delta."""
         check_probability("delta", delta)
         return self._epsilon(float(delta))
 
@@ -345,17 +345,14 @@ class Coupling(Curve):
         if not 0 < safe < math.inf:
             return safe
         tried = np.linspace(0.0, safe, _BATCH + 1)[:-1]
-        bounds = _stopped(self.problem, tried, _COARSE[0])
+        bounds = _stopped(self.problem, tried, _COARSER)
         if bounds[0] <= delta:
             return 0.0
         # Two pairs (epsilon, bound): the first fails, the second holds, whatever grid found it.
         fails, holds = (0.0, float(bounds[0])), (safe, delta)
-        coarse = _crossing(tried, bounds, delta, 0.0, safe)
-        tried = coarse * _BELOW
-        bounds = _stopped(self.problem, tried, _COARSE[1])
-        finer = _crossing(tried, bounds, delta, 0.0, safe)
-        tried = finer - _STILL_LOWER * max(coarse - finer, 6e-3 * finer)
-        for _ in range(5):
+        around = _BELOW
+        for _ in range(6):
+            tried = _crossing(tried, bounds, delta, fails[0], holds[0]) * around
             tried = tried[(tried > fails[0]) & (tried < holds[0])]
             if len(tried) == 0:
                 tried = np.array([(fails[0] + holds[0]) / 2])
@@ -365,10 +362,10 @@ class Coupling(Curve):
                     fails = max(fails, pair)
                 else:
                     holds = min(holds, pair)
-            if holds[0] - fails[0] <= _RESOLUTION * holds[0]:
+            if _gained(fails, holds, delta) <= _RESOLUTION * holds[0]:
                 break
-            tried = _crossing(tried, bounds, delta, fails[0], holds[0]) * _AROUND
-        return _on_the_chord(fails, holds, delta)
+            around = _AROUND
+        return holds[0]
 
 
 class NearOneDelta(Curve):
@@ -399,23 +396,19 @@ class NearOneDelta(Curve):
         return self._curve.rdp(order)
 
 
-def _on_the_chord(fails: tuple[float, float], holds: tuple[float, float], delta: float) -> float:
-    """The epsilon between two bounds at which their chord is ``delta``, rounded up.
-
-    H_gamma = sup P(S) - gamma Q(S) is convex in gamma = e^epsilon: chords of bounds are above it.
-    """
-    wide = holds[0] - fails[0]
-    if not 0 < wide <= 1:  # far apart the chord says little; rounding may exchange neighbours
-        return holds[0]
-    part = (fails[1] - delta) / (fails[1] - holds[1])
-    return min(fails[0] + math.log1p(math.expm1(wide) * part) + 2.0**-40 * holds[0], holds[0])
+def _gained(fails: tuple[float, float], holds: tuple[float, float], delta: float) -> float:
+    """How much smaller than the one that holds an epsilon might be, on the secant of log delta."""
+    apart = holds[0] - fails[0]
+    if holds[1] == 0:
+        return apart
+    return apart * math.log(delta / holds[1]) / math.log(fails[1] / holds[1])
 
 
 def _crossing(tried: Floats, bounds: Floats, delta: float, unsafe: float, safe: float) -> float:
-    """Where the bounds are expected to be ``delta``: epsilon is a parabola in their logarithm."""
+    """Where the bounds are expected to be ``delta``: epsilon is a cubic in their logarithm."""
     usable = np.flatnonzero(bounds > 0)
     logs = np.log(bounds[usable] / delta)
-    near = np.argsort(np.abs(logs), kind="stable")[:3]
+    near = np.argsort(np.abs(logs), kind="stable")[:4]
     x, y = logs[near], tried[usable[near]]
     guess = 0.0
     with np.errstate(all="ignore"):
