@@ -163,6 +163,14 @@ def public_callables() -> Iterator[tuple[str, Any]]:
                     yield f"{found.name}.{name}.{method}", getattr(thing, method)
 
 
+@pytest.mark.parametrize("package", ["audit", "audit.shadow", "torch"])
+def test_names_that_come_on_use_are_not_hidden_by_modules(package):
+    """Whoever loads the module first would get it in place of the function of its name."""
+    found = importlib.import_module(f"lastiterate.{package}")
+    modules = {each.name for each in pkgutil.iter_modules(found.__path__)}
+    assert not modules & set(found.__all__)
+
+
 def test_many_parameters_are_explained_one_by_one():
     """More than five: an Args section (of a result: Attributes) that names each of them."""
     unexplained, looked_at = {}, 0

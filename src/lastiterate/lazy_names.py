@@ -11,8 +11,7 @@ from typing import Any
 def loaded_on_use(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
     """A package's ``__getattr__``: each name comes from its module in ``home``, and stays.
 
-    Staying is not only for speed: loading a function ``audit`` from a module ``audit`` leaves the
-    module under that name, and the function must win.
+    No module of the package may have one of these names: once loaded, it would stand in its place.
 
     >>> load = loaded_on_use("lastiterate", {"Loss": "lastiterate.description"})
     >>> load("Loss").__name__

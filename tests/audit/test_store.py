@@ -15,7 +15,7 @@ import pytest
 
 from lastiterate import AssumptionError, DescriptionError
 from lastiterate.audit import Store, audit
-from lastiterate.audit.audit import shadow_scores
+from lastiterate.audit.worlds import shadow_scores
 
 
 def noisy_sum(data, seed):
@@ -131,7 +131,7 @@ def test_a_failed_write_leaves_nothing(tmp_path):
 
 PROGRAM = """
 import sys, time, numpy as np
-from lastiterate.audit.audit import shadow_scores
+from lastiterate.audit.worlds import shadow_scores
 def train(data, seed):
     time.sleep(0.002)
     return data + np.random.default_rng(seed).normal()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lastiterate.lazy_names import loaded_on_use
 
 _HOME = {
-    "audit": "lastiterate.audit.audit",
+    "audit": "lastiterate.audit.worlds",
     "audit_scores": "lastiterate.audit.scores",
     "AuditResult": "lastiterate.audit.result",
     "required_models": "lastiterate.audit.power",
@@ -23,12 +23,12 @@ _HOME = {
 }
 
 if TYPE_CHECKING:
-    from lastiterate.audit.audit import audit
     from lastiterate.audit.one_run import audit_one_run
     from lastiterate.audit.power import fewest_models, highest_epsilon, required_models
     from lastiterate.audit.result import AuditResult
     from lastiterate.audit.scores import audit_scores
     from lastiterate.audit.store import Store
+    from lastiterate.audit.worlds import audit
 
 __all__ = [
     "AuditResult",
