@@ -20,6 +20,7 @@ from lastiterate import (
     Training,
     UnsupportedError,
     account,
+    certify,
     compare,
     excess_risk,
     plateau,
@@ -330,3 +331,35 @@ def test_speed_does_not_depend_on_the_length_of_constant_runs():
     for loss in (Loss(smoothness=1.0), Loss.nonconvex(smoothness=1.0)):
         assert math.isfinite(account(run, loss).epsilon(1e-5))
     assert len(compare(run, Loss(smoothness=1.0, strong_convexity=1.0))) >= 8
+
+
+class Quiet(Training):
+    """A description that counts in its own way."""
+
+    @property
+    def noises(self):
+        return 1e9 * super().noises
+
+
+class Gentle(Loss):
+    pass
+
+
+def test_descriptions_of_another_kind_are_refused():
+    """A child could report anything, and swapped arguments are no description."""
+    fields = dict(records=8, steps=6, step_size=0.1, noise=0.1, gradient_norm=1.0)
+    run, loss = Training(batches=FullBatch(), **fields), Loss(smoothness=1.0)
+    quiet = Quiet(batches=FullBatch(), **fields)
+    for ask in (account, compare, lambda training, loss: certify(training, loss, 1e-5)):
+        for pair in ((quiet, loss), (run, Gentle(smoothness=1.0)), (loss, run), (run, None)):
+            with pytest.raises(DescriptionError, match=r"training|loss"):
+                ask(*pair)
+
+
+@pytest.mark.parametrize("releases", [3, None, True, "3", (2.5,), (True,), (0,), (-1,), (7,)])
+def test_releases_that_name_no_step_are_refused(releases):
+    fields = dict(records=8, steps=6, step_size=0.1, noise=0.1, gradient_norm=1.0)
+    run = Training(batches=FullBatch(), **fields)
+    for ask in (account, compare):
+        with pytest.raises(DescriptionError, match="releases"):
+            ask(run, Loss(smoothness=1.0), releases=releases)

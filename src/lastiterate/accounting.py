@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate.bounds import LEDGER
-from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.ledger import Bound, Run, Theorem, released_steps
 from lastiterate.bounds.lower import lower_reference
 from lastiterate.description import Loss, Poisson, Training
 from lastiterate.drawing import picture
@@ -39,7 +39,7 @@ def account(training: Training, loss: Loss, *, releases: Iterable[int] = ()) -> 
     >>> print(f"{g.epsilon(delta=1e-5):.3f} by {g.theorem.name}")
     1.336 by Shifted interpolation (Bok, Su & Altschuler 2024)
     """
-    run = Run(training, loss, tuple(releases))
+    run = Run(training, loss, released_steps(releases))
     with np.errstate(over="ignore"):  # an infinite ratio is an answer
         bounds = [theorem.prove(run) for theorem in candidates(run)]
     if not bounds:
@@ -154,7 +154,7 @@ def compare(
     releases: Iterable[int] = (),
 ) -> Comparison:
     """Every applicable sound bound, tightest first; what does not apply, and why."""
-    run = Run(training, loss, tuple(releases))
+    run = Run(training, loss, released_steps(releases))
     rows, idle = [], []
     for theorem in LEDGER:
         reason = theorem.obstacle(run)

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from interval_laws import truth_from_below
 
@@ -216,9 +216,10 @@ def test_knowing_more_never_costs_more_for_every_scheme(run, loss):
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", range(4))
-def test_knowing_more_never_costs_more_on_many_descriptions(seed):
-    @settings(max_examples=150, deadline=None, database=None, derandomize=False)
+@pytest.mark.parametrize("number", range(4))
+def test_knowing_more_never_costs_more_on_many_descriptions(number):
+    @seed(number)
+    @settings(max_examples=30, deadline=None, database=None, derandomize=False)
     @given(runs(DEAR), losses())
     def check(run, loss):
         check_description(run, loss)

@@ -137,3 +137,9 @@ def test_refusals():
 def test_a_delta_of_ones_own():
     one = certify(run(FullBatch()), Loss(smoothness=1.0), DELTA)
     assert compose([one], delta=1e-3).epsilon < one.epsilon < compose([one], delta=1e-9).epsilon
+
+
+@pytest.mark.parametrize("parts", [["a.json"], "a.json", [None], [{}], [[]]])
+def test_what_is_no_certificate_is_not_composed(parts):
+    with pytest.raises(DescriptionError, match=r"Certificate\.load"):
+        compose(parts)

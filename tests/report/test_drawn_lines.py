@@ -36,6 +36,10 @@ COUPLED = Training(
 REGULARISED = Loss(smoothness=1.0, regularization=0.1)
 RUNS = {
     "coupled": (COUPLED, CONVEX),
+    "coupled at two points": (
+        COUPLED.replace(steps=2000, noise=0.3, gradient_norm=1.0),
+        CONVEX,
+    ),
     "strongly convex": (FULL, Loss(smoothness=1.0, strong_convexity=1.0)),
     "convex": (FULL, CONVEX),
     "average": (FULL.replace(release=TailAverage(20)), REGULARISED),

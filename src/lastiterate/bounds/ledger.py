@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
@@ -26,6 +26,21 @@ from lastiterate.errors import AssumptionError, DescriptionError
 Status = Literal["sound", "corrected", "refuted"]
 
 
+def released_steps(releases: Iterable[int]) -> tuple[int, ...]:
+    """The steps that somebody named, one after another.
+
+    >>> released_steps([3, 5])
+    (3, 5)
+    """
+    try:
+        return tuple(releases)
+    except TypeError:
+        why = "each names an iterate that leaves"
+        raise DescriptionError(
+            "releases", releases, "a list of steps, such as (500,)", why
+        ) from None
+
+
 @dataclass(frozen=True)
 class Run:
     """A training, its loss and the steps after which an iterate is released (the last included)."""
@@ -35,8 +50,14 @@ class Run:
     releases: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        for name, kind in (("training", Training), ("loss", Loss)):
+            given = getattr(self, name)
+            if type(given) is not kind:  # a child may count in its own way
+                found, why = f"of type {type(given).__name__}", "it is what a theorem speaks of"
+                allowed = f"a {kind.__name__}, as in account(training, loss)"
+                raise DescriptionError(name, found, allowed, why)
         steps = self.training.steps
-        for step in self.releases:
+        for step in released_steps(self.releases):
             if isinstance(step, bool) or not isinstance(step, (int, np.integer)):
                 why = "releases are counted in updates"
                 raise DescriptionError("releases", step, "whole numbers", why)

@@ -34,7 +34,12 @@ def compose(certificates: Iterable[Document], delta: float | None = None) -> Cer
     (1.414214, True)
     """
     need_balls()
-    runs = [run for certificate in certificates for run in certificate.parts or (certificate,)]
+    given = list(certificates)
+    for each in given:
+        if not isinstance(each, Document):
+            why = "Certificate.load(path) reads a file"
+            raise DescriptionError("certificates", each, "a list of certificates", why)
+    runs = [run for certificate in given for run in certificate.parts or (certificate,)]
     if not runs:
         why = "an empty composition says nothing"
         raise DescriptionError("certificates", [], "at least one certificate", why)

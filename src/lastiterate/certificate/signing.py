@@ -71,12 +71,12 @@ def certify(
     1.336 by Shifted interpolation (Bok, Su & Altschuler 2024)
     """
     need_balls()
+    guarantee = account(training, loss, releases=releases)
     delta = promised_delta(delta, training.records)
     if not isinstance(dataset, str):
         why = "it is a label that a person gives, compared letter by letter"
         raise DescriptionError("dataset", dataset, "a text", why)
     _refuse(loss, seeded_noise)
-    guarantee = account(training, loss, releases=releases)
     bound = _best(guarantee, delta)
     proof = bound.at(delta)
     witness, curve = pack(proof.witness), proof.curve
