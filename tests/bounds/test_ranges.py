@@ -119,12 +119,13 @@ QUESTIONS = [
 ]
 
 
-def check_hostile(seed, count, questions):
+def check_hostile(seed, count, dear=0):
+    """The first few are asked what takes many accounts, too."""
     rng = np.random.default_rng(seed)
     with np.errstate(all="ignore"):
-        for _ in range(count):
+        for number in range(count):
             training, loss = hostile(rng), LOSSES[rng.integers(len(LOSSES))]
-            for ask in questions:
+            for ask in QUESTIONS if number < dear else QUESTIONS[:3]:
                 try:
                     answer = ask(training, loss)
                 except LastIterateError:
@@ -133,14 +134,14 @@ def check_hostile(seed, count, questions):
 
 
 def test_hostile_numbers_are_answered_or_refused():
-    check_hostile(1, 25, QUESTIONS[:3])
+    check_hostile(1, 25)
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(8))
 def test_many_hostile_numbers_are_answered_or_refused(seed, monkeypatch):
     monkeypatch.setattr(shifted_interpolation, "SEARCHED", 40)  # numbers are asked, not patience
-    check_hostile(100 + seed, 12, QUESTIONS)
+    check_hostile(100 + seed, 20, dear=3)
 
 
 @pytest.mark.parametrize("norm", [0.3, 1.1, 3.3, 70.1])

@@ -565,3 +565,50 @@ def test_a_source_that_calls_itself_secure_makes_an_experiment(noise, backend):
             done = noisy_module_descent(net, criterion, inputs, labels, run, noise=noise)
     assert done.experiment
     assert "source of your own" in done.objection
+
+
+@pytest.mark.parametrize(
+    "batches", [FullBatch(), Cyclic(2), Shuffled(2), Reshuffled(2), WithoutReplacement(2)]
+)
+def test_a_function_that_writes_into_its_indices_moves_no_later_batch(batches):
+    """One that counts from 1, say: every record must still come once in every epoch."""
+    run = Training(
+        records=6,
+        steps=9,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=batches,
+        clipping="gradient",
+    )
+    seen = []
+
+    def gradient(parameters, indices):
+        seen.append(indices.copy())
+        indices[:] = 0
+        parameters[:] = 9.0
+        return np.zeros((len(indices), 2))
+
+    noisy_descent(gradient, None, run, start=np.zeros(2))
+    for batch in seen:
+        assert len(np.unique(batch)) == len(batch)
+    if batches.ordered:
+        per_epoch = batches.per_epoch(6)
+        for first in range(0, 9, per_epoch):
+            epoch = np.concatenate(seen[first : first + per_epoch])
+            assert sorted(epoch) == list(range(6))
+
+
+@pytest.mark.parametrize("kind", [complex, str, object])
+def test_gradients_that_are_no_real_numbers_are_refused(kind):
+    run = Training(
+        records=2,
+        steps=1,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        clipping="gradient",
+    )
+    with pytest.raises(DescriptionError, match="real numbers"):
+        noisy_descent(lambda theta, rows: np.ones((2, 2), kind), None, run, start=np.zeros(2))

@@ -162,18 +162,27 @@ class CallableGradients:
 
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of the (clipped) gradients of the records in ``rows``."""
-        indices = self._everyone[rows]
+        indices = self._everyone[rows].copy()  # whoever writes there must not move later batches
         if not len(indices):  # a Poisson batch may be empty, and functions may not expect that
             return np.zeros_like(parameters)
-        given = np.asarray(self._gradient(parameters.copy(), indices), dtype=np.float64)
-        if given.shape != (len(indices), *parameters.shape):
+        count = len(indices)
+        given = np.asarray(self._gradient(parameters.copy(), indices))
+        if given.dtype.kind not in "biuf":
+            raise DescriptionError(
+                "objective",
+                f"a function that returned numbers of type {given.dtype}",
+                "real numbers",
+                "nothing of a gradient may be lost or made up",
+            )
+        given = given.astype(np.float64, copy=False)
+        if given.shape != (count, *parameters.shape):
             raise DescriptionError(
                 "objective",
                 f"a function that returned shape {given.shape}",
-                f"one gradient per record, shape {(len(indices), *parameters.shape)}",
+                f"one gradient per record, shape {(count, *parameters.shape)}",
                 "only per-record gradients can be kept short",
             )
-        each = given.reshape(len(indices), parameters.size)
+        each = given.reshape(count, parameters.size)
         norms = lengths(each)
         K = self._training.gradient_norm
         if not np.isfinite(norms).all():
