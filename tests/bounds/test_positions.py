@@ -16,6 +16,7 @@ from lastiterate.bounds.positions import (
     position_impulses,
     position_mus,
     released_mus,
+    restarted_position_mus,
 )
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture
@@ -276,3 +277,28 @@ def test_lower_shuffled_is_suffered_by_a_linear_run():
         epsilon = lower_shuffled(0.9, cs, ss, nus, 4, 1e-4, adjacency)
         assert epsilon > 0.5
         assert pair.delta(epsilon, cells=40000) == pytest.approx(1e-4, rel=1e-3)
+
+
+def test_restarts_of_expanding_steps_are_those_of_the_whole_pooling():
+    """Equal steps, c > 1: the closed form from a common start, and the best restart."""
+    rng = np.random.default_rng(77)
+    gained = 0
+    for _ in range(60):
+        c, s, nu = 1 + 10 ** rng.uniform(-4, 0), 10 ** rng.uniform(-2, 0), 10 ** rng.uniform(-1, 1)
+        steps, batches = int(rng.integers(1, 60)), int(rng.integers(1, 8))
+        diameter = float(s * 10 ** rng.uniform(-1, 2))
+        common = constant_position_mus(c, s, nu, steps, batches)
+        restarted = restarted_position_mus(c, s, nu, steps, batches, diameter)
+        whole = position_mus(*(np.full(steps, v) for v in (c, s, nu)), batches, diameter)
+        assert np.minimum(common, restarted) == pytest.approx(whole, rel=1e-9)
+        gained += np.any(restarted < common * 0.99)
+    assert gained > 10
+
+
+def test_restarts_of_a_run_without_end():
+    """What happened before the steps that are looked at plays no part."""
+    near, far = (
+        restarted_position_mus(1.01, 0.1, 1.0, steps, 5, diameter=2.0) for steps in (500, 10**12)
+    )
+    assert far == pytest.approx(near, rel=1e-9)
+    assert np.all(far < constant_position_mus(1.01, 0.1, 1.0, 10**12, 5) / 100)

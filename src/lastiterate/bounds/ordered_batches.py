@@ -18,7 +18,11 @@ from lastiterate.bounds.composition import position_totals
 from lastiterate.bounds.equalised import equalised_mu
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.position_paths import path_mus, position_paths
-from lastiterate.bounds.positions import constant_position_mus, released_mus
+from lastiterate.bounds.positions import (
+    constant_position_mus,
+    released_mus,
+    restarted_position_mus,
+)
 from lastiterate.bounds.reshuffled import reshuffled
 from lastiterate.bounds.shifted_interpolation import cap_binds, modulus_objection
 from lastiterate.bounds.steps import Array
@@ -64,7 +68,7 @@ def _closed_form(run: Run) -> bool:
 
 def _restart_pays(run: Run) -> bool:
     """Expanding steps on a bounded domain: the closed form tries no restart, the pooling does."""
-    bounded = math.isfinite(run.training.diameter) and run.training.steps <= _MOST_STEPS
+    bounded = math.isfinite(run.training.diameter)
     return bounded and run.contraction is not None and bool(np.any(run.contraction > 1))
 
 
@@ -110,8 +114,10 @@ def drifted_mu(run: Run) -> float:
 def _lipschitz_mus(run: Run, batches: int) -> Array:
     """The strings of updates with Lipschitz constants."""
     steps, diameter = run.steps, run.training.diameter
-    if _closed_form(run) and not _restart_pays(run):
-        return constant_position_mus(*steps.one, steps.count, batches, diameter)
+    if _closed_form(run):
+        alike = *steps.one, steps.count, batches, diameter
+        mus = constant_position_mus(*alike)
+        return np.minimum(mus, restarted_position_mus(*alike)) if _restart_pays(run) else mus
     return released_mus(steps.c, steps.s, steps.nu, batches, run.releases, run.window, diameter)
 
 

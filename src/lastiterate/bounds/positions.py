@@ -26,6 +26,7 @@ UNIT = 2.0**-53
 # exp(-800) is below the smallest double: it never changes a printed digit.
 FORGETS_ALL = -800.0
 _NEAR = 10_000.0
+_RESTARTED_EPOCHS, _RESTARTED_STEPS = 500, 2_000_000  # at the end, where restarts are pooled
 _UNDERFLOWN = 1e-305  # more than any cost that doubles lose
 
 
@@ -66,7 +67,7 @@ def constant_position_mus(
 ) -> Floats:
     """`position_mus` for constant parameters given as numbers: O(B), whatever the steps.
 
-    With an expansion c > 1 no restart from the diameter is tried (sound, but looser).
+    With an expansion c > 1 no restart from the diameter is tried: see `restarted_position_mus`.
 
     >>> constant_position_mus(1.0, 1.0, 1.0, steps=10**12, batches=2, diameter=1.0).round(3)
     array([1.   , 1.414])
@@ -78,6 +79,27 @@ def constant_position_mus(
         return np.where(np.arange(batches) < steps, math.inf, 0.0)
     reach = diameter if c <= 1 else math.inf
     return _up(np.sqrt(_constant(max(c, 1e-300), s, nu, steps, batches, 0, reach)))
+
+
+def restarted_position_mus(
+    c: float, s: float, nu: float, steps: int, batches: int, diameter: float
+) -> Floats:
+    """mu_j of the best restart from the diameter alone, for constant parameters and any c.
+
+    Restarts are looked for after the last 500 uses of the record, or in the last 2,000,000
+    steps if those are fewer. Each is valid by itself, whatever came before it.
+
+    >>> restarted_position_mus(1.5, 1.0, 1.0, steps=10**12, batches=2, diameter=1.0).round(3)
+    array([1.5  , 1.803])
+    """
+    checked_steps(c, s, nu, batches)
+    if s == 0 or nu == 0 or steps <= 0:
+        return np.full(batches, math.inf)  # nothing to forget, or nothing that forgets
+    tail = min(steps, _RESTARTED_STEPS, _RESTARTED_EPOCHS * batches)
+    cs, ss, ns = np.full(tail, c), np.full(tail, s), np.full(tail, nu)
+    phase = (steps - tail) % batches
+    squares = _general(cs, ss, ns, batches, phase, diameter, common_start=False)
+    return _up(np.sqrt(squares))
 
 
 def released_mus(
@@ -339,8 +361,19 @@ def _cost(A: Floats, V: Floats) -> Floats:
     return out
 
 
-def _general(c: Floats, s: Floats, nu: Floats, batches: int, phase: int, diameter: float) -> Floats:
+def _general(
+    c: Floats,
+    s: Floats,
+    nu: Floats,
+    batches: int,
+    phase: int,
+    diameter: float,
+    *,
+    common_start: bool = True,
+) -> Floats:
     """mu_j^2 by pooling adjacent violators from the right, all positions at once.
+
+    Without a common start, the best restart from the diameter.
 
     Rounding. Every logarithm below comes from its inputs by at most N = 2(B + E) sums or
     log-sum-exps of positive terms, each off by at most 4 UNIT (1 + M), where M bounds every
@@ -367,7 +400,9 @@ def _general(c: Floats, s: Floats, nu: Floats, batches: int, phase: int, diamete
         A[depth, column], V[depth, column], G[depth, column] = a, v, g
         below[depth + 1, column] = below[depth, column] + _cost(a, v)
         depth = depth + 1
-    cost = np.minimum(best, below[depth, column])
+        if not common_start and np.all(best <= below[depth, column]):
+            break  # an earlier restart passes here too, and pays no less than z = 0 does
+    cost = np.minimum(best, below[depth, column]) if common_start else best
     finite = [np.abs(x[np.isfinite(x)]) for x in (log_c, log_s, log_v)]
     M = float(finite[0].sum()) + sum(float(x.max(initial=0.0)) for x in finite[1:])
     M += math.log(len(s)) + 1
