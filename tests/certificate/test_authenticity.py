@@ -20,7 +20,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from described_runs import RIDGE, run
 
-from lastiterate import Certificate, CertificateError, FullBatch, certify, compose, verify
+from lastiterate import (
+    Arithmetic,
+    Certificate,
+    CertificateError,
+    FullBatch,
+    certify,
+    compose,
+    verify,
+)
 from lastiterate.certificate import AuthenticityError, MalformedCertificateError, make_key
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.verifier.document import canonical, fingerprint, parameters_hash
@@ -44,7 +52,8 @@ def other(tmp_path):
 
 @pytest.fixture(scope="module")
 def plain():
-    return certify(run(FullBatch()), RIDGE, 1e-6, dataset="people", parameters=WEIGHTS)
+    trained = run(FullBatch(), arithmetic=Arithmetic(grid=2.0**-40, coordinates=3))
+    return certify(trained, RIDGE, 1e-6, dataset="people", parameters=WEIGHTS)
 
 
 def test_a_signed_file_is_accepted_and_names_its_signer(keys, plain, tmp_path):

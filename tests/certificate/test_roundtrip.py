@@ -12,6 +12,7 @@ import pytest
 from described_runs import RIDGE, RUNS, SLOW_RUNS, run
 
 from lastiterate import (
+    Arithmetic,
     AssumptionError,
     Certificate,
     FullBatch,
@@ -99,7 +100,8 @@ def test_a_million_random_steps(tmp_path):
 
 def test_a_model_is_bound():
     model = {"coef_": np.arange(6.0).reshape(2, 3), "intercept_": [0.5]}
-    certificate = certify(run(FullBatch()), RIDGE, DELTA, parameters=model)
+    trained = run(FullBatch(), arithmetic=Arithmetic(grid=2.0**-40, coordinates=7))
+    certificate = certify(trained, RIDGE, DELTA, parameters=model)
     verify(certificate, parameters=model)
     other = {**model, "intercept_": [math.nextafter(0.5, 1.0)]}
     with pytest.raises(TamperedCertificateError, match="another hash"):

@@ -57,7 +57,8 @@ def certify(
         dataset: a label of the data. Certificates compose only under equal labels. Never derive it
             from the content of the data: that would leak.
         parameters: the released model (arrays, or a list or dict of them); the certificate then
-            holds their hash and `verify` can tell whether a model is the certified one.
+            holds their hash and `verify` can tell whether a model is the certified one. Only for
+            descriptions that say what the machine rounded: those that a trainer returns.
         releases: steps after which a checkpoint was released as well.
         seeded_noise: whether the noise came from a seeded generator; that is refused.
         nonce: names the hidden partition. Give the same nonce to runs that share one (checkpoints,
@@ -77,6 +78,8 @@ def certify(
         why = "it is a label that a person gives, compared letter by letter"
         raise DescriptionError("dataset", dataset, "a text", why)
     _refuse(loss, seeded_noise)
+    if parameters is not None:
+        _refuse_unrounded(training)
     bound = _best(guarantee, delta)
     proof = bound.at(delta)
     witness, curve = pack(proof.witness), proof.curve
@@ -126,6 +129,18 @@ def _refuse(loss: Loss, seeded_noise: bool) -> None:
             "The regularity of the loss is only estimated, and a measurement on some points bounds "
             "nothing on the others: it cannot be certified. Prove or declare the constants, or use "
             "Loss.unknown(), which assumes none."
+        )
+
+
+def _refuse_unrounded(training: Training) -> None:
+    """A trained model has what floats rounded in it: its certificate must count that."""
+    told = training.arithmetic
+    if told == "exact" or (training.noises.any() and not told.grid):
+        raise AssumptionError(
+            f"arithmetic = {told!r} speaks of real numbers, and parameters= is a model that a "
+            "machine computed: what its sums round, and the low bits of plain doubles plus noise, "
+            "tell of single records. Certify the description that the trainer returned "
+            "(noisy_descent(...).training), or leave parameters out to certify the mathematics."
         )
 
 

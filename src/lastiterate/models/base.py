@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate.certificate import Certificate
-from lastiterate.description import Training
+from lastiterate.description import Arithmetic, Training
 from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError, UnsupportedError
@@ -31,6 +31,7 @@ from lastiterate.models.unsealed import Unsealed
 from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
+from lastiterate.train.grid import on_its_grid
 from lastiterate.train.summation import linear_arithmetic
 from lastiterate.train.torch_backend import on_device
 
@@ -113,9 +114,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         parameters = data.shape[1] * objective.outputs()
         chosen = self._choose(objective, X.shape[0], dimension=parameters)
         engine = linear_arithmetic(chosen.training, objective, data.shape[1])
-        self.choice_ = chosen.because(*origin).charged(engine)
-        self.loss_ = self.choice_.loss
-        self.training_ = with_noise(self.choice_)
+        self._pay(chosen.because(*origin), engine, parameters, with_noise)
         released = noisy_descent(
             objective,
             data,
@@ -128,6 +127,23 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         )
         self._finish(released, before)
         return self
+
+    def _pay(
+        self,
+        chosen: Choice,
+        engine: Arithmetic | None,
+        size: int,
+        with_noise: Callable[[Choice], Training],
+    ) -> None:
+        """The noise of the run, with what its sums and its grid round; so many parameters."""
+        self.loss_ = chosen.loss
+
+        def paid(training: Training) -> Training:
+            self.choice_ = chosen.described(training)
+            return with_noise(self.choice_)
+
+        l2 = self.loss_.regularization
+        self.training_ = on_its_grid(chosen.training, engine, np.zeros(size), l2, paid)
 
     def _device_settings(self) -> dict[str, Any]:
         """How tensors are trained on: too long rows are shortened on the fly."""

@@ -17,12 +17,11 @@ import math
 from dataclasses import dataclass
 
 from lastiterate.curves import gaussian
-from lastiterate.description import Arithmetic, Cyclic, FullBatch, Loss, Shuffled, Training
+from lastiterate.description import Cyclic, FullBatch, Loss, Shuffled, Training
 from lastiterate.description.validation import number, whole
 from lastiterate.losses import LinearLoss
 from lastiterate.models.ending import ended
 from lastiterate.printing import printed_down
-from lastiterate.train.summation import charged
 
 PASSES = 10  # over the data
 L2 = 0.1  # times 1 / records: scikit-learn's C = 10
@@ -68,9 +67,9 @@ class Choice:
         """The same run with more reasons."""
         return Choice(self.training, self.loss, (*self.reasons, *more))
 
-    def charged(self, engine: Arithmetic | None) -> Choice:
-        """The same run with what its engine rounds, so that its noise pays for that too."""
-        return Choice(charged(self.training, engine), self.loss, self.reasons)
+    def described(self, training: Training) -> Choice:
+        """The same choice with another description of its run."""
+        return Choice(training, self.loss, self.reasons)
 
     def __str__(self) -> str:
         return "\n".join(f"{what}: {why}." for what, why in self.reasons)

@@ -26,7 +26,8 @@ from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
-from lastiterate.train.summation import charged, gradient_arithmetic
+from lastiterate.train.grid import on_its_grid
+from lastiterate.train.summation import gradient_arithmetic
 
 Array = NDArray[Any]
 
@@ -85,8 +86,13 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
             adjacency=self.adjacency,
             clipping="gradient",
         )
-        run = charged(run, gradient_arithmetic(run, 2 * columns))
-        self.training_ = calibrate(run, loss, self.epsilon, delta)
+        self.training_ = on_its_grid(
+            run,
+            gradient_arithmetic(run, 2 * columns),
+            np.zeros(2 * columns),
+            0.0,
+            lambda described: calibrate(described, loss, self.epsilon, delta),
+        )
         released = self._release(self._contributions(X), self.random_state)
         self.training_ = released.training  # what is certified is what was computed
         self.certificate_ = None

@@ -64,9 +64,7 @@ class Streamed(_Model):
         why = "one pass, each batch read once; the order counts as known"
         size = reader.start().size
         engine = gradient_arithmetic(chosen.training, size, CALLABLE_OVERSHOOT)
-        self.choice_ = chosen.because(("stream", why), *origin).charged(engine)
-        self.loss_ = chosen.loss
-        self.training_ = self._calibrated(self.choice_)
+        self._pay(chosen.because(("stream", why), *origin), engine, size, self._calibrated)
         released = noisy_descent(
             reader.gradients,
             None,

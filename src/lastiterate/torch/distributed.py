@@ -114,7 +114,14 @@ def distributed_descent(
         write_whole(Path(save), content.getvalue(), mode=0o600)
     engine = gradients.among(len(everyone))
     return concluded(
-        released, training, gradients.loss, facts[1], engine, coarse=objection, secure=not facts[0]
+        released,
+        training,
+        gradients.loss,
+        facts[1],
+        engine,
+        run.grid,
+        coarse=objection,
+        secure=not facts[0],
     )
 
 
@@ -179,7 +186,7 @@ class _SharedDraws:
         self._device, self._group = device, group
 
     def noise(self, update: int) -> Tensor | None:
-        """Its Gaussians."""
+        """Its noise."""
         if self._noises[update] == 0:
             return None
         noise = None if self._own is None else self._own.noise(update)

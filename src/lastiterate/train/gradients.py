@@ -27,8 +27,8 @@ from lastiterate.train.features import (
     row_norms,
     sparse,
 )
+from lastiterate.train.grid import Parameters
 from lastiterate.train.norms import SMALLEST, UNIT, lengths, shortening
-from lastiterate.train.result import Parameters
 from lastiterate.train.summation import (
     CALLABLE_OVERSHOOT,
     gradient_arithmetic,

@@ -17,7 +17,7 @@ from lastiterate.errors import AssumptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.noise import Source, unpredictable
 from lastiterate.train.checkpoint import Checkpoint, State, usable
-from lastiterate.train.result import Parameters
+from lastiterate.train.grid import Parameters
 
 
 class Keeping:
@@ -93,15 +93,17 @@ def fingerprint(
     regularization: float,
     radius: float,
     start: Parameters,
+    grid: float = 0.0,
     content: Iterable[NDArray[Any]] = (),
 ) -> str:
     """What must not change between a checkpoint and its resumption.
 
     ``content``: labels and records in their order. In another order a record comes twice in the
-    epoch of the checkpoint, which no description of the run counts.
+    epoch of the checkpoint, which no description of the run counts. ``grid``: the spacing of the
+    parameters; those of another grid, or of none, do not go on on this one.
     """
     kind = repr(objective) if isinstance(objective, LinearLoss) else "a gradient function"
-    facts = [training.to_dict(), kind, regularization, repr(radius), list(start.shape)]
+    facts = [training.to_dict(), kind, regularization, repr(radius), list(start.shape), grid]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     digest.update(start.tobytes())
     for values in content:

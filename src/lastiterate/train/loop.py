@@ -5,7 +5,7 @@
 with the batch scheme, the nominal divisor, the step sizes η, the noises ν, the clipping of the
 per-record gradients g_i and the projection of the `Training`. With momentum m the noisy update u_k
 moves a velocity, v ← m·v + u_k, and that the parameters, θ ← project(θ − v). Nothing but what it
-releases leaves.
+releases leaves. Noise is added on a grid (`grid`), which every update that has any lives on.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from lastiterate.description import Arithmetic, Loss, Training
 from lastiterate.description.rows import Rows, RowStream
 from lastiterate.noise import Source, unpredictable
 from lastiterate.progress import shown
+from lastiterate.train.grid import INTERIM, Grid, Parameters, projection
 from lastiterate.train.keeping import Keeping, fingerprint
-from lastiterate.train.result import Descent, Parameters, concluded, released, shares
+from lastiterate.train.result import Descent, concluded, released, shares
 from lastiterate.train.settings import Settings
 
 Array = Any  # NumPy's or PyTorch's: the rule adds and multiplies, whoever does it
@@ -75,11 +76,32 @@ class Backend:
         """Standard Gaussians of this source."""
         return source.normal(shape)
 
-    def projected(self, theta: Array, centre: Array, radius: float) -> Array:
-        """The point of the ball around ``centre`` that is nearest to ``theta``."""
+    def rounded_normal(self, source: Source, scale: float, shape: tuple[int, ...]) -> Array:
+        """Whole numbers of this source with the law of round(scale·Z)."""
+        return source.rounded_normal(scale, shape)
+
+    def rounded(self, values: Array, spacing: float) -> Array:
+        """The nearest multiples of a power of two; changes ``values``."""
+        values *= 1 / spacing
+        np.rint(values, out=values)
+        values *= spacing
+        return values
+
+    def boxed(self, values: Array, bound: float) -> Array:
+        """Every coordinate clipped to ±bound; changes ``values``."""
+        return np.clip(values, -bound, bound, out=values)
+
+    def projected(self, theta: Array, centre: Array, radius: float, spacing: float = 0.0) -> Array:
+        """The point of the ball around ``centre`` that is nearest to ``theta``.
+
+        With a spacing on its grid, and inside the ball (`grid.projection`).
+        """
         if math.isinf(radius):
             return theta
         offset = theta - centre
+        if spacing:
+            inside = projection(offset, radius, spacing)
+            return theta if inside is None else centre + inside
         length = float(np.linalg.norm(offset))
         return theta if length <= radius else centre + offset * (radius / length)
 
@@ -104,17 +126,21 @@ class Run:
     batches: RowStream
     keeping: Keeping
     progress: bool | None
+    grid: Grid | None
 
     @classmethod
     def of(cls, objective: Any, training: Training, told: Settings, gradients: Gradients) -> Run:
         """As it was described and told; ``objective`` is what a checkpoint remembers of it."""
         source, l2 = told.source(), told.regularization
         centre, ball = told.centre(gradients.shape), told.ball(training)
+        grid = Grid.of(training, centre, ball, l2)
+        centre = centre if grid is None else grid.on(centre)
         batches = training.batches.rows(training.records, source)
         content = () if told.checkpoint is None else gradients.content()
-        run = fingerprint(objective, training, l2, ball, centre, content)
+        spacing = 0.0 if grid is None else grid.spacing
+        run = fingerprint(objective, training, l2, ball, centre, spacing, content)
         keeping = Keeping(told.checkpoint, run, batches, source, bool(gradients.objection))
-        return cls(training, l2, centre, ball, source, batches, keeping, told.progress)
+        return cls(training, l2, centre, ball, source, batches, keeping, told.progress, grid)
 
     def descended(self, gradients: Gradients, backend: Backend) -> Descent:
         """Run it, and say what ran."""
@@ -125,6 +151,7 @@ class Run:
             gradients.loss,
             self.batches.nonce,
             gradients.arithmetic(self.centre.size),
+            self.grid,
             coarse=gradients.objection,
             secure=unpredictable(self.source),
             marked=self.keeping.experiment,
@@ -138,7 +165,7 @@ class Drawing(Protocol):
         """The next batch."""
 
     def noise(self, update: int) -> Array | None:
-        """The standard Gaussians of an update; None if it has no noise."""
+        """What is added in an update, a point of the run's grid; None if it has no noise."""
 
 
 class Draws:
@@ -152,10 +179,15 @@ class Draws:
         return next(self._run.batches)
 
     def noise(self, update: int) -> Array | None:
-        """The standard Gaussians of an update; None if it has no noise."""
-        if self._noises[update] == 0:
+        """What is added in an update, a point of the run's grid; None if it has no noise."""
+        nu, grid, shape = float(self._noises[update]), self._run.grid, self._run.centre.shape
+        if nu == 0:
             return None
-        return self._backend.normal(self._run.source, self._run.centre.shape)
+        if grid is None:
+            return nu * self._backend.normal(self._run.source, shape)
+        drawn = self._backend.rounded_normal(self._run.source, nu / grid.spacing, shape)
+        drawn *= grid.spacing
+        return drawn
 
 
 class Updates:
@@ -176,26 +208,53 @@ class Updates:
         self.velocity = backend.put(velocity) if training.momentum else None
 
     def moved(self, rows: Rows, eta: Any, noise: Array | None) -> Array:
-        """The parameters after an update with this noise, before momentum and projection."""
-        step = self.gradients.total(self.theta, rows) / self.divisor + self.run.l2 * self.theta
-        moved = self.theta - eta * step
-        return moved if noise is None else moved + noise
+        """The parameters after an update with this noise, before the projection."""
+        grid, backend = self.run.grid, self._backend
+        step = self._step(rows, eta)
+        if grid is None:
+            moved = self.theta - step
+            return moved if noise is None else moved + noise
+        moved = backend.boxed(self.theta - step, INTERIM * grid.spacing)
+        if noise is not None:
+            moved += noise
+        return backend.boxed(moved, grid.box)
+
+    def _step(self, rows: Rows, eta: Any) -> Array:
+        """η times the mean gradient and the regularization, on the grid."""
+        mean = self.gradients.total(self.theta, rows) / self.divisor
+        step = eta * (mean + self.run.l2 * self.theta if self.run.l2 else mean)
+        grid = self.run.grid
+        return step if grid is None else self._backend.rounded(step, grid.spacing)
 
     def projected(self, theta: Array) -> Array:
         """The nearest parameters that the description allows."""
-        return self._backend.projected(theta, self.centre, self.run.ball)
+        spacing = 0.0 if self.run.grid is None else self.run.grid.spacing
+        return self._backend.projected(theta, self.centre, self.run.ball, spacing)
 
     def update(self, k: int) -> None:
         """Update number k; asked for one after another."""
-        rows, noise = self.draws.rows(), self.draws.noise(k)
-        noise = None if noise is None else float(self._nus[k]) * noise
-        moved = self.moved(rows, float(self._etas[k]), noise)
-        if self.velocity is not None:
-            self.velocity = self.run.training.momentum * self.velocity + (self.theta - moved)
-            moved = self.theta - self.velocity
-        self.theta = self.projected(moved)
+        rows, noise, eta = self.draws.rows(), self.draws.noise(k), float(self._etas[k])
+        if self.velocity is None:
+            self.theta = self.projected(self.moved(rows, eta, noise))
+        else:
+            self._carry(self.velocity, self._noisy(rows, eta, noise))
         if self._counts[k]:
             self.tail = self.tail + float(self._counts[k]) * self.theta
+
+    def _noisy(self, rows: Rows, eta: float, noise: Array | None) -> Array:
+        """The noisy update u_k: what runs with momentum are accounted as if they published it."""
+        step, grid = self._step(rows, eta), self.run.grid
+        if grid is None:
+            return step if noise is None else step - noise
+        bound = INTERIM * grid.spacing
+        step = self._backend.boxed(step, bound)
+        return step if noise is None else self._backend.boxed(step - noise, bound)
+
+    def _carry(self, velocity: Array, noisy: Array) -> None:
+        """Momentum: the rest of the update is computed from noisy updates, on any numbers."""
+        self.velocity = self.run.training.momentum * velocity + noisy
+        moved = self.theta - self.velocity
+        self.theta = self._backend.projected(moved, self.centre, self.run.ball)
 
 
 def descend(run: Run, gradients: Total, draws: Drawing, backend: Backend) -> Parameters:
@@ -215,6 +274,7 @@ def _descend(run: Run, gradients: Total, draws: Drawing, backend: Backend) -> Pa
                 theta, tail = backend.taken(updates.theta), backend.taken(updates.tail)
                 run.keeping.save(k + 1, theta, tail, carried)
         final = backend.taken(updates.tail / updates.window if steps else updates.theta)
-    final = released(final, run.training)
+        last = backend.taken(updates.theta)
+    final = released(final, last, run.training, None if run.training.momentum else run.grid)
     run.keeping.end()
     return final

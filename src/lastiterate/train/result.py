@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,8 @@ from numpy.typing import NDArray
 
 from lastiterate.description import Arithmetic, Loss, TailAverage, Training
 from lastiterate.errors import AssumptionError
+from lastiterate.train.grid import Grid, Parameters
 from lastiterate.train.summation import charged
-
-Parameters = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ def concluded(
     loss: Loss | None,
     nonce: str | None,
     engine: Arithmetic | None,
+    grid: Grid | None,
     *,
     secure: bool,
     marked: bool = False,
@@ -67,6 +68,7 @@ def concluded(
 
     Args:
         engine: how far sums can be off; None if nothing bounds it.
+        grid: what the parameters were rounded to; None without noise.
         secure: whether the randomness was.
         marked: whether any part of the run, before a checkpoint too, forbids a certificate.
         coarse: why sums have no proved error, if so.
@@ -78,6 +80,8 @@ def concluded(
         objection = _SEEDED
     if not objection and marked:
         objection = _RESUMED
+    if engine is not None and grid is not None:
+        engine = grid.arithmetic(engine, parameters.size)
     # An experiment with coarse sums claims nothing about what it rounds.
     ran = training.replace(arithmetic="exact") if coarse else charged(training, engine)
     return Descent(parameters, ran, loss, bool(objection), nonce, objection)
@@ -97,12 +101,15 @@ def shares(training: Training) -> tuple[int, NDArray[np.float64]]:
     return window, counts
 
 
-def released(parameters: Parameters, training: Training) -> Parameters:
-    """The parameters, read-only; raises if the run diverged."""
-    if not np.isfinite(parameters).all():
+def released(
+    parameters: Parameters, last: Parameters, training: Training, grid: Grid | None
+) -> Parameters:
+    """The parameters, read-only; raises if the run diverged: infinite, or at the grid's end."""
+    box = math.inf if grid is None else grid.box
+    if not np.isfinite(parameters).all() or not (np.abs(last) < box).all():
         raise AssumptionError(
-            "The run diverged: the parameters are not finite, and nothing is released. The step "
-            f"size {training.step_size} is too large for this loss, or the data too large."
+            "The run diverged: the parameters grew without bounds, and nothing is released. The "
+            f"step size {training.step_size} is too large for this loss, or the data too large."
         )
     parameters.flags.writeable = False
     return parameters

@@ -16,7 +16,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.noise import Source, source
 from lastiterate.noise.seeded import Seed
 from lastiterate.train.checkpoint import Checkpoint, usable
-from lastiterate.train.result import Parameters
+from lastiterate.train.grid import Parameters
 
 Products = Literal["double", "exact", "exact8", "split", "fast"]
 RowRule = Literal["check", "shorten", "rescale"]

@@ -141,10 +141,14 @@ def gradient_arithmetic(
 
 
 def charged(training: Training, engine: Arithmetic | None) -> Training:
-    """The description with at least the engine's error: what is certified is what was computed."""
+    """The description with at least what the engine says: what is certified is what was computed.
+
+    On the engine's grid; a larger error, or more coordinates, that was told is kept.
+    """
     if engine is None:
         return training
     told = training.arithmetic
-    if isinstance(told, Arithmetic) and told.error >= engine.error:
-        return training
-    return training.replace(arithmetic=engine)
+    if isinstance(told, Arithmetic):
+        error, size = max(told.error, engine.error), max(told.coordinates, engine.coordinates)
+        engine = Arithmetic(grid=engine.grid, error=error, coordinates=size)
+    return training if told == engine else training.replace(arithmetic=engine)

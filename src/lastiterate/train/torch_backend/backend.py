@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from lastiterate.noise import Source
+from lastiterate.train.grid import Parameters, block, room
 from lastiterate.train.loop import Backend, Updates
-from lastiterate.train.result import Parameters
-from lastiterate.train.torch_backend import noise as device_noise
+from lastiterate.train.torch_backend.noise import DeviceSource
 from lastiterate.train.torch_backend.replay import recorded
 
 
@@ -26,8 +26,9 @@ class TorchBackend(Backend):
 
     def __init__(self, device: torch.device, source: Source) -> None:
         self._device = device
-        own = device_noise.available(device, source)
-        self.on_device = device_noise.DeviceSource(device) if own else None
+        # A GPU that draws exactly rounded noise by itself belongs here (`rounded_normal` and
+        # `replay` ask it). Until there is one the host draws, which is as exact and slower.
+        self.on_device: DeviceSource | None = None
 
     def put(self, values: Parameters) -> Tensor:
         return torch.from_numpy(values.copy()).to(self._device)
@@ -37,15 +38,30 @@ class TorchBackend(Backend):
         return copied
 
     def normal(self, source: Source, shape: tuple[int, ...]) -> Tensor:
-        if self.on_device is not None:
-            drawn: Tensor = self.on_device.normal(shape)
-            return drawn
         return torch.from_numpy(source.normal(shape)).to(self._device)
 
-    def projected(self, theta: Tensor, centre: Tensor, radius: float) -> Tensor:
+    def rounded_normal(self, source: Source, scale: float, shape: tuple[int, ...]) -> Tensor:
+        return torch.from_numpy(source.rounded_normal(scale, shape)).to(self._device)
+
+    def rounded(self, values: Tensor, spacing: float) -> Tensor:
+        return values.mul_(1 / spacing).round_().mul_(spacing)
+
+    def boxed(self, values: Tensor, bound: float) -> Tensor:
+        return values.clamp_(-bound, bound)
+
+    def projected(
+        self, theta: Tensor, centre: Tensor, radius: float, spacing: float = 0.0
+    ) -> Tensor:
         if math.isinf(radius):
             return theta
         offset = theta - centre
+        if spacing:
+            n, limit = offset.flatten() / spacing, radius / spacing
+            squares = torch.nn.functional.pad(n * n, (0, -n.numel() % block(n.numel())))
+            length = squares.view(-1, block(n.numel())).sum(1).sum().sqrt()
+            length = length * (1 + 2 * room(n.numel()))
+            inside = (n * (limit / length)).trunc().view_as(offset) * spacing
+            return torch.where(length <= limit, theta, centre + inside)
         length = torch.linalg.vector_norm(offset)  # without waiting for it
         return torch.where(length <= radius, theta, centre + offset * (radius / length))
 

@@ -36,15 +36,16 @@ class InPlace:
         """What the host draws for update k."""
         draws = self._updates.draws
         draws.rows()
-        if self._on_device is None and (noise := draws.noise(k)) is not None:
-            self._noise.copy_(noise)
+        if self._on_device is None:
+            noise = draws.noise(k)
+            self._noise.zero_() if noise is None else self._noise.copy_(noise)
 
     def __call__(self) -> None:
         updates, noise = self._updates, None
         eta, nu, share = self._schedule.index_select(1, self._at)
         if self._noisy:
             source, shape = self._on_device, tuple(updates.theta.shape)
-            noise = nu * (self._noise if source is None else source.normal(shape))
+            noise = self._noise if source is None else nu * source.normal(shape)
         moved = updates.moved(self._everyone, eta, noise)
         updates.theta.copy_(updates.projected(moved))
         updates.tail.add_(share * updates.theta)
