@@ -64,9 +64,10 @@ def noisy_descent(
         device, products, rows, entry_bound: only with PyTorch, which a ``device`` asks for by
             itself; see `lastiterate.torch.noisy_descent`.
 
-    Products and sums are in double precision, also where the features are not. What is returned
-    says how far they can be off (`Descent.training.arithmetic`): account and certify that
-    description, or calibrate one that has it (`lastiterate.train.summation`).
+    Products and sums are in double precision, also where the features are not, and noise is added
+    on a grid (`lastiterate.train.grid`). What is returned says how far sums can be off, and which
+    grid it was (`Descent.training.arithmetic`): account and certify that description, or calibrate
+    one that has it.
 
     >>> import numpy as np
     >>> from lastiterate import FullBatch, Training

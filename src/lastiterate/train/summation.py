@@ -20,8 +20,8 @@ sensitivity times 1 + ρ, so two computed sums of neighbouring data sets differ 
     sensitivity + 2·E,    E = K·(ρ + γ_h·m·(1 + ρ)) + m·√entries·2⁻¹⁰²².
 
 E over the nominal divisor is `Arithmetic.error`. What the *scores* round is not in it: it is the
-same function of a record in both worlds, so it changes the map and not its sensitivity; nor is what
-adding noise to parameters rounds.
+same function of a record in both worlds, so it changes the map and not its sensitivity. What adding
+noise to parameters would round, `grid` avoids.
 
 **How h stays small.** All engines add blocks: no block has more than `MOST_ROWS` rows, and none but
 the last fewer than `least_rows`. So whatever a library does inside a block, and however many cores

@@ -19,7 +19,7 @@ from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.rounding import root_up, up
-from lastiterate.train.result import Parameters
+from lastiterate.train.grid import Parameters
 from lastiterate.train.settings import Settings
 from lastiterate.train.torch_backend.fixed_point import (
     Units,
