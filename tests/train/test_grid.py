@@ -343,6 +343,16 @@ def test_the_grid_is_cheap():
     assert exact < paid < exact * (1 + 1e-5)
 
 
+def test_long_runs_have_their_grid_at_once():
+    import tracemalloc
+
+    run = describe(steps=10**9)
+    tracemalloc.start()
+    assert grid_of(run, l2=0.1) is not None
+    assert tracemalloc.get_traced_memory()[1] < 10**6
+    tracemalloc.stop()
+
+
 def test_a_told_grid_is_used_if_doubles_can():
     own = grid_of(describe()).spacing
     for power in (0, 5, 20):

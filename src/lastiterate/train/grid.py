@@ -77,17 +77,22 @@ class Grid:
     def of(cls, training: Training, start: Parameters, radius: float, l2: float) -> Grid | None:
         """The grid of a run; None without noise, or if nothing says how far the run can get."""
         furthest = reach(training, start, radius, l2)
-        if not training.noises.any() or math.isinf(furthest):
+        loudest = float(_each(training.noises).max(initial=0.0))
+        if not loudest or math.isinf(furthest):
             return None
-        steep = 4 * l2 * float(training.step_sizes.max(initial=0.0))
+        steep = 4 * l2 * float(_each(training.step_sizes).max())
         narrow = 2.0 ** max(0, math.ceil(math.log2(steep))) if steep > 0 else 1.0
-        least = _least(training, furthest, radius, narrow)
+        walk = _WALK * narrow * loudest * math.sqrt(training.steps)
+        held = _RADIUS * radius if math.isfinite(radius) else 0.0
+        far = 2 * narrow / BOX * furthest
+        # The finest for which the proof holds, and the box is beyond what the run does.
+        least = max(held, far, walk, _SCALE * loudest, _SMALLEST)
         spacing = told if (told := _told(training)) >= least else _power(training, start, least)
         if not spacing <= _LARGEST:
             raise UnsupportedError(
-                f"Parameters of up to {furthest:.3g} and noise of up to "
-                f"{training.noises.max():.3g} are too large for doubles to add exactly: take "
-                "another unit for the features or the labels."
+                f"Parameters of up to {furthest:.3g} and noise of up to {loudest:.3g} are too "
+                "large for doubles to add exactly: take another unit for the features or the "
+                "labels."
             )
         return cls(spacing, spacing * BOX / narrow)
 
@@ -120,8 +125,9 @@ def on_its_grid(
         with_noise: puts as much noise into a description as is needed.
     """
     run, radius = training, training.diameter / 2
-    if not run.noises.any() and run.impulse > 0:
-        run = run.replace(noise=run.impulse * float(run.step_sizes.max(initial=0.0)))
+    if not _each(run.noises).any():
+        largest = float(_each(run.step_sizes).max(initial=0.0))
+        run = run.replace(noise=run.impulse * largest)
     told: Training | None = None
     while True:
         grid = Grid.of(run, start, radius, l2)
@@ -141,20 +147,18 @@ def reach(training: Training, start: Parameters, radius: float, l2: float) -> fl
     first = float(np.abs(start).max(initial=0.0))
     batches, records = training.batches, training.records
     pushed = training.gradient_norm * batches.largest(records) / batches.divisor(records)
-    furthest = first + pushed * float(training.step_sizes.sum())
+    sizes = _each(training.step_sizes)
+    total = float(sizes.sum()) * (training.steps / max(sizes.size, 1))
+    furthest = first + pushed * total if total else first
     if l2 > 0:
-        once = pushed * float(training.step_sizes.max(initial=0.0))
+        once = pushed * float(sizes.max(initial=0.0))
         furthest = min(furthest, max(first, pushed / l2) + once)
     return min(furthest, first + radius)
 
 
-def _least(training: Training, furthest: float, radius: float, narrow: float) -> float:
-    """The finest spacing for which the proof holds, and the box is beyond what the run does."""
-    noises = training.noises
-    held = _RADIUS * radius if math.isfinite(radius) else 0.0
-    far = 2 * narrow / BOX * furthest
-    walk = _WALK * narrow * float(noises.max()) * math.sqrt(training.steps)
-    return max(held, far, walk, _SCALE * float(noises.max()), _SMALLEST)
+def _each(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One of equal numbers: a run of 10⁸ steps has its step size once."""
+    return values[:1] if values.strides == (0,) else values
 
 
 def _told(training: Training) -> float:
@@ -164,11 +168,11 @@ def _told(training: Training) -> float:
 
 def _power(training: Training, start: Parameters, least: float) -> float:
     """The power of two at or below FINE/√d of the smallest impulse, or just above ``least``."""
-    moves = training.step_sizes[training.step_sizes > 0]
-    smallest = float(moves.min(initial=math.inf))
+    sizes, noises = _each(training.step_sizes), _each(training.noises)
+    smallest = float(sizes[sizes > 0].min(initial=math.inf))
     impulse = smallest * training.sensitivity / training.batches.divisor(training.records)
     fine = FINE / math.sqrt(max(start.size, 1)) * impulse if math.isfinite(impulse) else 0.0
-    smooth = _SMOOTH * float(training.noises[training.noises > 0].min())
+    smooth = _SMOOTH * float(noises[noises > 0].min())
     wanted = max(min(fine, smooth), 2 * least)
     return 2.0 ** (math.frexp(wanted)[1] - 1) if math.isfinite(wanted) else math.inf
 
