@@ -321,7 +321,7 @@ def test_low_bits_refute_plain_noise_and_find_nothing_on_the_grid():
         lambda n: n % 2,
         lambda n: n % 16,
         lambda n: n % 3,
-        lambda n: np.minimum(np.log2(n & -n + (n == 0)).astype(int), 12),  # trailing zeros
+        lambda n: np.log2(np.minimum((n | 4096) & -(n | 4096), 4096)).astype(int),  # trailing zeros
     ):
         one, two = distinguish(a), distinguish(b)
         most = max(one.max(), two.max()) + 1
