@@ -15,6 +15,7 @@ import numpy as np
 
 from lastiterate.bounds import dynamics
 from lastiterate.bounds.composition import position_totals
+from lastiterate.bounds.constant_steps import constant
 from lastiterate.bounds.equalised import equalised_mu
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.position_paths import path_mus, position_paths
@@ -23,9 +24,11 @@ from lastiterate.bounds.positions import (
     released_mus,
     restarted_position_mus,
 )
+from lastiterate.bounds.replay import root_sum_squares_up
 from lastiterate.bounds.reshuffled import reshuffled
 from lastiterate.bounds.shifted_interpolation import cap_binds, modulus_objection
-from lastiterate.bounds.steps import Array
+from lastiterate.bounds.steps import Array, Steps
+from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
@@ -105,10 +108,15 @@ def drifted_mu(run: Run) -> float:
     if not (once and run.regular):
         return once
     drifts = run.steps.replace(s=run.steps.drift)
-    if _closed_form(run):
-        return min(once, float(constant_position_mus(*drifts.one, drifts.count, 1, math.inf)[0]))
-    string = released_mus(drifts.c, drifts.s, drifts.nu, 1, run.releases, run.window, math.inf)
-    return min(once, float(string[0]))
+    strings = [_string(drifts[first:last]) for first, last in run.segments if last > first]
+    return min(once, root_sum_squares_up(np.array(strings)) * (1 + 1e-12))
+
+
+def _string(steps: Steps) -> float:
+    """mu of the taut string of a stretch, from a common start."""
+    if steps.constant:
+        return constant(*steps.one, steps.count)
+    return taut_string(steps.c, steps.s, steps.nu).mu
 
 
 def _lipschitz_mus(run: Run, batches: int) -> Array:
