@@ -185,6 +185,17 @@ def test_broken_toml_is_one_clear_error(cls: type, text: str) -> None:
         cls.from_toml(text)  # type: ignore[attr-defined]
 
 
+def test_a_name_that_occurs_twice_is_refused() -> None:
+    """Somebody who reads the file would see one noise, the accountant another."""
+    for table in (GOOD, GOOD | {"batches": {"scheme": "shuffled", "size": 2}}):
+        text = json.dumps(table)
+        twice = text.replace('"noise": 1.0', '"noise": 100.0, "noise": 1.0')
+        inner = text.replace('"size": 2', '"size": 4, "size": 2')
+        for wrong in {twice, inner} - {text}:
+            with pytest.raises(DescriptionError, match="occurs twice"):
+                Training.from_json(wrong)
+
+
 def test_json_words_for_numbers_that_are_not() -> None:
     for word in ("NaN", "Infinity", "-Infinity", '"inf"'):
         text = json.dumps(GOOD).replace('"noise": 1.0', f'"noise": {word}')

@@ -37,7 +37,7 @@ class Portable(ABC):
     def from_json(cls, text: str) -> Self:
         """Read what ``to_json`` wrote."""
         try:
-            table = _with_infinity(json.loads(text))
+            table = _with_infinity(json.loads(text, object_pairs_hook=_said_once))
         except (ValueError, RecursionError) as error:
             raise _unreadable("JSON", error) from None
         return cls.from_dict(table)
@@ -50,6 +50,14 @@ class Portable(ABC):
     def from_toml(cls, text: str) -> Self:
         """Read what ``to_toml`` wrote."""
         return cls.from_dict(read_toml(text))
+
+
+def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, if no name occurs twice: a reader would see one value, a program another."""
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name occurs twice in one object")
+    return table
 
 
 def read_toml(text: str) -> dict[str, Any]:
