@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lastiterate.noise.decision import decided
 from lastiterate.train.torch_backend import fused
 from lastiterate.train.torch_backend import noise as device_noise
 from lastiterate.train.torch_backend.kernels import Head, _parts, gradient_sum
@@ -126,23 +127,23 @@ def check_kernels() -> None:
 
 
 def check_noise() -> None:
+    """Rounded Gaussians against exact decisions of their bits, their moments, their speed."""
     source = device_noise.DeviceSource(GPU)
-    source._next.fill_(2**32 - 500)
-    got = source.normal((2000,)).cpu()
-    told = device_noise.plain_normal(source._key.cpu(), 2**32 - 500, 1000)
-    gap = float((got - told).abs().max())
-    drawn = source.normal((4_000_000,))
-    mean, variance = float(drawn.mean()), float(drawn.var())
-    ok = gap < 1e-12 and abs(mean) < 3e-3 and abs(variance - 1) < 5e-3
-    report(
-        "secure noise kernel: gap to plain, mean, variance",
-        "<= 1e-12, 0, 1",
-        f"{gap:.0e}, {mean:+.4f}, {variance:.4f}",
-        ok,
-    )
-    for outputs in (10, 1000):
-        span = timed(lambda o=outputs: source.normal((768, o)))
-        report(f"secure noise for 768 x {outputs}", "", f"{span:.3f} ms", None)
+    scale, count = 2.0**40, 4000
+    drawn = source._drawn(scale, count).cpu().tolist()
+    wrong = 0
+    for pair in range(count // 2):
+        words = device_noise.pair_words(source._key.cpu(), pair // 2, pair % 2)
+        told = decided(scale, words[0], words[2], device_noise._bits(words[1], words[3]))
+        wrong += (drawn[pair], drawn[count // 2 + pair]) != told
+    many = source._drawn(scale, 4_000_000)
+    mean, variance = float(many.mean()) / scale, float(many.var()) / scale**2
+    ok = not wrong and abs(mean) < 3e-3 and abs(variance - 1) < 5e-3
+    measured = f"{wrong}, {mean:+.4f}, {variance:.4f}"
+    report("rounded noise: wrong of 4,000, mean, variance", "0, 0, 1", measured, ok)
+    span = timed(lambda: source._drawn(scale, 1 << 22))
+    rate = (1 << 22) / span * 1e3
+    report("rounded noise, 2^22 at once", ">= 1e9 /s", f"{rate:.2g} /s", rate >= 1e9)
 
 
 # --- ceilings ----------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ def step(
 ) -> torch.Tensor:
     """The update of `lastiterate.train`, projection included."""
     theta = theta - 0.5 * (gradient(theta) / records + 1e-4 * theta)
-    theta = theta + 1e-5 * source.normal(tuple(theta.shape))
+    theta = theta + 2.0**-57 * source.rounded_normal(2.0**40, tuple(theta.shape))
     length = torch.linalg.vector_norm(theta)
     return torch.where(length <= 50.0, theta, theta * (50.0 / length))
 

@@ -8,7 +8,6 @@ import warnings
 import torch
 
 from lastiterate.train.torch_backend import fused
-from lastiterate.train.torch_backend import noise as device_noise
 from lastiterate.train.torch_backend.kernels import Head, _parts, gradient_sum
 
 CASES = [
@@ -53,11 +52,3 @@ if __name__ == "__main__":
     fused._processors = lambda device: 3
     for products in ("split", "fast"):
         print(products, max(max(errors(*case, products)) for case in CASES))
-    source = device_noise.DeviceSource(torch.device("cpu"))
-    source._next.fill_(2**32 - 100)  # the counter crosses 32 bits
-    drawn = torch.cat([source.normal((602,)), source.normal((7, 2)).reshape(-1)])
-    told = [
-        device_noise.plain_normal(source._key, first, pairs)
-        for first, pairs in ((2**32 - 100, 301), (2**32 - 100 + 602, 7))
-    ]
-    print("noise", float((drawn - torch.cat(told)).abs().max()))

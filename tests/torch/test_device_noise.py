@@ -1,10 +1,18 @@
-"""The stream against the published test vector, the Gaussians against their law."""
+"""The stream against the published test vector, rounded Gaussians against exact decisions."""
 
 from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
+
+from lastiterate.errors import DescriptionError
 
 torch = pytest.importorskip("torch")
 from lastiterate.train.torch_backend import noise as device_noise  # noqa: E402
@@ -22,16 +30,53 @@ def test_the_block_function_of_rfc_8439():
     assert block == [int(word, 16) for word in expected.split()]
 
 
-def test_gaussians_that_do_not_repeat():
-    key = torch.randint(0, 2**32, (8,))
-    drawn = device_noise.plain_normal(key, 0, 20_000)
-    assert stats.kstest(drawn.numpy(), "norm").pvalue > 1e-4
-    cosines, sines = drawn.reshape(2, -1)
-    assert abs(np.corrcoef(cosines, sines)[0, 1]) < 0.05
-    assert abs(np.corrcoef(cosines[1:], cosines[:-1])[0, 1]) < 0.05
-    again = device_noise.plain_normal(key, 10_000, 15_000)
-    # The counter alone decides.
-    torch.testing.assert_close(again[:15_000], drawn[5_000:20_000], rtol=0, atol=1e-12)
-    assert len(np.unique(drawn)) == 40_000
-    far = device_noise.plain_normal(key, 2**32 - 2, 3)  # the counter crosses 32 bits
-    assert len(np.unique(far)) == 6
+NO_TRITON = importlib.util.find_spec("triton") is None
+NO_GPU = not torch.cuda.is_available()
+
+
+@pytest.mark.skipif(NO_TRITON, reason="Triton is not installed")
+def test_every_draw_is_what_its_bits_stand_for():
+    """Small and large scales, draws that go to the host, a counter beyond 32 bits."""
+    worker = Path(__file__).with_name("noise_worker.py")
+    env = {**os.environ, **({"TRITON_INTERPRET": "1"} if NO_GPU else {})}
+    done = subprocess.run(
+        [sys.executable, str(worker)], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0"] * 9
+
+
+@pytest.mark.skipif(NO_TRITON or NO_GPU, reason="needs a GPU")
+@pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
+def test_the_law_of_many_draws(scale):
+    source = device_noise.DeviceSource(torch.device("cuda"))
+    count = 10**7
+    drawn = source.rounded_normal(scale, (count,)).cpu().numpy().astype(np.int64)
+    most = int(6 * scale) + 1
+    edges = np.arange(-most, most + 2) - 0.5
+    expected = count * np.diff(stats.norm.cdf(edges / scale))
+    found = np.bincount(np.clip(drawn, -most, most) + most, minlength=2 * most + 1)
+    kept = expected > 50
+    assert (
+        stats.chisquare(found[kept], expected[kept] * found[kept].sum() / expected[kept].sum())[1]
+        > 1e-6
+    )
+
+
+@pytest.mark.skipif(NO_TRITON or NO_GPU, reason="needs a GPU")
+def test_no_draw_is_handed_out_twice():
+    source = device_noise.DeviceSource(torch.device("cuda"))
+    drawn = [source.rounded_normal(2.0**40, (50, 3)).clone() for _ in range(200)]
+    drawn += [source.rounded_normal(2.0**39, (7,)), source.rounded_normal(2.0**40, (1000,))]
+    values = torch.cat([some.flatten() for some in drawn]).cpu().numpy()
+    assert len(np.unique(values)) == len(values)
+    with pytest.raises(DescriptionError, match="scale"):
+        source.rounded_normal(float("nan"), (3,))
+
+
+def test_words_of_a_pair_are_those_of_the_stream():
+    key = torch.from_numpy(np.frombuffer(bytes(range(32)), np.uint32).astype(np.int64))
+    block = (0x09000000 << 32) | 1  # the second word of the counter
+    last = [torch.tensor([w]) for w in (1, 0x09000000, 0, 0)]
+    stream = [int(word) for word in device_noise.chacha20(key, last)]
+    both = [word for half in (0, 1) for word in device_noise.pair_words(key, block, half)]
+    assert both == [(a << 32) | b for a, b in zip(stream[::2], stream[1::2], strict=True)]

@@ -69,7 +69,7 @@ def test_in_place_it_is_the_same_update(loss, first):
     for k in range(first):
         updates.update(k)
     updates.done = first
-    update = replay.InPlace(updates, None)
+    update = replay.InPlace(updates)
     # From another place and back, as after a recording.
     theta, tail = updates.theta.clone(), updates.tail.clone()
     update()

@@ -17,7 +17,7 @@ from torch import Tensor
 from lastiterate.noise import Source
 from lastiterate.train.grid import Parameters, block, room
 from lastiterate.train.loop import Backend, Updates
-from lastiterate.train.torch_backend.noise import DeviceSource
+from lastiterate.train.torch_backend.noise import DeviceSource, available
 from lastiterate.train.torch_backend.replay import recorded
 
 
@@ -26,9 +26,7 @@ class TorchBackend(Backend):
 
     def __init__(self, device: torch.device, source: Source) -> None:
         self._device = device
-        # A GPU that draws exactly rounded noise by itself belongs here (`rounded_normal` and
-        # `replay` ask it). Until there is one the host draws, which is as exact and slower.
-        self.on_device: DeviceSource | None = None
+        self._own = DeviceSource(device) if available(device, source) else None
 
     def put(self, values: Parameters) -> Tensor:
         return torch.from_numpy(values.copy()).to(self._device)
@@ -41,6 +39,9 @@ class TorchBackend(Backend):
         return torch.from_numpy(source.normal(shape)).to(self._device)
 
     def rounded_normal(self, source: Source, scale: float, shape: tuple[int, ...]) -> Tensor:
+        if self._own is not None:
+            drawn: Tensor = self._own.rounded_normal(scale, shape)
+            return drawn
         return torch.from_numpy(source.rounded_normal(scale, shape)).to(self._device)
 
     def rounded(self, values: Tensor, spacing: float) -> Tensor:
@@ -79,4 +80,4 @@ class TorchBackend(Backend):
             torch.set_float32_matmul_precision(before)
 
     def quicker(self, updates: Updates) -> Callable[[int], None] | None:
-        return recorded(updates, self.on_device)
+        return recorded(updates)

@@ -21,6 +21,7 @@ from lastiterate.losses import LinearLoss
 from lastiterate.losses.rounding import root_up, up
 from lastiterate.train.grid import Parameters
 from lastiterate.train.settings import Settings
+from lastiterate.train.torch_backend import fused, integer_kernels
 from lastiterate.train.torch_backend.fixed_point import (
     Units,
     fixed_arithmetic,
@@ -54,9 +55,13 @@ class ExactGradients(DeviceGradients):
         what = (objective, data, labels, training, regularization, feature_bound, device)
         super().__init__(*what, products="double", rows=told.rows, records=records)
         self._units = self._chosen(told)
+        self._packed: integer_kernels.Packed | None = None
+        self._kernels = device.type == "cuda" and fused.AVAILABLE
         if isinstance(data, Tensor):
             self._X = self._rounded(data)
             self._scale = None  # it is in the numbers now
+            if self._kernels:
+                self._packed = self._by_columns(self._X)
 
     def _chosen(self, told: Settings) -> Units:
         training, R = self._training, self._bound
@@ -83,14 +88,25 @@ class ExactGradients(DeviceGradients):
         )
 
     def _rounded(self, data: Tensor) -> Tensor:
-        kind = torch.int8 if self._units.bits == 8 else torch.int16
-        whole = torch.empty(data.shape, dtype=kind, device=self._device)
+        """The rows in whole numbers, as the kernels want them where there are any."""
         length = max(1, (1 << 24) // max(1, data.shape[1]))
-        for first in range(0, len(data), length):
+        whole: Tensor | None = None
+        for first in range(0, max(1, len(data)), length):
             some = slice(first, first + length)
-            factors = None if self._scale is None else self._scale[some]
-            whole[some] = to_units(data[some], factors, self._units)
+            block = self._whole(data[some], some)
+            if whole is None:
+                whole = block.new_empty((len(data), block.shape[1]))
+            whole[some] = block
+        assert whole is not None
         return whole
+
+    def _whole(self, rows: Tensor, index: slice | Tensor) -> Tensor:
+        factors = None if self._scale is None else self._scale[index]
+        whole = to_units(rows, factors, self._units)
+        return integer_kernels.packed_rows(whole) if self._kernels else whole
+
+    def _by_columns(self, rows: Tensor) -> integer_kernels.Packed:
+        return integer_kernels.Packed(rows, self._units.bits // 8, self.shape[0])
 
     def among(self, ranks: int) -> Arithmetic | None:
         """How far the sums of so many ranks together can be from exact ones."""
@@ -102,8 +118,13 @@ class ExactGradients(DeviceGradients):
 
     def _sum(self, X: Tensor, theta: Tensor, index: slice | Tensor) -> Tensor:
         if X.is_floating_point():  # streamed rows are rounded as they come
-            X = to_units(X, None if self._scale is None else self._scale[index], self._units)
-        return gradient_sum(X, self._y[index], theta, self._head, self._units)
+            X = self._whole(X, index)
+        y = self._y[index]
+        if not self._kernels:
+            return gradient_sum(X, y, theta, self._head, self._units)
+        packed = self._packed if isinstance(index, slice) and len(X) == self.records else None
+        packed = packed or self._by_columns(X)
+        return integer_kernels.gradient_sum(packed, y, theta, self._head, self._units)
 
 
 def _length_up(column: Parameters) -> Fraction:

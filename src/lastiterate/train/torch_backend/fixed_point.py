@@ -57,7 +57,7 @@ MOST_ROWS = 1 << 16  # that are added in 32 bits
 MOST_COLUMNS = 1 << 15
 SLOPE_TOP = 127 << 24  # the largest slope in its unit: four signed bytes hold it
 SCORE_TOP = 2**31 - 1
-_ENOUGH = Fraction(1, 64)  # of a record's share: what rounding parameters may cost
+_ENOUGH = Fraction(1, 32)  # of a record's share: what rounding parameters may cost
 _SPARE = 1 + Fraction(1, 2**20)  # room for what a projection rounds
 _FEW = 24  # roundings from whole numbers to an update
 _HALF = 20  # bits of a parameter that meet features at once, where products are doubles
@@ -67,7 +67,7 @@ _EXPONENTS = 300  # of units, either way: far from where doubles end
 
 @dataclass(frozen=True)
 class Units:
-    """What whole numbers of a run stand for; all but ``slope`` are powers of two.
+    """What whole numbers of a run stand for; ``feature`` is a power of two.
 
     Attributes:
         bits: of a feature, 8 or 16.
@@ -75,6 +75,7 @@ class Units:
         pieces: how many signed bytes a parameter has.
         shift: score = feature·parameter·2^shift.
         slope: how many units make a slope of 1.
+        total: how much one unit of feature·slope is.
         limit: no slope is larger.
         largest: no parameter in the ball is larger.
         entry: no feature is larger.
@@ -87,6 +88,7 @@ class Units:
     shift: int
     score: float
     slope: float
+    total: float
     limit: float
     largest: float
     entry: float
@@ -135,16 +137,17 @@ def units_of(
             f"of this one go up to {limit:g}: clip the margin, or pass products='double'."
         )
     for pieces in (4, 5):
-        parameter = _power(largest / (127 * 256 ** (pieces - 1)))
+        parameter = Fraction(up(largest / (127 * 256 ** (pieces - 1))))
         moved = _moved(R, columns, parameter)
-        if moved * R * records * _lipschitz(head) <= _ENOUGH * R * Fraction(limit):
+        if moved * records * _lipschitz(head) <= _ENOUGH * Fraction(limit):
             break
     # Scores in the finest unit of which 31 bits hold them all.
-    bound = R * (Fraction(longest) * _SPARE + 2 * moved / R)
-    shift = max(0, _power(bound / (SCORE_TOP - 1)) - feature - parameter)
-    exponents = (feature, parameter, feature + parameter, feature + parameter + shift)
-    products = R / Fraction(2) ** feature * root_up(Fraction(columns)) * largest
-    if max(map(abs, exponents)) > 2 * _EXPONENTS or products > Fraction(2) ** (61 + parameter):
+    bound = R * Fraction(longest) * _SPARE + 2 * moved
+    product = parameter * Fraction(2) ** feature
+    shift = max(0, _power(bound / (SCORE_TOP - 1) / product))
+    most = R / Fraction(2) ** feature * Fraction(root_up(Fraction(columns))) * largest / parameter
+    exponents = (feature, _power(product), _power(product) + shift)
+    if max(map(abs, exponents)) > 2 * _EXPONENTS or most > 2**61:
         raise UnsupportedError(
             f"products='exact' has no units for features up to {float(R):g} (entries up to "
             f"{float(entry_bound):g}) and parameters up to {float(largest):g}: rescale the "
@@ -153,11 +156,12 @@ def units_of(
     return Units(
         bits=bits,
         feature=2.0**feature,
-        parameter=2.0**parameter,
+        parameter=float(parameter),
         pieces=pieces,
         shift=shift,
-        score=2.0 ** (feature + parameter + shift),
+        score=float(product * 2**shift),  # exactly: a double times a power of two
         slope=SLOPE_TOP / limit,
+        total=2.0**feature / (SLOPE_TOP / limit),
         limit=limit,
         largest=up(largest),
         entry=up(entry_bound),
@@ -176,9 +180,9 @@ def _power(exact: Fraction) -> int:
     return k
 
 
-def _moved(R: Fraction, columns: int, parameter: int) -> Fraction:
-    """By how much rounding parameters moves a score."""
-    return R * Fraction(root_up(Fraction(columns))) * Fraction(2) ** (parameter - 1)
+def _moved(R: Fraction, columns: int, parameter: Fraction) -> Fraction:
+    """By how much rounding parameters moves a score: half a unit, and a quotient's last bits."""
+    return R * Fraction(root_up(Fraction(columns))) * parameter / 2 * (1 + Fraction(1, 2**10))
 
 
 def _limit(head: Head) -> float:
@@ -199,8 +203,7 @@ def slope_error(head: Head, units: Units, columns: int, feature_bound: float) ->
     """ε: how far a computed slope is from that at the exact scores."""
     over = 1 + 4 * gamma(columns + 8)  # rows are known to be short up to that
     R = Fraction(feature_bound) * over
-    parameter = math.frexp(units.parameter)[1] - 1
-    delta = _moved(R, columns, parameter) + Fraction(units.score) / 2
+    delta = _moved(R, columns, Fraction(units.parameter)) + Fraction(units.score) / 2
     C, limit = head.outputs, Fraction(units.limit)
     if head.kind == "softmax":
         computed = (Fraction(2) ** -34 + C * Fraction(2) ** -47) * (1 + 2 / Fraction(head.cap))
@@ -233,7 +236,7 @@ def fixed_arithmetic(
 def to_units(rows: Tensor, factors: Tensor | None, units: Units) -> Tensor:
     """Features as whole numbers of their unit, rounded towards zero; int8 or int16.
 
-    >>> units = Units(8, 2.0**-7, 1.0, 4, 0, 1.0, 1.0, 1.0, 1.0, 1.0)
+    >>> units = Units(8, 2.0**-7, 1.0, 4, 0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
     >>> to_units(torch.tensor([[0.5, -0.999, 1.0]]), None, units).tolist()
     [[64, -127, 127]]
     """
@@ -246,7 +249,7 @@ def to_units(rows: Tensor, factors: Tensor | None, units: Units) -> Tensor:
 
 def parameters_in_units(theta: Tensor, units: Units) -> Tensor:
     """Parameters as the nearest whole numbers of their unit; int64."""
-    return torch.round(theta.clamp(-units.largest, units.largest) / units.parameter).long()
+    return rounded(theta.clamp(-units.largest, units.largest) * (1 / units.parameter)).long()
 
 
 def gradient_sum(X: Tensor, y: Tensor, theta: Tensor, head: Head, units: Units) -> Tensor:
@@ -283,24 +286,40 @@ def slopes(scores: Tensor, y: Tensor, head: Head, units: Units) -> Tensor:
     """From scores to slopes, whole numbers of either's unit, int32.
 
     Additions, products and quotients of doubles in an order that is written down, and sums of
-    whole numbers: every IEEE 754 machine returns these very bits.
+    whole numbers: every IEEE 754 machine returns these very bits. (PyTorch multiplies by the
+    reciprocal where a tensor is divided by a number, so that none is.)
     """
     target = y[:, None].double()
     hit = target == torch.arange(head.outputs, device=y.device)
     if head.kind == "softmax":
-        top = scores.amax(1, keepdim=True).long()
-        weights = rounded(exp_minus((top - scores).double() * units.score) * 2.0**48)
-        share = 1.0 / weights.long().sum(1, keepdim=True).double()
-        slope = weights * share - hit.double()
-        wrong = -torch.where(hit, slope, 0.0).sum(1, keepdim=True)
-        slope = slope * (head.cap / wrong.clamp(min=head.cap))
-    else:
-        value = scores.double() * units.score
-        if head.one_vs_rest:
-            target = torch.where(hit, 1.0, -1.0).double()
-        slope = _slope_of_one(value, target, head)
-    slope = slope.clamp(-units.limit, units.limit)
+        return _softmax_slopes(scores.long(), hit, head.cap, units)
+    value = scores.double() * units.score
+    if head.one_vs_rest:
+        target = torch.where(hit, 1.0, -1.0).double()
+    slope = _slope_of_one(value, target, head).clamp(-units.limit, units.limit)
     return rounded(slope * units.slope).int()
+
+
+def _softmax_slopes(scores: Tensor, hit: Tensor, cap: float, units: Units) -> Tensor:
+    """cap/max(cap, 1 − p_y)·(p − e_y), p = w/T in whole numbers w of 2⁻⁴⁸ and their sum T.
+
+    That is a·w − a·T·e_y with a = cap/max(T − w_y, cap·T).
+    """
+    weights = _weights(scores.amax(1, keepdim=True) - scores, units)
+    total = weights.long().sum(1, keepdim=True).double()
+    own = torch.where(hit, weights, 0.0).sum(1, keepdim=True)
+    each = (1.0 / torch.maximum(total - own, total * cap)) * (cap * units.slope)
+    return rounded(weights * each - torch.where(hit, each * total, 0.0)).int()
+
+
+def farthest_below(units: Units) -> int:
+    """From this many units below the largest score on, a class has no weight."""
+    return min(2**32 - 1, int(FARTHEST / units.score))
+
+
+def _weights(below: Tensor, units: Units) -> Tensor:
+    near = below.clamp(max=farthest_below(units)).double() * units.score
+    return rounded(exp_minus(near) * 2.0**48)
 
 
 def _slope_of_one(value: Tensor, target: Tensor, head: Head) -> Tensor:
@@ -309,12 +328,12 @@ def _slope_of_one(value: Tensor, target: Tensor, head: Head) -> Tensor:
         return (value - target).clamp(-head.width, head.width)
     margin = value * target
     if head.kind == "logistic":
-        small = exp_minus(margin.abs())
+        small = exp_minus(margin.abs().clamp(max=FARTHEST))
         pull = torch.where(margin >= 0, small, 1.0) / (small + 1.0)
         return -target * pull.clamp(max=head.cap)
     short = 1.0 - margin
     if head.kind == "smoothed hinge":
-        return -target * (short / head.width).clamp(0.0, 1.0)
+        return -target * (short * (1 / head.width)).clamp(0.0, 1.0)
     return -target * short.clamp(0.0, head.width)
 
 
@@ -323,7 +342,7 @@ LOG2_E = 1.4426950408889634
 LN_2_HIGH = math.ldexp(math.floor(math.ldexp(math.log(2), 40)), -40)
 LN_2_LOW = 7.371002565167799e-13  # ln 2 is the sum of the two
 EXP = [1 / math.factorial(j) for j in range(_EXP_TERMS, -1, -1)]
-FARTHEST = 64.0  # exp(-64) is below every unit
+FARTHEST = 64.0  # exp(−64) < 2^−92
 
 
 def rounded(values: Tensor) -> Tensor:
@@ -332,7 +351,7 @@ def rounded(values: Tensor) -> Tensor:
 
 
 def exp_minus(t: Tensor) -> Tensor:
-    """exp(−t) for t ≥ 0, within 2⁻³⁶ relatively up to 64 (and below 2⁻⁹² beyond).
+    """exp(−t) for 0 ≤ t ≤ 64, within 2⁻³⁶ relatively.
 
     t = k·ln 2 − r with whole k and |r| ≤ .3466: exp(−t) = 2^−k·exp(r), and the Taylor polynomial
     of degree 9 is off by |r|¹⁰/10!·e^|r| < 2⁻³⁶·.7; k·(ln 2 to 40 bits) is exact, and what some
@@ -342,11 +361,10 @@ def exp_minus(t: Tensor) -> Tensor:
     >>> bool(((exp_minus(t) / torch.exp(-t) - 1).abs() < 2**-36).all())
     True
     """
-    t = t.clamp(max=FARTHEST)
     k = rounded(t * LOG2_E)
     r = (k * LN_2_HIGH - t) + k * LN_2_LOW
-    power = torch.full_like(r, EXP[0])
-    for coefficient in EXP[1:]:
+    power = r * EXP[0] + EXP[1]
+    for coefficient in EXP[2:]:
         power = power * r + coefficient
     return power * ((1023 - k.long()) << 52).view(torch.float64)
 
@@ -361,5 +379,5 @@ def weighted(block: Tensor, slope: Tensor) -> Tensor:
 def in_doubles(total: Tensor, units: Units) -> Tensor:
     """What the two halves of a sum stand for."""
     high, low = total.double()
-    value: Tensor = (high * 65536.0 + low) * units.feature / units.slope
+    value: Tensor = (high * 65536.0 + low) * units.total
     return value

@@ -1,8 +1,8 @@
 """A full-batch update recorded once as a CUDA graph and replayed.
 
 A small step is some twenty launches of a few microseconds each, more than its arithmetic takes.
-Parameters, schedule and randomness live in buffers that keep their place, so that one launch does
-the whole update of the loop.
+Parameters, schedule and noise live in buffers that keep their place, so that one launch does the
+whole update of the loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from torch import Tensor
 from lastiterate.train.loop import Draws, Updates
 from lastiterate.train.result import shares
 from lastiterate.train.torch_backend.gradients import DeviceGradients
-from lastiterate.train.torch_backend.noise import DeviceSource
 
 WORTH = 50  # updates from which recording pays
 
@@ -24,28 +23,24 @@ WORTH = 50  # updates from which recording pays
 class InPlace:
     """A full-batch update that changes ``theta`` and ``tail`` of a loop where they are."""
 
-    def __init__(self, updates: Updates, on_device: DeviceSource | None) -> None:
-        self._updates, self._on_device, training = updates, on_device, updates.run.training
-        schedule = np.stack([training.step_sizes, training.noises, shares(training)[1]])
+    def __init__(self, updates: Updates) -> None:
+        self._updates, training = updates, updates.run.training
+        schedule = np.stack([training.step_sizes, shares(training)[1]])
         self._schedule = torch.from_numpy(schedule).to(updates.theta.device)
         self._everyone, self._noisy = slice(0, training.records), bool((training.noises > 0).any())
-        self._noise = torch.zeros_like(updates.theta)  # filled by the host where no device does it
+        self._noise = torch.zeros_like(updates.theta)
         self._at = torch.full((1,), updates.done, dtype=torch.int64, device=updates.theta.device)
 
     def draw(self, k: int) -> None:
-        """What the host draws for update k."""
+        """What is drawn for update k, before it is replayed: the host may have to decide some."""
         draws = self._updates.draws
         draws.rows()
-        if self._on_device is None:
-            noise = draws.noise(k)
-            self._noise.zero_() if noise is None else self._noise.copy_(noise)
+        noise = draws.noise(k)
+        self._noise.zero_() if noise is None else self._noise.copy_(noise)
 
     def __call__(self) -> None:
-        updates, noise = self._updates, None
-        eta, nu, share = self._schedule.index_select(1, self._at)
-        if self._noisy:
-            source, shape = self._on_device, tuple(updates.theta.shape)
-            noise = self._noise if source is None else nu * source.normal(shape)
+        updates, noise = self._updates, self._noise if self._noisy else None
+        eta, share = self._schedule.index_select(1, self._at)
         moved = updates.moved(self._everyone, eta, noise)
         updates.theta.copy_(updates.projected(moved))
         updates.tail.add_(share * updates.theta)
@@ -79,7 +74,7 @@ class Replay:
         self._graph.replay()
 
 
-def recorded(updates: Updates, on_device: DeviceSource | None) -> Replay | None:
+def recorded(updates: Updates) -> Replay | None:
     """The update as a graph, if it is the same launches every time: full batches on a GPU."""
     gradients, training = updates.gradients, updates.run.training
     if not isinstance(gradients, DeviceGradients) or not isinstance(updates.draws, Draws):
@@ -90,7 +85,7 @@ def recorded(updates: Updates, on_device: DeviceSource | None) -> Replay | None:
     theta, tail = updates.theta, updates.tail
     try:
         updates.theta, updates.tail = theta.clone(), tail.clone()
-        return Replay(InPlace(updates, on_device), theta, tail)
+        return Replay(InPlace(updates), theta, tail)
     except RuntimeError as problem:  # of the driver or of memory: the plain loop needs less
         updates.theta, updates.tail = theta, tail  # what was tried on copies has not happened
         warnings.warn(
