@@ -69,7 +69,7 @@ def nearest(value: Fraction, spacing: Fraction) -> Fraction:
 # --- the sums are exact ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("l2", [0.0, 0.03, 7.0])
+@pytest.mark.parametrize("l2", [0.0, 0.03, 2.0])
 def test_every_update_is_that_of_rational_numbers(l2):
     """Gradients are functions of doubles; everything after them is done again in fractions."""
     random = np.random.default_rng(3)
@@ -258,7 +258,8 @@ def test_one_step_drives_two_points_apart_by_no_more_than_is_charged(l2, radius)
         settings = Settings(regularization=l2, random_state=1)
         made = Run.of(Logistic(), run, settings, gradients)
         updates = Updates(made, gradients, None, Backend())
-        g, error = made.grid.spacing, gradients.arithmetic(6).error
+        g = made.grid.spacing
+        error = made.grid.arithmetic(gradients.arithmetic(6), 6, gradients.per_length).error
         assert coarse in (0.0, g)
         contraction = 1 - 2.0 * l2
 
@@ -272,6 +273,77 @@ def test_one_step_drives_two_points_apart_by_no_more_than_is_charged(l2, radius)
             apart = np.linalg.norm(step(a) - step(b))
             allowed = contraction * np.linalg.norm(a - b) + 2 * 2.0 * error
             assert apart <= allowed * (1 + 1e-12) + 3 * g * math.sqrt(6)
+
+
+def exact_mean(loss, X, y, theta):
+    """The mean gradient in 300 bits."""
+    from flint import arb, arb_mat, ctx
+
+    before, ctx.prec = ctx.prec, 300
+    try:
+        rows = arb_mat([[arb(float(v)) for v in row] for row in X])
+        table = arb_mat([[arb(float(v)) for v in row] for row in theta.reshape(len(theta), -1)])
+        scores, slopes = rows * table, []
+        for i in range(len(X)):
+            if isinstance(loss, Logistic):
+                sign = int(y[i])
+                slopes.append([-sign / (1 + (sign * scores[i, 0]).exp())])
+                continue
+            top = max(float(scores[i, o]) for o in range(theta.shape[1]))
+            weights = [(scores[i, o] - arb(top)).exp() for o in range(theta.shape[1])]
+            total = sum(weights, arb(0))
+            slopes.append([w / total - int(o == y[i]) for o, w in enumerate(weights)])
+        mean = rows.transpose() * arb_mat(slopes) / len(X)
+        return [[mean[j, o] for o in range(mean.ncols())] for j in range(mean.nrows())]
+    finally:
+        ctx.prec = before
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=str)
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_computed_mean_gradients_are_as_near_as_is_charged(loss, backend):
+    """At parameters of any length, most of it orthogonal to all records: scores cancel."""
+    from flint import arb
+
+    from lastiterate.train.gradients import LinearGradients
+
+    random = np.random.default_rng(5)
+    worst = 0.0
+    for columns in (1, 7, 60):
+        n = 40
+        X = bound_rows(random.standard_normal((n, columns)) ** 3, 0.9)
+        hidden = random.standard_normal(columns)
+        hidden /= np.linalg.norm(hidden)
+        if columns > 1:
+            X -= np.outer(X @ hidden, hidden)
+        y = random.choice([-1.0, 1.0], n) if loss.outputs() == 1 else random.integers(0, 3, n)
+        run = describe(records=n, gradient_norm=loss.gradient_norm(1.0))
+        given = (loss, X, y, run, 0.0, 1.0)
+        if backend == "torch":
+            torch = pytest.importorskip("torch")
+            from lastiterate.train.torch_backend.gradients import DeviceGradients
+
+            gradients = DeviceGradients(
+                loss, torch.from_numpy(X), y, run, 0.0, 1.0, torch.device("cpu")
+            )
+        else:
+            gradients = LinearGradients(*given)
+        for length in (0.0, 1.0, 1e3, 1e6, 1e9):
+            theta = random.standard_normal(gradients.shape)
+            theta += length * (hidden if theta.ndim == 1 else np.outer(hidden, np.ones(3)))
+            at = theta if backend == "numpy" else torch.from_numpy(theta)
+            found = np.asarray(gradients.total(at, slice(0, n))).reshape(columns, -1) / n
+            exact = exact_mean(loss, X, y, theta)
+            off = sum(
+                (arb(float(found[j, o])) - exact[j][o]) ** 2
+                for j in range(columns)
+                for o in range(found.shape[1])
+            )
+            off = math.sqrt(float(off.upper()))
+            charged = gradients.per_length * float(np.linalg.norm(theta))
+            assert off <= gradients.arithmetic(theta.size).error + charged
+            worst = max(worst, off)
+    assert worst > 1e-10  # the sums alone are charged 1e-12: scores are what counts here
 
 
 # --- the low-bit attack ---------------------------------------------------------------------------
@@ -399,6 +471,10 @@ def test_the_grid_keeps_what_its_proof_needs(changes, radius, l2):
     assert math.isinf(radius) or Fraction(radius) <= 2**46 * g
     assert Fraction(float(run.noises.max())) / g <= 2**42
     assert Fraction(grid.box) >= 40
+    far = Fraction(grid.box) if math.isinf(radius) else Fraction(radius)
+    assert Fraction(grid.longest) >= far
+    if math.isinf(radius):
+        assert Fraction(grid.longest) ** 2 >= 3 * far**2
     assert math.isfinite(1 / grid.spacing)
     assert math.isfinite(grid.box * 2)
 

@@ -482,7 +482,7 @@ def test_estimators_pay_for_their_arithmetic():
         run = model.training_
         expected = linear_arithmetic(run, model._objective(), 5)  # an intercept is a column
         assert run.arithmetic == model.choice_.training.arithmetic
-        assert run.arithmetic.error == expected.error
+        assert expected.error < run.arithmetic.error < 1e-3 * run.impulse
         assert run.arithmetic.grid > 0
         assert run.arithmetic.coordinates == 5
         assert model.certificate_.training == run

@@ -32,7 +32,7 @@ from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.grid import on_its_grid
-from lastiterate.train.summation import linear_arithmetic
+from lastiterate.train.summation import linear_arithmetic, score_error
 from lastiterate.train.torch_backend import on_device
 
 Array = NDArray[Any]
@@ -114,7 +114,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         parameters = data.shape[1] * objective.outputs()
         chosen = self._choose(objective, X.shape[0], dimension=parameters)
         engine = linear_arithmetic(chosen.training, objective, data.shape[1])
-        self._pay(chosen.because(*origin), engine, parameters, with_noise)
+        per_length = score_error(chosen.training, objective, data.shape[1], self._rows.norm)
+        self._pay(chosen.because(*origin), engine, parameters, with_noise, per_length)
         released = noisy_descent(
             objective,
             data,
@@ -134,8 +135,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         engine: Arithmetic | None,
         size: int,
         with_noise: Callable[[Choice], Training],
+        per_length: float = 0.0,
     ) -> None:
-        """The noise of the run, with what its sums and its grid round; so many parameters."""
+        """The noise of the run, with what its engine and its grid round; so many parameters."""
         self.loss_ = chosen.loss
 
         def paid(training: Training) -> Training:
@@ -143,7 +145,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             return with_noise(self.choice_)
 
         l2 = self.loss_.regularization
-        self.training_ = on_its_grid(chosen.training, engine, np.zeros(size), l2, paid)
+        self.training_ = on_its_grid(chosen.training, engine, np.zeros(size), l2, paid, per_length)
 
     def _device_settings(self) -> dict[str, Any]:
         """How tensors are trained on: too long rows are shortened on the fly."""

@@ -8,14 +8,22 @@ way is a release. The order of the stream counts as known to the adversary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from lastiterate.description import Arithmetic
 from lastiterate.description.validation import whole
 from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.losses.rounding import up
 from lastiterate.train import noisy_descent
-from lastiterate.train.summation import CALLABLE_OVERSHOOT, gradient_arithmetic
+from lastiterate.train.summation import (
+    CALLABLE_OVERSHOOT,
+    gradient_arithmetic,
+    linear_arithmetic,
+    score_error,
+)
 from lastiterate.train.torch_backend import as_array
 
 if TYPE_CHECKING:
@@ -63,8 +71,15 @@ class Streamed(_Model):
         chosen = self._choose(objective, records, known_order=True, **given)
         why = "one pass, each batch read once; the order counts as known"
         size = reader.start().size
-        engine = gradient_arithmetic(chosen.training, size, CALLABLE_OVERSHOOT)
-        self._pay(chosen.because(("stream", why), *origin), engine, size, self._calibrated)
+        columns = reader.start().shape[0]
+        sums = gradient_arithmetic(chosen.training, size, CALLABLE_OVERSHOOT)
+        each = linear_arithmetic(chosen.training, objective, columns)
+        engine = None
+        if sums is not None and each is not None:
+            engine = Arithmetic(error=up(Fraction(sums.error) + Fraction(each.error)))
+        per_length = score_error(chosen.training, objective, columns, self._rows.norm)
+        paid = chosen.because(("stream", why), *origin)
+        self._pay(paid, engine, size, self._calibrated, per_length)
         released = noisy_descent(
             reader.gradients,
             None,

@@ -120,6 +120,7 @@ def distributed_descent(
         facts[1],
         engine,
         run.grid,
+        gradients.per_length,
         coarse=objection,
         secure=not facts[0],
     )

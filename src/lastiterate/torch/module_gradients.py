@@ -29,6 +29,7 @@ class ModuleGradients:
     """
 
     objection = ""  # why the sums have no proved error, if so
+    per_length = 0.0  # they are what the network computes
     loss = None  # nobody vouches for it
 
     def __init__(

@@ -34,6 +34,7 @@ from lastiterate.train.summation import (
     gradient_arithmetic,
     least_rows,
     linear_arithmetic,
+    score_error,
 )
 
 GradientFunction = Callable[[Parameters, NDArray[np.int64]], ArrayLike]
@@ -74,6 +75,7 @@ class LinearGradients:
         outputs = objective.outputs()
         self.shape = (columns,) if outputs == 1 else (columns, outputs)
         self._arithmetic = linear_arithmetic(training, objective, columns)
+        self.per_length = score_error(training, objective, columns, R)
         unknown = Loss.unknown(regularization=regularization, provenance="proved")
         self.loss = unknown if R is None else objective.regularity(R, regularization)
 
@@ -139,6 +141,7 @@ class CallableGradients:
     shape = None
     loss = None
     objection = ""
+    per_length = 0.0  # they are what the function computes
 
     def __init__(self, gradient: GradientFunction, training: Training) -> None:
         if training.clipping == "margin":

@@ -38,12 +38,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.description import Arithmetic, Training
 from lastiterate.errors import UnsupportedError
+from lastiterate.losses.rounding import root_up, up
 from lastiterate.train.summation import charged
 
 Parameters = NDArray[np.float64]
@@ -56,11 +58,12 @@ _RADIUS = 2.0**-46
 _SCALE = 2.0**-41  # of the largest noise: what the sampler draws at
 _WALK = 2.0**-46  # of what the noise adds up to: the box is 32 deviations away
 _SMALLEST, _LARGEST = 2.0**-900, 2.0**900
+_LEAST_BOX = 2.0**20  # multiples of the grid
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Its spacing, and the box that coordinates are clipped to.
+    """Its spacing, the box that coordinates are clipped to, and how long parameters can be.
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=100, steps=10, step_size=0.5, noise=0.1, gradient_norm=1.0,
@@ -72,6 +75,7 @@ class Grid:
 
     spacing: float
     box: float
+    longest: float
 
     @classmethod
     def of(cls, training: Training, start: Parameters, radius: float, l2: float) -> Grid | None:
@@ -87,6 +91,7 @@ class Grid:
         far = 2 * narrow / BOX * furthest
         # The finest for which the proof holds, and the box is beyond what the run does.
         least = max(held, far, walk, _SCALE * loudest, _SMALLEST)
+        span = max(4 * furthest, 64 * loudest * math.sqrt(training.steps))
         spacing = told if (told := _told(training)) >= least else _power(training, start, least)
         if not spacing <= _LARGEST:
             raise UnsupportedError(
@@ -94,16 +99,22 @@ class Grid:
                 "large for doubles to add exactly: take another unit for the features or the "
                 "labels."
             )
-        return cls(spacing, spacing * BOX / narrow)
+        box = min(spacing * BOX / narrow, max(2 * _below(span), _LEAST_BOX * spacing))
+        return cls(spacing, box, _longest(start, radius, box))
 
     def on(self, start: Parameters) -> Parameters:
         """The nearest point of the grid; a zero has no sign."""
         near: Parameters = np.rint(start / self.spacing) * self.spacing + 0.0
         return near
 
-    def arithmetic(self, engine: Arithmetic, size: int) -> Arithmetic:
-        """What a run on this grid says about itself, with the error of this engine's sums."""
-        return Arithmetic(grid=self.spacing, error=engine.error, coordinates=size)
+    def arithmetic(self, engine: Arithmetic, size: int, per_length: float) -> Arithmetic:
+        """What a run on this grid says about itself.
+
+        With the error of this engine's sums, and ``per_length`` more (`summation.score_error`) for
+        every unit of length that parameters can have.
+        """
+        error = up(Fraction(engine.error) + Fraction(per_length) * Fraction(self.longest))
+        return Arithmetic(grid=self.spacing, error=error, coordinates=size)
 
 
 def on_its_grid(
@@ -112,6 +123,7 @@ def on_its_grid(
     start: Parameters,
     l2: float,
     with_noise: Callable[[Training], Training],
+    per_length: float = 0.0,
 ) -> Training:
     """A run whose noise pays for the grid that it will run on.
 
@@ -123,6 +135,7 @@ def on_its_grid(
         engine: how far sums can be off; None if nothing bounds it.
         start, l2: of the run.
         with_noise: puts as much noise into a description as is needed.
+        per_length: what its scores round (`summation.score_error`).
     """
     run, radius = training, training.diameter / 2
     if not _each(run.noises).any():
@@ -131,7 +144,9 @@ def on_its_grid(
     told: Training | None = None
     while True:
         grid = Grid.of(run, start, radius, l2)
-        needed = engine if grid is None or engine is None else grid.arithmetic(engine, start.size)
+        needed = engine
+        if grid is not None and engine is not None:
+            needed = grid.arithmetic(engine, start.size, per_length)
         if told is not None and told == charged(training, needed):
             return run
         told = charged(training, needed)
@@ -174,7 +189,21 @@ def _power(training: Training, start: Parameters, least: float) -> float:
     fine = FINE / math.sqrt(max(start.size, 1)) * impulse if math.isfinite(impulse) else 0.0
     smooth = _SMOOTH * float(noises[noises > 0].min())
     wanted = max(min(fine, smooth), 2 * least)
-    return 2.0 ** (math.frexp(wanted)[1] - 1) if math.isfinite(wanted) else math.inf
+    return _below(wanted)
+
+
+def _below(value: float) -> float:
+    """The power of two at or below a positive number."""
+    return math.ldexp(0.5, math.frexp(value)[1]) if math.isfinite(value) else math.inf
+
+
+def _longest(start: Parameters, radius: float, box: float) -> float:
+    """No parameters of the run are longer: those of the ball, or the corner of the box."""
+    size = Fraction(start.size)
+    if math.isinf(radius):
+        return up(Fraction(root_up(size)) * Fraction(box))
+    first = float(np.abs(start).max(initial=0.0))
+    return up(2 * Fraction(root_up(size)) * Fraction(first) + Fraction(radius))
 
 
 def room(size: int) -> float:

@@ -53,6 +53,10 @@ class Gradients(Total, Protocol):
     def objection(self) -> str:
         """Why their sums have no proved error; empty if they have one."""
 
+    @property
+    def per_length(self) -> float:
+        """How much more they can be off for every unit of the parameters' length."""
+
     def arithmetic(self, size: int) -> Arithmetic | None:
         """How far their sums of so many numbers can be off; None if that has no bound."""
 
@@ -152,6 +156,7 @@ class Run:
             self.batches.nonce,
             gradients.arithmetic(self.centre.size),
             self.grid,
+            gradients.per_length,
             coarse=gradients.objection,
             secure=unpredictable(self.source),
             marked=self.keeping.experiment,

@@ -59,6 +59,7 @@ def concluded(
     nonce: str | None,
     engine: Arithmetic | None,
     grid: Grid | None,
+    per_length: float,
     *,
     secure: bool,
     marked: bool = False,
@@ -69,6 +70,7 @@ def concluded(
     Args:
         engine: how far sums can be off; None if nothing bounds it.
         grid: what the parameters were rounded to; None without noise.
+        per_length: how much farther gradients can be off for every unit of the parameters' length.
         secure: whether the randomness was.
         marked: whether any part of the run, before a checkpoint too, forbids a certificate.
         coarse: why sums have no proved error, if so.
@@ -81,7 +83,7 @@ def concluded(
     if not objection and marked:
         objection = _RESUMED
     if engine is not None and grid is not None:
-        engine = grid.arithmetic(engine, parameters.size)
+        engine = grid.arithmetic(engine, parameters.size, per_length)
     # An experiment with coarse sums claims nothing about what it rounds.
     ran = training.replace(arithmetic="exact") if coarse else charged(training, engine)
     return Descent(parameters, ran, loss, bool(objection), nonce, objection)

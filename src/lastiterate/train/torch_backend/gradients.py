@@ -23,7 +23,7 @@ from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of, targets_of
 from lastiterate.train.norms import UNIT
 from lastiterate.train.settings import Products, RowRule, Settings
-from lastiterate.train.summation import linear_arithmetic
+from lastiterate.train.summation import linear_arithmetic, score_error
 from lastiterate.train.torch_backend import as_array
 from lastiterate.train.torch_backend.heads import head_of
 from lastiterate.train.torch_backend.kernels import ROUNDING, gradient_sum
@@ -133,6 +133,7 @@ class DeviceGradients:
         columns, outputs = int(data.shape[1]), objective.outputs()
         self.shape = (columns,) if outputs == 1 else (columns, outputs)
         self._training, self._objective, self._bound = training, objective, R
+        self.per_length = score_error(training, objective, columns, R)
         unknown = Loss.unknown(regularization=regularization, provenance="proved")
         self.loss = unknown if R is None else objective.regularity(R, regularization)
 
