@@ -136,9 +136,11 @@ def test_equals_opacus_convention() -> None:
 
 def test_gaussian_when_everybody_takes_part() -> None:
     g = account_federated(10, 10, 9, 1.0, 6.0)
-    assert 1.0 <= g.mu <= 1.0 + 1e-11
+    assert 1.0 <= g.mu <= 1.0 + 1e-6  # the grid that noise is added on
     assert g.epsilon(1e-5) == pytest.approx(gaussian.epsilon(1.0, 1e-5))
-    assert account_federated(10, 10, 9, 1.0, 6.0, adjacency="zero-out").mu == pytest.approx(0.5)
+    assert account_federated(10, 10, 9, 1.0, 6.0, adjacency="zero-out").mu == pytest.approx(
+        0.5, rel=2e-6
+    )
 
 
 def test_nothing_costs_nothing_and_no_noise_hides_nothing() -> None:

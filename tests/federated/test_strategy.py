@@ -64,7 +64,9 @@ def test_an_intermediate_model_is_accounted_once_it_is_out(tmp_path: Path) -> No
     found = PrivateFedAvg(run, budget=after(tmp_path / "b", 20, run)).guarantee
     assert found.releases == (20,)
     hidden = account_federated(6, 6, 40, 1.0, 20.0, loss=smooth, clipping="none")
-    assert found.epsilon(1e-5) == hidden.epsilon(1e-5)
+    known = hidden.federation.replace(parameters=2)  # the model's size, which the server knows
+    assert found.federation == known
+    assert found.epsilon(1e-5) <= hidden.epsilon(1e-5) <= (1 + 1e-5) * found.epsilon(1e-5)
     assert found.epsilon(1e-5, "outsiders") > 1.2 * hidden.epsilon(1e-5, "outsiders")
 
 
@@ -83,6 +85,45 @@ def test_only_the_whole_run_can_be_started(tmp_path: Path) -> None:
     strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 1))
     with pytest.raises(DescriptionError, match="num_rounds"):
         strategy.start(None, START, num_rounds=3)
+
+
+def test_the_certificate_names_the_grid_of_the_model(tmp_path: Path) -> None:
+    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 3))
+    said = strategy.certificate(1e-5).training.arithmetic
+    assert (said.grid, said.coordinates) == (RUN.spacing(2), 2)
+    assert f"multiples of {said.grid!r} in 2 coordinates" in str(strategy.guarantee)
+
+
+class Connection:
+    """As much of Flower's grid as a draw asks for."""
+
+    def get_node_ids(self) -> list[int]:
+        return []
+
+
+def test_short_floats_and_other_sizes(tmp_path: Path) -> None:
+    """A float32 model remembers what it rounds; a model of another size has another grid."""
+    from flwr.app import ConfigRecord
+
+    short = PrivateFedAvg(RUN, budget=tmp_path / "a")
+    short.configure_train(1, ArrayRecord([np.zeros(2, np.float32)]), ConfigRecord(), Connection())
+    for _ in range(3):
+        short._budget.spend()
+    assert "less than double precision" in short.guarantee.why_no_better
+    told = PrivateFedAvg(RUN.replace(parameters=3), budget=tmp_path / "b")
+    with pytest.raises(DescriptionError, match="2, the model's"):
+        told.configure_train(1, START, ConfigRecord(), Connection())
+
+
+def test_a_source_that_was_exchanged_is_not_certified(tmp_path: Path) -> None:
+    from lastiterate.noise import SeededSource
+
+    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 2))
+    strategy._source = SeededSource(3)
+    strategy._model = {"0": np.zeros(2)}
+    strategy.aggregate_train(3, [])
+    with pytest.raises(AssumptionError, match="seeded"):
+        strategy.certificate(1e-5)
 
 
 def test_seeded_noise_is_not_certified(tmp_path: Path) -> None:

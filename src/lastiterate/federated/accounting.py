@@ -19,7 +19,7 @@ from lastiterate.certificate import Certificate, certify
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.failure import promised_delta, warn_of_large_delta
 from lastiterate.description.validation import number, one_of, whole
-from lastiterate.description.words import Assumption
+from lastiterate.description.words import Assumption, not_covered
 from lastiterate.errors import DescriptionError
 from lastiterate.federated.federation import Federation
 from lastiterate.guarantee import Guarantee
@@ -54,6 +54,7 @@ def account_federated(
     loss: Loss | None = None,
     clipping: str = "gradient",
     releases: Iterable[int] = (),
+    parameters: int | None = None,
 ) -> FederatedGuarantee:
     """The privacy of one client's whole data in federated averaging with central noise.
 
@@ -74,6 +75,7 @@ def account_federated(
         loss: what is known about the loss, for a bound on the last model alone.
         clipping: how ``clip`` is enforced on a client.
         releases: rounds after which outsiders see the model too.
+        parameters: how many numbers the model has: then the grid that noise is added on is known.
 
     >>> g = account_federated(clients=200, sampled=20, rounds=50, clip=1.0, noise_multiplier=2.0)
     >>> round(g.epsilon(1e-5), 2), g.epsilon(1e-5, against="outsiders") <= g.epsilon(1e-5)
@@ -87,6 +89,7 @@ def account_federated(
         "local_steps": local_steps,
         "loss": loss,
         "clipping": clipping,
+        "parameters": parameters,
     }
     federation = Federation(clients, sampled, rounds, clip, noise_multiplier, **fields)
     return FederatedGuarantee(federation, releases=tuple(releases))
@@ -231,7 +234,7 @@ class FederatedGuarantee:
                 "sums in double precision by the server",
             ),
             Assumption("the server is trusted with the updates", "whoever runs it"),
-            Assumption("the noise is Gaussian and unpredictable", "the noise source"),
+            Assumption(self._noise, "the noise source"),
             Assumption("the starting model does not depend on the clients' data", "the server"),
         ]
         if not run.everybody:
@@ -239,11 +242,19 @@ class FederatedGuarantee:
         if self.outsiders is not None:
             honest = (
                 f"against outsiders: every client answers with one gradient step on an objective "
-                f"that is {run.loss}, whether it answers does not depend on the model, and no "
-                f"client passes a model on"
+                f"that is {run.loss} (what its own floats round is not counted), whether it "
+                f"answers does not depend on the model, and no client passes a model on"
             )
             found.append(Assumption(honest, "the clients"))
         return tuple(found)
+
+    @property
+    def _noise(self) -> str:
+        said, size = "the noise is Gaussian and unpredictable", self.federation.parameters
+        if size is None or not self.training.slip:
+            return said
+        grid = self.federation.spacing(size)
+        return f"{said}, rounded and added to multiples of {grid!r} in {size:,} coordinates"
 
     def __str__(self) -> str:
         run = self.federation
@@ -277,7 +288,8 @@ class FederatedGuarantee:
                 f"({self.outsiders.theorem.name})."
             )
         lines.append("It rests on: " + "; ".join(map(str, self.assumptions)) + ".")
-        lines.append("Not covered: " + "; ".join(NOT_COVERED) + ".")
+        machine = not_covered(self.training)[-1]
+        lines.append("Not covered: " + "; ".join((*NOT_COVERED, machine)) + ".")
         return "\n".join(lines)
 
     def _numbers(self, audience: Audience) -> str:

@@ -12,11 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.errors import DescriptionError
 from lastiterate.federated.federation import Federation
 from lastiterate.noise import Source
+from lastiterate.train.grid import INTERIM
 from lastiterate.train.norms import UNIT, lengths, norm_room
 
 Vector = NDArray[np.float64]
+
+BOX = 2.0**50  # multiples of the grid that a parameter may have
 
 
 class BoundedUpdate(NamedTuple):
@@ -89,13 +93,40 @@ def next_model(
 ) -> dict[str, NDArray[Any]]:
     """θ + server_step·(sum + noise)/sampled − decay·θ, in the model's own names and types.
 
+    **Statement.** With noise, the model is computed on the grid gZ, g = `Federation.spacing`:
+
+        θ ← cast(box(R(box((1 − decay)·θ) + step·sum) + g·N)),
+
+    R rounds to the nearest multiple of g, N = round((ν/g)·Z) with Z ideal Gaussians, box clips to
+    ±2⁵⁰g, cast gives the model its type. That is the described round, in which every step drives
+    two models farther apart by at most 2·`rounding` + 4g√parameters more than in real numbers; for
+    types shorter than a double only given the model before the round (which clients see).
+
+    *Proof.* As R(m) is on the grid, R(m) + R(νZ) = R(R(m) + νZ): Theorem A of
+    docs/theory/arithmetic.md with F = cast ∘ box ∘ R. Its sums are exact: R(m) is clipped to 2⁵²g
+    and N is below 2⁵², or the result outside of the box. Rounding the map and the noise is worth
+    g√d each. What θ's share of the map rounds (the factor, the product, the sum: 3 units of at
+    most 2⁵⁰g) is at most g/2 in a coordinate, for two models g√d; the updates' share is in
+    `rounding`. Boxes are projections. A double holds multiples of g up to 2⁵³g, so its cast is
+    exact. Given the same model before the round, any cast is post-processing. ∎
+
     Updates are added up before there is noise: what their sum rounds is then bounded by their
     lengths alone (`Federation.rounding`).
     """
-    theta = flat(model)
+    theta, step = flat(model), federation.server_step / federation.sampled
     total = np.zeros(theta.size)
     for update in updates:
         total += update
-    total += federation.noise * source.normal(theta.size)
-    step = federation.server_step / federation.sampled
-    return shaped((1.0 - federation.decay) * theta + step * total, model)
+    kept = (1.0 - federation.decay) * theta
+    grid = federation.spacing(theta.size) if theta.size else 0.0
+    if not grid:
+        return shaped(kept + step * total, model)
+    box = BOX * grid
+    if not np.all(np.abs(theta) <= box):  # only a start can be so: it is public
+        why = "doubles must add noise exactly"
+        largest = float(np.max(np.abs(theta)))
+        raise DescriptionError("arrays", f"numbers up to {largest:g}", f"within {box:g}", why)
+    moved = (np.clip(kept, -box, box) + step * total) / grid
+    moved = np.rint(np.clip(moved, -INTERIM, INTERIM, out=moved))
+    moved += source.rounded_normal(federation.training.noise / grid, theta.size)
+    return shaped(np.clip(moved * grid, -box, box) + 0.0, model)

@@ -171,6 +171,11 @@ class Budget:
         with self._change():
             self._database.execute("UPDATE run SET spoiled = ? WHERE spoiled = ''", (why,))
 
+    def distrust(self) -> None:
+        """Write down that some noise came from a source that is not secure."""
+        with self._change():
+            self._database.execute("UPDATE run SET secure = 0")
+
     def show(self, round_: int) -> None:
         """Write down that the model after this round is shown to outsiders."""
         with self._change():

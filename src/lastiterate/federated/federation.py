@@ -12,6 +12,7 @@ with the nominal number of sampled clients as divisor, however many really answe
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -27,10 +28,13 @@ from lastiterate.description import (
 from lastiterate.description.portable import Portable, known_fields
 from lastiterate.description.training import Adjacency
 from lastiterate.description.validation import number, one_of, whole
-from lastiterate.errors import DescriptionError
+from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.train.grid import FINE
 from lastiterate.train.summation import sum_error
 
 Sampling = Literal["without-replacement", "poisson"]
+
+_MOST = 2**34  # parameters of a model; for more of them the grid is finer than can be drawn
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class Federation(Portable):
             (regularization) included; None declares nothing.
         clipping: "gradient" (clipping may bite) or "none" (by the declared objective itself no
             honest update is longer than clip).
+        parameters: how many numbers the model has, which fixes the grid that noise is added on;
+            a server knows it from its model, and an accountant can do without (see `training`).
 
     >>> Federation(clients=200, sampled=20, rounds=50, clip=1.0, noise_multiplier=1.0).rate
     0.1
@@ -71,6 +77,7 @@ class Federation(Portable):
     local_steps: int = 1
     loss: Loss | None = None
     clipping: Literal["gradient", "none"] = "gradient"
+    parameters: int | None = None
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
@@ -107,6 +114,11 @@ class Federation(Portable):
             raise DescriptionError("loss", self.loss, "a Loss or None", why)
         why = "clipping changes how far a round can drive two runs apart"
         one_of("clipping", self.clipping, ("gradient", "none"), why)
+        if self.parameters is not None:
+            why = "each of them is rounded to the grid"
+            put("parameters", whole("parameters", self.parameters, why))
+            if self.parameters > _MOST:
+                raise DescriptionError("parameters", self.parameters, f"at most {_MOST}", why)
 
     @property
     def rate(self) -> float:
@@ -128,10 +140,36 @@ class Federation(Portable):
         """How far the server's sum can be from the exact one, in units of clip (`summation`).
 
         It adds one update after the other, in double precision; the server step and the divisor
-        are two roundings more, and a model has fewer than 2^40 parameters.
+        are a few roundings more, and a model has at most 2^34 parameters.
         """
         most = self.clients if self.sampling == "poisson" else int(self.sampled)
-        return sum_error(most, 1.0, roundings=most + 16, entries=2**40)
+        return sum_error(most, 1.0, roundings=most + 16, entries=_MOST)
+
+    @property
+    def slack(self) -> float:
+        """What rounding to the grid may move a model by, g√parameters, whatever their number.
+
+        It is 2^-24 of what one client or the noise moves the model by, whichever is more. Without
+        noise nothing is rounded.
+        """
+        return (
+            FINE * max(self.clip, self.noise) * self.server_step / self.sampled * (self.noise > 0)
+        )
+
+    def spacing(self, parameters: int) -> float:
+        """g: the power of two at or below slack/√parameters; 0 without noise.
+
+        >>> run = Federation(clients=4, sampled=4, rounds=1, clip=1.0, noise_multiplier=1.0)
+        >>> math.log2(run.spacing(16))
+        -29.0
+        """
+        finest = self.slack / math.sqrt(parameters) * (1 - 2**-50)
+        if self.noise > 0 and not 2.0**-900 <= finest <= 2.0**200:
+            raise UnsupportedError(
+                f"Updates of length {self.clip:g} with noise of {self.noise:g} are too far from 1 "
+                "for doubles to add them exactly: take another unit for the parameters."
+            )
+        return math.ldexp(0.5, math.frexp(finest)[1]) if finest else 0.0
 
     @property
     def decay(self) -> float:
@@ -150,7 +188,9 @@ class Federation(Portable):
         >>> round(run.training.noise, 9), run.training.sensitivity, run.training.batches
         (2.0, 2.0, WithoutReplacement(size=3))
 
-        Six roundings of the quotients below are taken off the noise.
+        Six roundings of the quotients below are taken off the noise. What the grid rounds is
+        charged for the model's size, if that is known, and else for any: 4 times the slack, as an
+        error of the sums. Then nothing is said about last bits.
         """
         batches: FullBatch | Poisson | WithoutReplacement
         if self.everybody:
@@ -160,6 +200,11 @@ class Federation(Portable):
         else:
             batches = WithoutReplacement(int(self.sampled))
         error = self.rounding * self.clip / self.local_step / self.sampled * (1 + 2**-50)
+        if self.parameters is None:
+            error = (error + 2 * self.slack / self._step) * (1 + 2**-50)
+            arithmetic = Arithmetic(error=error)
+        else:
+            arithmetic = Arithmetic(self.spacing(self.parameters), error, self.parameters)
         return Training(
             records=self.clients,
             steps=self.rounds,
@@ -169,7 +214,7 @@ class Federation(Portable):
             batches=batches,
             adjacency=str(self.adjacency),
             clipping=self.clipping,
-            arithmetic=Arithmetic(error=error),
+            arithmetic=arithmetic,
         )
 
     def replace(self, **changes: Any) -> Self:

@@ -33,7 +33,7 @@ from lastiterate.federated.accounting import Audience, FederatedGuarantee
 from lastiterate.federated.aggregation import UnusableUpdateError, Vector, bounded, next_model
 from lastiterate.federated.budget import Arrays, Budget
 from lastiterate.federated.federation import Federation
-from lastiterate.noise import Source, source
+from lastiterate.noise import Source, source, unpredictable
 
 log = logging.getLogger("lastiterate.federated")
 
@@ -72,7 +72,7 @@ class PrivateFedAvg(Strategy):
         self.patience = patience
         self._source: Source = source(random_state)
         self._batches = federation.training.batches.rows(federation.clients, self._source)
-        self._budget = Budget(budget, federation, secure=self._source.secure)
+        self._budget = Budget(budget, federation, secure=unpredictable(self._source))
         self._model: Arrays | None = self._budget.model()
         self._drawn: set[int] = set()
 
@@ -91,8 +91,11 @@ class PrivateFedAvg(Strategy):
                 f"{self._budget.left} of {self.federation.rounds} rounds are still to come: a "
                 f"guarantee for part of a run would be relied on for the rest. Finish the run."
             )
+        run = self.federation
+        if self._model is not None:
+            run = run.replace(parameters=_size(self._model))
         return FederatedGuarantee(
-            self.federation, self._budget.releases, self._budget.kept, self._budget.spoiled
+            run, self._budget.releases, self._budget.kept, self._budget.spoiled
         )
 
     def certificate(
@@ -176,6 +179,7 @@ class PrivateFedAvg(Strategy):
         not grow because others are away. A drawn client who is away counts as zero.
         """
         self._model = _floating(arrays)
+        self._look_at_the_grid(self._model)
         present = sorted(grid.get_node_ids())
         if len(present) > self.federation.clients:
             log.warning(
@@ -191,6 +195,18 @@ class PrivateFedAvg(Strategy):
             for node in sorted(self._drawn)
         ]
 
+    def _look_at_the_grid(self, model: Arrays) -> None:
+        """The model must be the described one; what a short type rounds is hidden from nobody."""
+        size, told = _size(model), self.federation.parameters
+        if told is not None and told != size:
+            why = "the grid that noise is added on depends on it"
+            raise DescriptionError("federation.parameters", told, f"{size}, the model's", why)
+        if any(values.dtype.itemsize < 8 for values in model.values()):
+            self._budget.spoil(
+                "the model has less than double precision, and what that rounds in a round is "
+                "remembered by the next"
+            )
+
     def _draw(self) -> list[int]:
         chosen: list[int] = np.arange(self.federation.clients)[next(self._batches)].tolist()
         return chosen
@@ -204,6 +220,8 @@ class PrivateFedAvg(Strategy):
         updates = [update for update in map(self._update, replies) if update is not None]
         if self._drawn:
             log.warning("%d drawn clients sent nothing that counts", len(self._drawn))
+        if not unpredictable(self._source):
+            self._budget.distrust()
         self._budget.spend()
         self._model = next_model(self._model, updates, self.federation, self._source)
         self._budget.keep(self._model)
@@ -271,6 +289,10 @@ def _floating(arrays: ArrayRecord) -> Arrays:
             why = "noise is added to every parameter; counters and masks would leave without it"
             raise DescriptionError(f"arrays[{name!r}]", values.dtype, "finite floats", why)
     return model
+
+
+def _size(model: Arrays) -> int:
+    return sum(values.size for values in model.values())
 
 
 def _record(model: Arrays) -> ArrayRecord:
