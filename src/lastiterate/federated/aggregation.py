@@ -128,5 +128,5 @@ def next_model(
         raise DescriptionError("arrays", f"numbers up to {largest:g}", f"within {box:g}", why)
     moved = (np.clip(kept, -box, box) + step * total) / grid
     moved = np.rint(np.clip(moved, -INTERIM, INTERIM, out=moved))
-    moved += source.rounded_normal(federation.training.noise / grid, theta.size)
+    moved += source.rounded_normal(federation.model_noise / grid, theta.size)
     return shaped(np.clip(moved * grid, -box, box) + 0.0, model)

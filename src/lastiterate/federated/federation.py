@@ -136,6 +136,11 @@ class Federation(Portable):
         return self.noise_multiplier * self.clip
 
     @property
+    def model_noise(self) -> float:
+        """... and on the model, with six roundings of these quotients taken off."""
+        return self.server_step * self.noise / self.sampled * (1 - 2**-50)
+
+    @property
     def rounding(self) -> float:
         """How far the server's sum can be from the exact one, in units of clip (`summation`).
 
@@ -188,9 +193,8 @@ class Federation(Portable):
         >>> round(run.training.noise, 9), run.training.sensitivity, run.training.batches
         (2.0, 2.0, WithoutReplacement(size=3))
 
-        Six roundings of the quotients below are taken off the noise. What the grid rounds is
-        charged for the model's size, if that is known, and else for any: 4 times the slack, as an
-        error of the sums. Then nothing is said about last bits.
+        What the grid rounds is charged for the model's size, if that is known, and else for any: 4
+        times the slack, as an error of the sums. Then nothing is said about last bits.
         """
         batches: FullBatch | Poisson | WithoutReplacement
         if self.everybody:
@@ -209,7 +213,7 @@ class Federation(Portable):
             records=self.clients,
             steps=self.rounds,
             step_size=self._step,
-            noise=self.server_step * self.noise / self.sampled * (1 - 2**-50),
+            noise=self.model_noise,
             gradient_norm=self.clip / self.local_step,
             batches=batches,
             adjacency=str(self.adjacency),
