@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lastiterate import (
+    Arithmetic,
     Cyclic,
     FullBatch,
     Loss,
@@ -34,6 +35,7 @@ RUNS = {
     "diameter": (BASE.replace(diameter=3.0), Loss.nonconvex(smoothness=0.7), ()),
     "schedule": (BASE.replace(step_size=np.linspace(0.1, 0.3, 20)), CONVEX, ()),
     "checkpoints": (BASE, CONVEX, (5, 10)),
+    "grid": (BASE.replace(arithmetic=Arithmetic(2.0**-20, 1e-9, 784)), CONVEX, ()),
     "tail": (BASE.replace(release=TailAverage(4)), CONVEX, ()),
     "cyclic": (BASE.replace(batches=Cyclic(10), final_noise=2.0), CONVEX, ()),
     "shuffled": (BASE.replace(batches=Shuffled(10), schedule="equalised"), CONVEX, ()),
