@@ -1,0 +1,171 @@
+"""How far a computed mean gradient is from the exact one: scores and slopes round as sums do.
+
+Hidden iterates are accounted with the smoothness of the loss, so the computed map has to be near
+one that has it. The exact gradients are computed with fifty digits.
+"""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+
+from lastiterate import FullBatch, Poisson, Training
+from lastiterate.losses import (
+    CappedLogistic,
+    CappedSoftmax,
+    Huber,
+    Logistic,
+    OneVsRest,
+    SmoothedHinge,
+    Softmax,
+    SquaredError,
+    SquaredHinge,
+)
+from lastiterate.models import PrivateLogisticRegression
+from lastiterate.train import noisy_descent
+from lastiterate.train.gradients import LinearGradients
+from lastiterate.train.summation import linear_arithmetic, score_error
+
+LOSSES = {
+    "logistic": Logistic(),
+    "capped logistic": CappedLogistic(0.2),
+    "softmax": Softmax(3),
+    "capped softmax": CappedSoftmax(3, cap=0.3),
+    "huber": Huber(0.7),
+    "squared error": SquaredError(1.3),
+    "smoothed hinge": SmoothedHinge(0.25),
+    "squared hinge": SquaredHinge(0.8),
+    "one against the rest": OneVsRest(Logistic(), 3),
+}
+
+
+def exact_slope(loss, scores, y):
+    """The slope of one record, with fifty digits."""
+    one = mpmath.mpf(1)
+    if isinstance(loss, OneVsRest):
+        return [-s / (one + mpmath.exp(t * s)) for t, s in signed(scores, y)]
+    if isinstance(loss, Softmax):
+        top = max(scores)
+        weights = [mpmath.exp(t - top) for t in scores]
+        p = [w / mpmath.fsum(weights) for w in weights]
+        slope = [q - (j == y) for j, q in enumerate(p)]
+        cap = mpmath.mpf(getattr(loss, "cap", 1.0))
+        wrong = -slope[y]
+        return [s * cap / wrong for s in slope] if wrong > cap else slope
+    t = scores[0]
+    if isinstance(loss, Logistic):
+        return [-y / (one + mpmath.exp(t * y))]
+    if isinstance(loss, CappedLogistic):
+        return [-y * min(one / (one + mpmath.exp(t * y)), mpmath.mpf(loss.cap))]
+    if isinstance(loss, SmoothedHinge):
+        return [-y * min(max((1 - t * y) / mpmath.mpf(loss.width), 0), 1)]
+    if isinstance(loss, SquaredHinge):
+        return [-y * min(max(1 - t * y, 0), mpmath.mpf(loss.clip))]
+    limit = mpmath.mpf(loss.threshold if isinstance(loss, Huber) else loss.clip)
+    return [min(max(t - y, -limit), limit)]
+
+
+def signed(scores, y):
+    return [(t, 1 if j == y else -1) for j, t in enumerate(scores)]
+
+
+def exact_mean(loss, X, y, theta):
+    """The mean gradient; a record's is x times its slope."""
+    columns = theta.reshape(X.shape[1], -1)
+    total = [[mpmath.mpf(0)] * columns.shape[1] for _ in range(X.shape[1])]
+    for row, label in zip(X.tolist(), y.tolist(), strict=True):
+        x = [mpmath.mpf(v) for v in row]
+        scores = [
+            mpmath.fsum(a * mpmath.mpf(b) for a, b in zip(x, column, strict=True))
+            for column in columns.T.tolist()
+        ]
+        slope = exact_slope(loss, scores, label)
+        for i, a in enumerate(x):
+            for j, s in enumerate(slope):
+                total[i][j] += a * s
+    return [v / len(y) for line in total for v in line]
+
+
+def hard(rng, name, loss, columns):
+    """Rows of norm at most 1 that cancel against the parameters: scores of size 1 out of 10^k."""
+    rows, outputs = int(rng.integers(1, 6)), loss.outputs()
+    length = 10.0 ** rng.uniform(0, 8)
+    theta = rng.normal(size=(columns, outputs))
+    theta *= length / np.linalg.norm(theta)
+    X = rng.normal(size=(rows, columns))
+    far = np.linalg.qr(theta)[0]
+    X -= X @ far @ far.T * (1 - rng.uniform(0, 5) / length)
+    X /= np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None] * (1 + 1e-12)
+    if outputs > 1:
+        labels = rng.integers(0, outputs, rows)
+    elif name in ("huber", "squared error"):
+        labels = (X @ theta)[:, 0] + rng.normal(size=rows)
+    else:
+        labels = rng.choice([-1.0, 1.0], rows)
+    return X, labels, theta[:, 0] if outputs == 1 else theta
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_computed_gradient_is_never_farther_off_than_is_charged(name):
+    loss, worst = LOSSES[name], 0.0
+    for seed in range(20):
+        rng = np.random.default_rng([seed, 5])
+        columns = int(rng.integers(4, 12))
+        X, y, theta = hard(rng, name, loss, columns)
+        run = Training(
+            records=len(X),
+            steps=1,
+            step_size=1.0,
+            noise=1.0,
+            gradient_norm=loss.gradient_norm(1.0),
+            batches=FullBatch(),
+            clipping=loss.clipping,
+        )
+        gradients = LinearGradients(loss, X, y, run, 0.0, 1.0)
+        computed = gradients.total(theta, slice(0, len(X))).ravel() / len(X)
+        with mpmath.workdps(50):
+            exact = exact_mean(loss, X, gradients._y, theta)
+            parts = zip(computed.tolist(), exact, strict=True)
+            off = float(mpmath.sqrt(mpmath.fsum((mpmath.mpf(a) - b) ** 2 for a, b in parts)))
+        sums = linear_arithmetic(run, loss, columns).error
+        scores = score_error(run, loss, columns, 1.0) * float(np.linalg.norm(theta)) * (1 + 1e-12)
+        assert off <= sums + scores
+        worst = max(worst, off / sums)
+    assert worst > 1  # what sums and slopes round is not enough: scores must be charged
+
+
+def test_what_is_trained_says_so():
+    """With a ball the error is that of scores of parameters as long as it allows."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(50, 4)) / 4, np.where(rng.uniform(size=50) < 0.5, -1.0, 1.0)
+    X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1)
+    for batches in (FullBatch(), Poisson(0.1)):
+        run = Training(
+            records=50,
+            steps=5,
+            step_size=0.5,
+            noise=0.1,
+            gradient_norm=1.0,
+            batches=batches,
+            adjacency="zero-out",
+            diameter=2000.0,
+        )
+        found = noisy_descent(Logistic(), X, run, labels=y, feature_bound=1.0).training.arithmetic
+        sums = linear_arithmetic(run, Logistic(), 4).error
+        crowded = 1.0 if batches.fixed_size else 10.0
+        scores = 1000 * 0.25 * 4 * 2.0**-53 * crowded
+        assert sums + scores <= found.error <= sums + 8 * scores
+        free = noisy_descent(Logistic(), X, run.replace(diameter=np.inf), labels=y, feature_bound=1)
+        assert free.training.arithmetic.error > sums
+
+
+def test_an_estimator_pays_for_it_beforehand():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(200, 3)), rng.integers(0, 2, 200)
+    model = PrivateLogisticRegression(epsilon=1.0, delta=1e-3, feature_bound=1.0).fit(X, y)
+    assert model.certificate_.epsilon <= 1.0
+    assert model.certificate_.training.arithmetic == model.training_.arithmetic
+    assert (
+        model.training_.arithmetic.error > linear_arithmetic(model.training_, Logistic(), 4).error
+    )
