@@ -118,6 +118,23 @@ def test_every_change_of_a_field_is_caught_where_the_words_stay(lie):
         verify(Certificate.from_json(canonical(content)))
 
 
+@pytest.mark.parametrize(
+    "value",
+    [10**400, -1, 0, 2**53 + 1, 1e308, 5e-324, -0.0, "inf", "nan", "", None, True, [], {}, [1.0]],
+)
+@pytest.mark.parametrize("field", ["grid", "error", "coordinates", None])
+def test_a_hostile_arithmetic_is_refused(field, value):
+    training, loss, releases = on_grid("full")
+    content = json.loads(certify(training, loss, DELTA, releases=releases).to_json())
+    if field is None:
+        content["training"]["arithmetic"] = value
+    else:
+        content["training"]["arithmetic"][field] = value
+    content["sha256"] = fingerprint(content)
+    with pytest.raises(CertificateError):
+        verify(Certificate.from_json(canonical(content)))
+
+
 @pytest.mark.parametrize("name", ["full", "full, coupled", "cyclic", "shuffled"])
 def test_coarser_never_costs_less(name):
     """In every field; and nothing to round costs what real numbers cost, to the last digit."""
