@@ -57,7 +57,7 @@ _SMOOTH = 2.0**-12  # of the smallest noise: a coarser grid would be seen in wha
 _RADIUS = 2.0**-46
 _SCALE = 2.0**-41  # of the largest noise: what the sampler draws at
 _WALK = 2.0**-46  # of what the noise adds up to: the box is 32 deviations away
-_SMALLEST, _LARGEST = 2.0**-900, 2.0**900
+_SMALLEST, _LARGEST = 2.0**-900, 2.0**200
 _LEAST_BOX = 2.0**20  # multiples of the grid
 
 
@@ -141,9 +141,12 @@ def on_its_grid(
     if not _each(run.noises).any():
         largest = float(_each(run.step_sizes).max(initial=0.0))
         run = run.replace(noise=run.impulse * largest)
+    try:
+        grid = Grid.of(run, start, radius, l2)
+    except UnsupportedError:  # of a guess; the run may need less noise, or none
+        grid = None
     told: Training | None = None
     while True:
-        grid = Grid.of(run, start, radius, l2)
         needed = engine
         if grid is not None and engine is not None:
             needed = grid.arithmetic(engine, start.size, per_length)
@@ -151,6 +154,7 @@ def on_its_grid(
             return run
         told = charged(training, needed)
         run = with_noise(told)
+        grid = Grid.of(run, start, radius, l2)
 
 
 def reach(training: Training, start: Parameters, radius: float, l2: float) -> float:
