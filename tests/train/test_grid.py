@@ -440,6 +440,19 @@ def test_a_told_grid_is_used_if_doubles_can():
     assert whole(done.parameters, 2.0**-10)
 
 
+def test_whole_numbers_are_chosen_for_the_ball_around_the_rounded_start():
+    torch = pytest.importorskip("torch")
+    from lastiterate.train.settings import Settings
+    from lastiterate.train.torch_backend.gradients import DeviceGradients
+
+    run = describe(diameter=2.0**-5, arithmetic=Arithmetic(grid=2.0**-3, coordinates=3))
+    told = Settings(labels=np.ones(13), start=np.full(3, 0.07), products="exact")
+    gradients = DeviceGradients.told(
+        Logistic(), torch.full((13, 3), 0.5), run, told, torch.device("cpu")
+    )
+    assert gradients._units.largest >= 2.0**-3 + 2.0**-6
+
+
 @pytest.mark.parametrize(
     ("changes", "radius", "l2"),
     [

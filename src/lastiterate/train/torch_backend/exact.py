@@ -19,7 +19,7 @@ from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.rounding import root_up, up
-from lastiterate.train.grid import Parameters
+from lastiterate.train.grid import Grid, Parameters
 from lastiterate.train.settings import Settings
 from lastiterate.train.torch_backend import fused, integer_kernels
 from lastiterate.train.torch_backend.fixed_point import (
@@ -75,6 +75,8 @@ class ExactGradients(DeviceGradients):
         why = "larger features are cut off"
         entry = number("entry_bound", entry, why, above=0.0)
         centre = told.centre(self.shape)
+        grid = Grid.of(training, centre, ball, told.regularization)
+        centre = centre if grid is None else grid.on(centre)  # where the run will start
         farthest = Fraction(float(np.abs(centre).max(initial=0.0))) + Fraction(ball)
         longest = max(map(_length_up, centre.reshape(len(centre), -1).T)) + Fraction(ball)
         return units_of(
