@@ -456,6 +456,60 @@ def whole_runs() -> None:
     )
 
 
+def certified(small: int) -> None:
+    """Whole runs whose sums and noise are proved, at `noisy_descent`: what one step more costs."""
+    from lastiterate import FullBatch, Training
+    from lastiterate.losses import Softmax
+    from lastiterate.torch import noisy_descent
+
+    cases = [
+        (1_000_000, 10, "exact8", 1.0, (100, 1100)),
+        (1_000_000, 10, "exact", 1.0, (100, 1100)),
+        (1_281_167, 1000, "exact8", 20.0, (50, 100)),
+    ]
+    for records, outputs, products, goal, counts in cases:
+        n = records // small
+        loss, X = Softmax(outputs), features(n, 768)
+        y = torch.randint(0, outputs, (n,))
+        run = Training(
+            records=n,
+            steps=1,
+            step_size=1.0,
+            noise=1e-5,
+            batches=FullBatch(),
+            gradient_norm=loss.gradient_norm(1.0),
+            diameter=4.0,
+            adjacency="zero-out",
+        )
+        settings = {
+            "labels": y,
+            "feature_bound": 1.0,
+            "rows": "shorten",
+            "products": products,
+            "entry_bound": 0.25,
+        }
+        times = []
+        for steps in (counts[0], *counts, *counts):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            got = noisy_descent(loss, X, run.replace(steps=steps), **settings)
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - start)
+        spans = [(b - a) * 1e3 / (counts[1] - counts[0]) for a, b in (times[1:3], times[3:])]
+        span, told = statistics.median(spans), got.training.arithmetic
+        assert not got.experiment
+        share = told.error * n / run.gradient_norm
+        slip = told.slip * n / (run.sensitivity * float(run.step_sizes[0]))
+        report(
+            f"{n:,} x 768, {outputs} classes, certified step, {products}",
+            f"<= {goal:g} ms",
+            f"{span:.3f} ms; e {share:.1%}, grid {slip:.0e} of a share",
+            span <= goal,
+            spans=spans,
+            whole=times,
+        )
+
+
 def graphs() -> None:
     """The recorded update against the plain loop: the same parameters, and what a step costs."""
     from lastiterate import FullBatch, TailAverage, Training
@@ -529,6 +583,7 @@ def main() -> int:
         "streaming": lambda: streaming(top, (1 << 22) // small),
         "runs": whole_runs,
         "graphs": graphs,
+        "certified": lambda: certified(small),
     }
     for name in asked.only.split(",") if asked.only else jobs:
         job = jobs[name]

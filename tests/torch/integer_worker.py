@@ -65,7 +65,7 @@ if __name__ == "__main__":
     few = integer_kernels.Tuning(
         scores=(32, 32, 32, 4, 1),
         few=(32, 64, 4, 1),
-        slopes=(32, 4),
+        slopes=(8, 4, 4, 255),
         sums=(32, 32, 32, 4, 1),
         few_sums=(64, 32, 64, 4, 1),
     )

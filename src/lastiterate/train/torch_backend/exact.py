@@ -57,7 +57,8 @@ class ExactGradients(DeviceGradients):
         self.per_length = 0.0  # what scores round is in `among`
         self._units = self._chosen(told)
         self._packed: integer_kernels.Packed | None = None
-        self._kernels = device.type == "cuda" and fused.AVAILABLE
+        few = objective.outputs() <= integer_kernels.MOST_OUTPUTS
+        self._kernels = device.type == "cuda" and fused.AVAILABLE and few
         if isinstance(data, Tensor):
             self._X = self._rounded(data)
             self._scale = None  # it is in the numbers now

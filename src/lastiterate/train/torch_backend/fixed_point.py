@@ -29,9 +29,10 @@ the sum of absolute values. Where the wrong classes are capped, the slope is the
 it holds across. One score: λ = sup φ''; C scores of their own: √C times that. Clipping a slope is
 1-Lipschitz.
 (3) f. `exp_minus` is within 2⁻³⁶ of exp(−t), relatively (its docstring). A probability is a
-quotient of whole numbers of 2⁻⁴⁸: Σ|p̂ − p| ≤ 2·(2⁻³⁶ + C·2⁻⁴⁹) + 4 roundings; dividing by what the
-wrong classes have, at least the cap, multiplies that by at most 1 + 2/cap. One score: at most
-2⁻³⁶ + 8 roundings of the largest slope; four times that is charged.
+quotient of whole numbers of 2^−q (`weight_bits`), whose sum is exact in a double: Σ|p̂ − p| ≤
+2·(2⁻³⁶ + C·2^(−q−1)) + 4 roundings; dividing by what the wrong classes have, at least the cap,
+multiplies that by at most 1 + 2/cap. One score: at most 2⁻³⁶ + 8 roundings of the largest slope.
+Twice to four times that is charged.
 (4) Whole numbers. |feature piece| ≤ 128, |parameter or slope piece| ≤ 128: int32 holds the sum of
 fewer than 2³¹/2¹⁴ = 131,072 products, and no more than 65,536 are added before int64 takes over.
 Rows have no more than 32,768 features of two pieces. In double precision (without kernels) all
@@ -206,7 +207,8 @@ def slope_error(head: Head, units: Units, columns: int, feature_bound: float) ->
     delta = _moved(R, columns, Fraction(units.parameter)) + Fraction(units.score) / 2
     C, limit = head.outputs, Fraction(units.limit)
     if head.kind == "softmax":
-        computed = (Fraction(2) ** -34 + C * Fraction(2) ** -47) * (1 + 2 / Fraction(head.cap))
+        weights = C * Fraction(2) ** (1 - weight_bits(C))
+        computed = (Fraction(2) ** -34 + weights) * (1 + 2 / Fraction(head.cap))
     else:
         computed = Fraction(2) ** -34 * limit * Fraction(root_up(Fraction(C)))
     rounded = Fraction(root_up(Fraction(C))) * limit / (2 * SLOPE_TOP) * (1 + Fraction(2) ** -40)
@@ -214,7 +216,12 @@ def slope_error(head: Head, units: Units, columns: int, feature_bound: float) ->
 
 
 def fixed_arithmetic(
-    training: Training, head: Head, units: Units, columns: int, feature_bound: float, ranks: int = 1
+    training: Training,
+    head: Head,
+    units: Units,
+    columns: int,
+    feature_bound: float,
+    ranks: int = 1,
 ) -> Arithmetic:
     """How far the computed mean gradient can be from the exact one, and its terms from K.
 
@@ -301,12 +308,12 @@ def slopes(scores: Tensor, y: Tensor, head: Head, units: Units) -> Tensor:
 
 
 def _softmax_slopes(scores: Tensor, hit: Tensor, cap: float, units: Units) -> Tensor:
-    """cap/max(cap, 1 − p_y)·(p − e_y), p = w/T in whole numbers w of 2⁻⁴⁸ and their sum T.
+    """cap/max(cap, 1 − p_y)·(p − e_y), p = w/T in whole numbers w of 2^−q and their sum T.
 
     That is a·w − a·T·e_y with a = cap/max(T − w_y, cap·T).
     """
     weights = _weights(scores.amax(1, keepdim=True) - scores, units)
-    total = weights.long().sum(1, keepdim=True).double()
+    total = weights.sum(1, keepdim=True)
     own = torch.where(hit, weights, 0.0).sum(1, keepdim=True)
     each = (1.0 / torch.maximum(total - own, total * cap)) * (cap * units.slope)
     return rounded(weights * each - torch.where(hit, each * total, 0.0)).int()
@@ -317,9 +324,14 @@ def farthest_below(units: Units) -> int:
     return min(2**32 - 1, int(FARTHEST / units.score))
 
 
+def weight_bits(outputs: int) -> int:
+    """q: so many bits after the point that the sum of all weights is exact in a double."""
+    return min(48, 52 - outputs.bit_length())
+
+
 def _weights(below: Tensor, units: Units) -> Tensor:
     near = below.clamp(max=farthest_below(units)).double() * units.score
-    return rounded(exp_minus(near) * 2.0**48)
+    return rounded(exp_minus(near) * 2.0 ** weight_bits(below.shape[1]))
 
 
 def _slope_of_one(value: Tensor, target: Tensor, head: Head) -> Tensor:

@@ -15,7 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lastiterate.train.torch_backend.fixed_point import MOST_ROWS, Units, farthest_below, in_doubles
+from lastiterate.train.torch_backend.fixed_point import (
+    MOST_ROWS,
+    Units,
+    farthest_below,
+    in_doubles,
+    weight_bits,
+)
 from lastiterate.train.torch_backend.fused import _SLOPES, AVAILABLE, _jit
 from lastiterate.train.torch_backend.kernels import Head
 
@@ -24,6 +30,7 @@ if AVAILABLE:
     import triton.language as tl
 
 FEW = 32  # outputs whose scores a program keeps to itself
+MOST_OUTPUTS = 1 << 14  # whose slopes a program can hold
 _ALIGNED = 128  # columns are padded to multiples of it
 BLOCK = 256  # rows that lie together, feature by feature and slope by slope
 _AT_ONCE = 1 << 17  # rows whose scores are in memory at once, where outputs are many
@@ -38,7 +45,7 @@ class Tuning:
 
     scores: tuple[int, int, int, int, int] = (128, 32, 128, 4, 3)
     few: tuple[int, int, int, int] = (128, 128, 8, 4)  # rows, depth, warps, stages
-    slopes: tuple[int, int] = (16, 8)  # rows, warps
+    slopes: tuple[int, int, int, int] = (16, 2, 16, 128)  # rows, parts, warps, registers
     sums: tuple[int, int, int, int, int] = (256, 128, 128, 8, 4)
     few_sums: tuple[int, int, int, int, int] = (64, 64, 256, 4, 4)
 
@@ -80,7 +87,12 @@ def packed_rows(whole: Tensor) -> Tensor:
 
 
 def gradient_sum(
-    X: Packed, y: Tensor, theta: Tensor, head: Head, units: Units, tuning: Tuning | None = None
+    X: Packed,
+    y: Tensor,
+    theta: Tensor,
+    head: Head,
+    units: Units,
+    tuning: Tuning | None = None,
 ) -> Tensor:
     """Σ of the gradients of these records; see `fixed_point.gradient_sum`."""
     tuning = tuning or Tuning()
@@ -93,7 +105,16 @@ def gradient_sum(
         last = min(first + length, len(X.rows))
         shape = (_blocks(last - first), 4 * head.outputs, BLOCK)
         slopes = torch.empty(shape, dtype=torch.int8, device=theta.device)
-        args = (X.rows[first:last], y[first:last], weights, constants, slopes, head, units, tuning)
+        args = (
+            X.rows[first:last],
+            y[first:last],
+            weights,
+            constants,
+            slopes,
+            head,
+            units,
+            tuning,
+        )
         (_few_slopes if few else _many_slopes)(*args)
         _add(X, first, slopes, total, head, tuning)
     return in_doubles(total, units)
@@ -102,7 +123,13 @@ def gradient_sum(
 def _numbers(head: Head, units: Units) -> tuple[float, ...]:
     """The doubles that kernels read."""
     slopes = (units.score, head.width, head.cap, units.limit, units.slope)
-    return (*slopes, 1 / units.parameter, units.largest, 1 / head.width, head.cap * units.slope)
+    return (
+        *slopes,
+        1 / units.parameter,
+        units.largest,
+        1 / head.width,
+        head.cap * units.slope,
+    )
 
 
 _CONSTANTS: dict[Any, Tensor] = {}
@@ -164,6 +191,7 @@ def _few_slopes(rows, y, weights, constants, slopes, head, units, tuning) -> Non
         SHIFT=units.shift,
         KIND=_SLOPES[head.kind],
         ONE_VS_REST=head.one_vs_rest,
+        BITS=weight_bits(head.outputs),
         ROWS=tile,
         STEP=depth,
         WIDTH=weights.shape[2],
@@ -176,7 +204,9 @@ def _few_slopes(rows, y, weights, constants, slopes, head, units, tuning) -> Non
 
 def _many_slopes(rows, y, weights, constants, slopes, head, units, tuning) -> None:
     tile, outputs, depth, warps, stages = tuning.scores
-    tiles, padded, together = weights.shape[0], len(slopes) * BLOCK, tuning.slopes[0]
+    some, parts, threads, registers = tuning.slopes
+    some = min(some, MOST_OUTPUTS // triton.next_power_of_2(head.outputs))
+    tiles, padded, together = weights.shape[0], len(slopes) * BLOCK, some * parts
     scores = torch.empty((padded, tiles * outputs), dtype=torch.int32, device=rows.device)
     _scores_kernel[(triton.cdiv(len(rows), tile) * tiles,)](
         rows,
@@ -206,10 +236,13 @@ def _many_slopes(rows, y, weights, constants, slopes, head, units, tuning) -> No
         farthest_below(units),
         KIND=_SLOPES[head.kind],
         ONE_VS_REST=head.one_vs_rest,
-        ROWS=together,
+        BITS=weight_bits(head.outputs),
+        ROWS=some,
+        PARTS=parts,
         WIDTH=triton.next_power_of_2(head.outputs),
         BLOCK=BLOCK,
-        num_warps=tuning.slopes[1],
+        num_warps=threads,
+        maxnreg=registers,
         enable_fp_fusion=False,
     )
 
@@ -305,8 +338,8 @@ def _weights_kernel(
 
 
 @_jit
-def _exp_minus(t):
-    """`fixed_point.exp_minus`, operation by operation."""
+def _exp_minus(t, BITS: tl.constexpr):
+    """`fixed_point.exp_minus`, operation by operation, times 2^BITS."""
     raised = t * 1.4426950408889634 + 6755399441055744.0
     k = raised - 6755399441055744.0
     r = (k * 0.6931471805592082 - t) + k * 7.371002565167799e-13
@@ -319,16 +352,18 @@ def _exp_minus(t):
     power = power * r + 0.5
     power = power * r + 1.0
     power = power * r + 1.0
-    exponent = (1023 - raised.to(tl.int64, bitcast=True)) << 52  # its low bits are those of k
-    return power * exponent.to(tl.float64, bitcast=True)
+    # The low bits of ``raised`` are those of k; adding to an exponent multiplies exactly.
+    exponent = (BITS - raised.to(tl.int64, bitcast=True)) << 52
+    return (power.to(tl.int64, bitcast=True) + exponent).to(tl.float64, bitcast=True)
 
 
 @_jit
-def _weights_raised(below, unit):
-    """`fixed_point._weights`, plus 1.5·2^52."""
+def _weights_of(below, unit, BITS: tl.constexpr):
+    """`fixed_point._weights`."""
     # An integer in the low half of a double near 2^52.
     wide = (below.to(tl.uint64) | 0x4330000000000000).to(tl.float64, bitcast=True)
-    return _exp_minus((wide - 4503599627370496.0) * unit) * 281474976710656.0 + 6755399441055744.0
+    raised = _exp_minus((wide - 4503599627370496.0) * unit, BITS) + 6755399441055744.0
+    return raised - 6755399441055744.0
 
 
 @_jit
@@ -341,12 +376,13 @@ def _slopes_of(
     farthest,
     KIND: tl.constexpr,
     ONE_VS_REST: tl.constexpr,
+    BITS: tl.constexpr,
     AXIS: tl.constexpr,
 ):
     """`fixed_point.slopes` on a tile whose outputs are along AXIS.
 
-    ``y`` and ``output`` are tables too, with one row or column. Rows that are no records give
-    anything; whoever stores them stores 0.
+    ``y`` and ``output`` are tables too, with one row or column. Rows that are no records, and
+    outputs that are none, give anything: the features there are 0, and nobody stores the latter.
     """
     unit = tl.load(constants)
     real = output < outputs
@@ -354,15 +390,13 @@ def _slopes_of(
         hit = output == y.to(tl.int32)
         top = tl.expand_dims(tl.max(tl.where(real, scores, -2147483647), axis=AXIS), AXIS)
         below = tl.minimum((top - scores).to(tl.uint32), farthest.to(tl.uint32))
-        raised = _weights_raised(below, unit)
-        counted = tl.where(real, raised.to(tl.int64, bitcast=True) - 0x4338000000000000, 0)
-        total = tl.sum(counted, axis=AXIS).to(tl.float64)
-        own = tl.sum(tl.where(hit, counted, 0), axis=AXIS).to(tl.float64)
+        weights = tl.where(real, _weights_of(below, unit, BITS), 0.0)
+        total = tl.sum(weights, axis=AXIS)
+        own = tl.sum(tl.where(hit, weights, 0.0), axis=AXIS)
         cap = tl.load(constants + 2)
         each = (1.0 / tl.maximum(total - own, total * cap)) * tl.load(constants + 8)
         own = tl.expand_dims(each * total, AXIS)
-        scaled = (raised - 6755399441055744.0) * tl.expand_dims(each, AXIS)
-        scaled = scaled - tl.where(hit, own, 0.0)
+        scaled = weights * tl.expand_dims(each, AXIS) - tl.where(hit, own, 0.0)
     else:
         width = tl.load(constants + 1)
         limit = tl.load(constants + 3)
@@ -375,7 +409,7 @@ def _slopes_of(
         else:
             margin = value * target
             if KIND == 1:
-                small = _exp_minus(tl.minimum(tl.abs(margin), 64.0))
+                small = _exp_minus(tl.minimum(tl.abs(margin), 64.0), 0)
                 pull = tl.where(margin >= 0, small, 1.0) / (small + 1.0)
                 slope = -target * tl.minimum(pull, tl.load(constants + 2))
             elif KIND == 3:
@@ -385,7 +419,7 @@ def _slopes_of(
                 slope = -target * tl.minimum(tl.maximum(1.0 - margin, 0.0), width)
         scaled = tl.minimum(tl.maximum(slope, -limit), limit) * tl.load(constants + 4)
     raised = scaled + 6755399441055744.0
-    return tl.where(real, raised.to(tl.int64, bitcast=True) - 0x4338000000000000, 0)
+    return raised.to(tl.int64, bitcast=True).to(tl.uint32)  # 1.5·2^52 has none of these bits
 
 
 @_jit
@@ -401,14 +435,14 @@ def _store_bytes(
     BLOCK: tl.constexpr,
 ):
     """Slopes of rows first, first + 1, ... as four signed bytes; a block's rows lie together."""
-    whole = (whole + 0x80808080).to(tl.uint32)
+    whole = (whole + 0x80808080) ^ 0x80808080
     real = (output < outputs) & (first + row < padded)
     # ROWS divides BLOCK, so that the rows of a tile are in one block.
     place = (first // BLOCK).to(tl.int64) * (4 * outputs * BLOCK) + first % BLOCK
     place = tl.multiple_of(place, ROWS)
     for byte in tl.static_range(4):
         out = slopes + place + ((output + byte * outputs) * BLOCK + row)
-        tl.store(out, (((whole >> (8 * byte)) & 255).to(tl.int32) - 128).to(tl.int8), mask=real)
+        tl.store(out, (whole >> (8 * byte)).to(tl.int8), mask=real)
 
 
 @_jit
@@ -444,12 +478,26 @@ def _scored(
             a4 = tl.dot(x, tl.load(rest + k), a4, out_dtype=tl.int32)
         if GROUPS > 5:
             a5 = tl.dot(x, tl.load(rest + (k + WIDTH * DEPTH)), a5, out_dtype=tl.int32)
+    return _together(first, a4, a5, GROUPS, SHIFT, ROWS, WIDTH)
+
+
+@_jit
+def _together(
+    first,
+    a4,
+    a5,
+    GROUPS: tl.constexpr,
+    SHIFT: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Sums of bytes put together, and rounded to 32 bits."""
     parts = tl.permute(tl.reshape(first, (ROWS, 2, 2, WIDTH)), (0, 3, 1, 2))
     even, odd = tl.split(parts)
     a0, a2 = tl.split(even)
     a1, a3 = tl.split(odd)
-    scores = a0.to(tl.int64) + (a1.to(tl.int64) << 8)
-    scores += (a2.to(tl.int64) << 16) + (a3.to(tl.int64) << 24)
+    scores = a0.to(tl.int64) + a1.to(tl.int64) * 256
+    scores += a2.to(tl.int64) * 65536 + a3.to(tl.int64) * 16777216
     if GROUPS > 4:
         scores += a4.to(tl.int64) << 32
     if GROUPS > 5:
@@ -477,6 +525,7 @@ def _few_kernel(
     SHIFT: tl.constexpr,
     KIND: tl.constexpr,
     ONE_VS_REST: tl.constexpr,
+    BITS: tl.constexpr,
     ROWS: tl.constexpr,
     STEP: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -489,8 +538,9 @@ def _few_kernel(
     scores = _scored(X, weights, rows, here, DEPTH, GROUPS, SHIFT, ROWS, STEP, WIDTH, STAGES)
     label = tl.load(y + rows, mask=here, other=0.0)[:, None]
     output = tl.arange(0, WIDTH)[None, :]
-    whole = _slopes_of(scores, label, output, outputs, constants, farthest, KIND, ONE_VS_REST, 1)
-    whole = tl.where(here[:, None], whole, 0)
+    whole = _slopes_of(
+        scores, label, output, outputs, constants, farthest, KIND, ONE_VS_REST, BITS, 1
+    )
     row = tl.arange(0, ROWS)[:, None]
     first = tl.program_id(0) * ROWS
     _store_bytes(slopes, whole, first, row, output, padded, outputs, ROWS, BLOCK)
@@ -524,6 +574,35 @@ def _scores_kernel(
 
 
 @_jit
+def _some_slopes(
+    at,
+    y,
+    first,
+    records,
+    constants,
+    outputs,
+    farthest,
+    which: tl.constexpr,
+    KIND: tl.constexpr,
+    ONE_VS_REST: tl.constexpr,
+    BITS: tl.constexpr,
+    ROWS: tl.constexpr,
+    TOGETHER: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """The slopes of a part of the rows that lie together."""
+    row = which * ROWS + tl.arange(0, ROWS)
+    here = first + row < records
+    output = tl.arange(0, WIDTH)[:, None]
+    real = here[None, :] & (output < outputs)
+    value = tl.load(at + output * TOGETHER + row[None, :], mask=real, other=0)
+    label = tl.load(y + first + row, mask=here, other=0.0)[None, :]
+    return _slopes_of(
+        value, label, output, outputs, constants, farthest, KIND, ONE_VS_REST, BITS, 0
+    )
+
+
+@_jit
 def _slopes_kernel(
     scores,
     y,
@@ -536,23 +615,48 @@ def _slopes_kernel(
     farthest,
     KIND: tl.constexpr,
     ONE_VS_REST: tl.constexpr,
+    BITS: tl.constexpr,
     ROWS: tl.constexpr,
+    PARTS: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """From scores in memory to slopes."""
-    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    here = row < records
+    """From scores in memory to slopes: a few rows at a time, and those of all parts stored at once.
+
+    Bytes of many rows next to each other fill whole sectors of memory.
+    """
+    TOGETHER: tl.constexpr = ROWS * PARTS
+    first = tl.program_id(0) * TOGETHER
+    at = scores + first.to(tl.int64) * wide
+    whole = _some_slopes(
+        at, y, first, records, constants, outputs, farthest,
+        0, KIND, ONE_VS_REST, BITS, ROWS, TOGETHER, WIDTH,
+    )  # fmt: skip
+    if PARTS > 1:
+        other = _some_slopes(
+            at, y, first, records, constants, outputs, farthest,
+            1, KIND, ONE_VS_REST, BITS, ROWS, TOGETHER, WIDTH,
+        )  # fmt: skip
+        whole = _beside(whole, other, ROWS, WIDTH)
+    if PARTS > 2:
+        third = _some_slopes(
+            at, y, first, records, constants, outputs, farthest,
+            2, KIND, ONE_VS_REST, BITS, ROWS, TOGETHER, WIDTH,
+        )  # fmt: skip
+        fourth = _some_slopes(
+            at, y, first, records, constants, outputs, farthest,
+            3, KIND, ONE_VS_REST, BITS, ROWS, TOGETHER, WIDTH,
+        )  # fmt: skip
+        whole = _beside(whole, _beside(third, fourth, ROWS, WIDTH), 2 * ROWS, WIDTH)
     output = tl.arange(0, WIDTH)[:, None]
-    real = here[None, :] & (output < outputs)
-    at = scores + tl.program_id(0).to(tl.int64) * wide * ROWS
-    value = tl.load(at + output * ROWS + tl.arange(0, ROWS)[None, :], mask=real, other=0)
-    label = tl.load(y + row, mask=here, other=0.0)[None, :]
-    whole = _slopes_of(value, label, output, outputs, constants, farthest, KIND, ONE_VS_REST, 0)
-    whole = tl.where(here[None, :], whole, 0)
-    row = tl.arange(0, ROWS)[None, :]
-    first = tl.program_id(0) * ROWS
-    _store_bytes(slopes, whole, first, row, output, padded, outputs, ROWS, BLOCK)
+    row = tl.arange(0, TOGETHER)[None, :]
+    _store_bytes(slopes, whole, first, row, output, padded, outputs, TOGETHER, BLOCK)
+
+
+@_jit
+def _beside(a, b, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """The rows of two tiles, one after the other."""
+    return tl.reshape(tl.permute(tl.join(a, b), (0, 2, 1)), (WIDTH, 2 * ROWS))
 
 
 @_jit
