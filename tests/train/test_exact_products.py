@@ -14,7 +14,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from lastiterate import Cyclic, FullBatch, Poisson, Training, certify
+from lastiterate import Arithmetic, Cyclic, FullBatch, Poisson, Training, certify
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import (
     CappedLogistic,
@@ -28,11 +28,14 @@ from lastiterate.losses import (
     SquaredHinge,
 )
 from lastiterate.train import noisy_descent
+from lastiterate.train.grid import Grid
+from lastiterate.train.settings import Settings
 
 torch = pytest.importorskip("torch")
 
 from lastiterate.torch import Shards  # noqa: E402
 from lastiterate.train.torch_backend import fixed_point  # noqa: E402
+from lastiterate.train.torch_backend.exact import ExactGradients  # noqa: E402
 from lastiterate.train.torch_backend.fixed_point import Units, exp_minus, to_units  # noqa: E402
 
 torch.set_num_threads(1)
@@ -322,6 +325,18 @@ def test_a_run_in_whole_numbers_is_the_run_in_doubles(batches):
     assert not ran.experiment
     certificate = certify(ran.training, loss=ran.loss, delta=1e-5)
     assert certificate.epsilon >= certify(run, loss=ran.loss, delta=1e-5).epsilon
+
+
+def test_units_hold_where_the_grid_moves_the_start():
+    """A description may bring a coarse grid; parameters are then around the rounded start."""
+    loss, X = Logistic(), torch.eye(3, dtype=torch.float64)
+    start = np.array([0.24, -0.26, 0.0])
+    run = one_update(loss, 3, noise=1.0, steps=3, arithmetic=Arithmetic(grid=0.5, coordinates=3))
+    told = Settings(labels=[1, -1, 1], start=start, radius=0.125, products="exact")
+    held = ExactGradients.told(loss, X, run, told, torch.device("cpu"))
+    grid = Grid.of(run, start, 0.125, 0.0)
+    assert grid.spacing == 0.5
+    assert held._units.largest >= np.abs(grid.on(start)).max() + 0.125 > np.abs(start).max() + 0.125
 
 
 def test_what_has_no_units_is_refused():

@@ -56,6 +56,7 @@ class ExactGradients(DeviceGradients):
         super().__init__(*what, products="double", rows=told.rows, records=records)
         self.per_length = 0.0  # what scores round is in `among`
         self._units = self._chosen(told)
+        self.per_length = 0.0  # what scores round is in `among`
         self._packed: integer_kernels.Packed | None = None
         few = objective.outputs() <= integer_kernels.MOST_OUTPUTS
         self._kernels = device.type == "cuda" and fused.AVAILABLE and few
