@@ -24,6 +24,12 @@ CASES = [
     ("smoothed hinge", 1, False, 32, 50, 1.0, float("inf")),
     ("squared hinge", 40, True, 32, 50, 1.0, 0.5),
 ]
+LARGE = [
+    ("softmax", 10, False, 768, 5000, 0.5, float("inf")),
+    ("softmax", 1000, False, 768, 700, 0.5, float("inf")),
+    ("softmax", 33, False, 100, 140_000, 1.0, float("inf")),
+    ("logistic", 1, False, 300, 70_000, 1.0, float("inf")),
+]
 
 
 def difference(case, bits, radius, device, tuning=None, seed=0):
@@ -70,9 +76,10 @@ if __name__ == "__main__":
         few_sums=(64, 32, 64, 4, 1),
     )
     tuning = few if device.type == "cpu" else None
-    integer_kernels._AT_ONCE = 256  # several times, also for few rows
+    cases = CASES if device.type == "cpu" else CASES + LARGE
+    integer_kernels._AT_ONCE = 256 if device.type == "cpu" else 1 << 16  # several times
     for bits in (8, 16):
         for radius in (3.0, 1e5):
-            worst = max(difference(case, bits, radius, device, tuning) for case in CASES)
+            worst = max(difference(case, bits, radius, device, tuning) for case in cases)
             print(f"{bits} {radius:g} {worst}", flush=True)
     sys.exit(0)
