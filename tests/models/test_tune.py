@@ -214,3 +214,21 @@ def test_one_record_moves_a_score_by_what_is_charged(column: bool) -> None:
         assert move <= Fraction(score_sensitivity(m))
         moves.append(move > Fraction(1, m))
     assert any(moves)  # the rounding is real
+
+
+def test_noisy_scores_are_whole_numbers_of_their_grid_and_have_their_noise() -> None:
+    """From few records to many, from vast noise to next to none: nothing but the grid is shown."""
+    from lastiterate.models.tune import noisy_score, score_grid, score_sensitivity
+    from lastiterate.noise import SecureSource
+
+    source = SecureSource()
+    for records in (2, 1000, 10**9):
+        for mu in (1e-6, 0.01, 1.0, 300.0):
+            grid = score_grid(records, mu)
+            assert grid <= max(1, 2.0**-12 / mu) * 2.0**-24 / records
+            whole = [noisy_score(0.7, records, mu, source) for _ in range(400)]
+            assert {type(number) for number in whole} == {int}
+            drawn = grid * np.array(whole, float)
+            expected = (score_sensitivity(records) + grid) / mu
+            assert drawn.std() == pytest.approx(expected, rel=0.25)
+            assert abs(drawn.mean() - 0.7) < 6 * expected / 20 + grid

@@ -408,3 +408,66 @@ def test_bad_settings_are_refused(change, match) -> None:
     given = {"X": X, "y": y, "start": np.zeros(3), "steps": 10, "step_size": 0.01} | change
     with np.errstate(over="ignore", invalid="ignore"), pytest.raises(DescriptionError, match=match):
         sgld(gaussian_likelihood(), **given)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+@pytest.mark.parametrize("prior", [None, lambda theta: -2.0 * (theta - 100.0)])
+def test_chains_that_may_be_released_live_on_their_grid(backend, prior) -> None:
+    """Every draw is a multiple of the spacing that the description names."""
+    if backend == "torch":
+        pytest.importorskip("torch")
+    X, y = regression()
+    start = np.random.default_rng(0).standard_normal((400, 3))
+    settings = {"steps": 30, "step_size": 0.02, "clip": 0.5, "backend": backend}
+    samples = sgld(gaussian_likelihood(), X, y, start, prior_gradient=prior, **settings)
+    assert not samples.experiment
+    said = samples.returned.chain.arithmetic
+    assert (said.coordinates, math.frexp(said.grid)[0]) == (3, 0.5)
+    assert (samples.draws / said.grid % 1 == 0).all()
+    assert not np.signbit(samples.draws[samples.draws == 0]).any()
+    seeded = sgld(
+        gaussian_likelihood(), X, y, start, prior_gradient=prior, random_state=1, **settings
+    )
+    error = samples.draws[:, -1].std(0) * math.sqrt(2 / 400)
+    gap = np.abs(samples.draws[:, -1].mean(0) - seeded.draws[:, -1].mean(0))
+    assert np.all(gap < 6 * error)
+
+
+def test_one_record_moves_a_step_by_what_is_charged() -> None:
+    """On the grid, with a prior of any size: in exact arithmetic, before noise."""
+    from fractions import Fraction
+
+    from lastiterate.noise import SecureSource
+    from lastiterate.sampling.chains_on_grid import GridSteps, chain_grid
+
+    rng = np.random.default_rng(5)
+    for trial in range(200):
+        chain = sgld_training(24, 1, 10.0 ** rng.uniform(-6, 0), 0.4, FullBatch())
+        theta = 10.0 ** rng.uniform(-3, 6) * rng.standard_normal((1, 3))
+        grid = chain_grid(chain, theta, prior_precision=None)
+        steps = GridSteps(grid, np.zeros(1), SecureSource())  # scale 0: no noise
+        theta = steps.start(theta)
+        pulls = rng.standard_normal((2, 1, 3)) * grid.spacing * 10.0 ** rng.uniform(-1, 9)
+        prior = 10.0 ** rng.uniform(-3, 9) * rng.standard_normal((1, 3))
+        one, other = (steps.moved(0, theta, pull, prior) for pull in pulls)
+        gap = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(one[0], other[0], strict=True))
+        exact = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(*pulls[:, 0], strict=True))
+        slip = chain.replace(arithmetic={"grid": grid.spacing, "coordinates": 3}).slip
+        assert float(gap) ** 0.5 <= float(exact) ** 0.5 * (1 + 1e-12) + slip / 4 * (1 + 1e-12), (
+            trial
+        )
+
+
+def test_a_prior_that_pulls_beyond_the_grid_is_divergence() -> None:
+    X, y = regression()
+    with pytest.raises(DescriptionError, match="diverged"):
+        sgld(
+            gaussian_likelihood(),
+            X,
+            y,
+            np.zeros(3),
+            steps=2,
+            step_size=0.01,
+            clip=1.0,
+            prior_gradient=lambda theta: 1e300 + 0 * theta,
+        )

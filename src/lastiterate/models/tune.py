@@ -34,7 +34,7 @@ from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
 from lastiterate.models.base import PrivateLinearModel
 from lastiterate.models.choose import Choice
 from lastiterate.models.privacy_warning import PrivacyWarning
-from lastiterate.noise import Source, source
+from lastiterate.noise import Source, source, unpredictable
 from lastiterate.notebook import html_table
 from lastiterate.printing import printed
 from lastiterate.train.torch_backend import as_array
@@ -123,8 +123,8 @@ def tune(
     share = mu * math.sqrt(1 - SCORE_SHARE)
     each = gaussian.epsilon(share, delta)  # what one training may spend, for the choice of its run
     draws = source(random_state if random_state is not None else model.random_state)
-    best: tuple[float, Any, Mapping[str, Any]] | None = None
-    experiment = not draws.secure
+    best: tuple[int, Any, Mapping[str, Any]] | None = None
+    experiment = not unpredictable(draws)
     for _ in range(_number_of_trials(gamma, draws)):
         candidate = candidates[int(draws.integers(len(candidates), 1)[0])]
         seed = None if draws.secure else int(draws.integers(2**31, 1)[0])
@@ -134,8 +134,7 @@ def tune(
             warnings.simplefilter("ignore", PrivacyWarning)
             trial._fit(X, y, lambda choice: gaussian_run(choice, share))
         experiment = experiment or not trial._certified
-        noise = score_sensitivity(len(y)) / (mu * math.sqrt(SCORE_SHARE))
-        score = _score(trial, X, y) + noise * float(draws.normal(1)[0])
+        score = noisy_score(_score(trial, X, y), len(y), mu * math.sqrt(SCORE_SHARE), draws)
         if best is None or score > best[0]:
             best = score, trial, candidate
     assert best is not None  # there is at least one trial
@@ -217,6 +216,27 @@ def _number_of_trials(gamma: float, draws: Source) -> int:
         weight *= (1 - gamma) * count / (count + 1)
         count += 1
     return count
+
+
+def noisy_score(score: float, records: int, mu: float, draws: Source) -> int:
+    """A score between 0 and 1 with noise that makes it mu-GDP, in multiples of `score_grid`.
+
+    Rounded to the grid, one record moves it by at most `score_sensitivity` and g more. Noise that
+    is rounded to the grid as well adds to it exactly, in whole numbers, so the sum is a Gaussian
+    mechanism, rounded.
+
+    >>> from lastiterate.noise import SecureSource
+    >>> abs(noisy_score(0.9, 1000, 300.0, SecureSource()) * score_grid(1000, 300.0) - 0.9) < 1e-3
+    True
+    """
+    grid = score_grid(records, mu)
+    noise = (score_sensitivity(records) + grid) / mu * (1 + 2**-50)
+    return round(score / grid) + int(draws.rounded_normal(noise / grid, 1)[0])
+
+
+def score_grid(records: int, mu: float) -> float:
+    """The spacing: a power of two of about 2^-24/n; coarser where noise is vast, to be drawn."""
+    return math.ldexp(0.5, math.frexp(2.0**-24 / records * max(1.0, 2.0**-12 / mu))[1])
 
 
 def score_sensitivity(records: int) -> float:

@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 from lastiterate.description import Arithmetic, Batches, FullBatch, Training
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError
+from lastiterate.noise import SecureSource, unpredictable
 from lastiterate.noise.seeded import generator as seeded_generator
 from lastiterate.progress import shown
 from lastiterate.sampling.batch_order import SeededDraws, batch_rows, secret_draws
+from lastiterate.sampling.chains_on_grid import GridSteps, chain_grid
 from lastiterate.sampling.likelihood import (
     SMALLEST,
     Array,
@@ -108,21 +110,31 @@ def sgld(
     _check(records, len(y), steps, temperature, clip, burn_in, thin)
     batches.check(records)
     scale = records / batches.divisor(records)
-    if prior_gradient is None:
-        number("prior_precision", prior_precision, "0 is the flat prior", at_least=0)
+    number("prior_precision", prior_precision, "0 is the flat prior", at_least=0)
 
-        def prior_gradient(theta: Array) -> Array:
-            return -prior_precision * theta
+    def plain_prior(theta: Array) -> Array:
+        return -prior_precision * theta
 
+    prior_gradient = plain_prior if prior_gradient is None else prior_gradient
     model: Likelihood = (
         likelihood if hasattr(likelihood, "gradient") else RecordGradients(likelihood)
     )
+    clipped_here = type(model) in (GeneralizedLinear, RecordGradients)  # a subclass may do anything
     # A clipped run may be released: its noise and its batches must be secret.
     secure = normals is None and clip is not None and random_state is None
-    generator = seeded_generator(random_state)
+    generator, source = seeded_generator(random_state), SecureSource()
     if secure:
-        normals = _secure_like(theta)
+        normals = _secure_like(theta, source)
     draw = _normals_like(theta, generator) if normals is None else normals
+    coarse = theta.dtype.itemsize < 8  # less than double precision
+    chain = steps_on_grid = None
+    if clip is not None:
+        chain = sgld_training(records, steps, schedule, clip, batches, temperature=temperature)
+        own = prior_gradient is not plain_prior
+        grid = chain_grid(chain, _to_numpy(theta), None if own else prior_precision)
+        if secure and clipped_here and not coarse and grid is not None:
+            steps_on_grid = GridSteps(grid, chain.noises, source)
+            theta = steps_on_grid.start(theta)
     orders = 1 if share_batches else chains
     draws = secret_draws(orders) if secure else SeededDraws(generator, orders)
     rows = batch_rows(batches, records, draws, shared=share_batches)
@@ -136,39 +148,40 @@ def sgld(
             if weight is not None and not isinstance(theta, np.ndarray):
                 weight = theta.new_tensor(weight)
             pull = model.gradient(theta, X[chosen], y[chosen], weight, clip)
-            pull *= scale
-            pull += prior_gradient(theta)
-            pull *= eta / 2
-            theta = theta + pull
-            if temperature > 0:
-                theta += math.sqrt(eta * temperature) * draw(tuple(theta.shape))
+            if steps_on_grid is not None:
+                pull *= scale * (eta / 2)
+                theta = steps_on_grid.moved(step, theta, pull, prior_gradient(theta) * (eta / 2))
+            else:
+                pull *= scale
+                pull += prior_gradient(theta)
+                pull *= eta / 2
+                theta = theta + pull
+                if temperature > 0:
+                    theta += math.sqrt(eta * temperature) * draw(tuple(theta.shape))
             if step >= burn_in and (step - burn_in) % thin == 0:
                 kept[:, (step - burn_in) // thin] = _to_numpy(theta)
-    if not np.all(np.isfinite(_to_numpy(theta))):
+    left = steps_on_grid is not None and steps_on_grid.left(theta)
+    if left or not np.all(np.isfinite(_to_numpy(theta))):
         raise DescriptionError(
             "step_size", step_size, "small enough for the chain to stay finite", "it diverged"
         )
     returned = None
-    clipped_here = type(model) in (GeneralizedLinear, RecordGradients)  # a subclass may do anything
-    if clip is not None:
-        chain = sgld_training(records, steps, schedule, clip, batches, temperature=temperature)
+    if chain is not None and clip is not None:
         if clipped_here:
             entries = max(X.shape[1], theta.shape[1])
             error = rounding_of_sums(batches.largest(records), entries, clip)
             error = error / batches.divisor(records) * (1 + 2**-50)
-            chain = chain.replace(arithmetic=Arithmetic(error=error))
+            spacing = 0.0 if grid is None else grid.spacing
+            chain = chain.replace(arithmetic=Arithmetic(spacing, error, theta.shape[1]))
         after = tuple(range(burn_in + 1, steps + 1, thin))
         releases = after if after[-1] == steps else (*after, steps)  # `last` is returned as well
         returned = Returned(chain, releases, chains, shared_batches=share_batches)
-    coarse = theta.dtype.itemsize < 8  # less than double precision
-    return Samples(kept, theta, returned, experiment=not (secure and clipped_here) or coarse)
+    trusted = secure and clipped_here and unpredictable(source)
+    return Samples(kept, theta, returned, experiment=not trusted or coarse)
 
 
-def _secure_like(theta: Array) -> Callable[[tuple[int, int]], Array]:
+def _secure_like(theta: Array, secure: SecureSource) -> Callable[[tuple[int, int]], Array]:
     """Secure standard normals in the array type of theta."""
-    from lastiterate.noise import SecureSource
-
-    secure = SecureSource()
     if isinstance(theta, np.ndarray):
         return secure.normal
     return lambda shape: theta.new_tensor(secure.normal(shape))
