@@ -166,6 +166,16 @@ def test_the_searched_epsilon_holds_whatever_the_numbers():
         assert curve.delta(min(found, 1e9)) <= delta or found == math.inf
 
 
+def test_the_search_ends_near_the_crossing_at_every_delta():
+    """It once took the string's epsilon, twice as large, for one that nothing can improve."""
+    curve = Coupling(CouplingProblem.of(1.0, 0.08, 1.0, 1.0, 200), mu=0.566)
+    deltas = np.geomspace(1e-6, 1e-2, 9)
+    found = [curve.epsilon(float(delta)) for delta in deltas]
+    assert all(a > b for a, b in itertools.pairwise(found))
+    for delta, epsilon in zip(deltas, found, strict=True):
+        assert curve.delta(epsilon) <= delta < curve.delta(epsilon * (1 - 1e-3))
+
+
 def test_where_stopping_cannot_win_its_price_is_not_asked():
     rng = np.random.default_rng(23)
     targets = np.array([0.0, 0.3, 5.0])

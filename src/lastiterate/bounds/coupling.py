@@ -348,8 +348,9 @@ class Coupling(Curve):
         bounds = _stopped(self.problem, tried, _COARSER)
         if bounds[0] <= delta:
             return 0.0
-        # Two pairs (epsilon, bound): the first fails, the second holds, whatever grid found it.
-        fails, holds = (0.0, float(bounds[0])), (safe, delta)
+        # Two pairs (epsilon, bound): the first fails, the second holds, whatever grid found it. The
+        # string's epsilon has no bound of this kind yet: 0, so that it is never taken for close.
+        fails, holds = (0.0, float(bounds[0])), (safe, 0.0)
         around = _BELOW
         for _ in range(6):
             tried = _crossing(tried, bounds, delta, fails[0], holds[0]) * around
