@@ -24,6 +24,9 @@ from lastiterate import (
     verify,
 )
 from lastiterate.bounds import Run
+from lastiterate.description import Origin
+from lastiterate.description.words import assumptions
+from lastiterate.losses import Logistic
 
 RUN = {"records": 100, "steps": 30, "step_size": 0.1, "noise": 0.05, "gradient_norm": 1.0}
 positive = st.floats(1e-150, 1e100)
@@ -108,6 +111,41 @@ def test_what_rounding_adds_is_no_lower_reference():
     loss = Loss(smoothness=1.0)
     coarse = account(run(arithmetic=Arithmetic(grid=2.0**-10, error=0.01)), loss)
     assert coarse.lower(1e-5) == account(run(), loss).lower(1e-5)
+
+
+def test_gradients_that_others_compute_are_said_to_round_nothing_more():
+    """Hidden states remember what computing a gradient rounds; only linear losses pay for it."""
+    run = Training(
+        records=9,
+        steps=4,
+        step_size=0.5,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        diameter=2.0,
+        arithmetic=Arithmetic(2.0**-20, 1e-9, 4),
+    )
+
+    def said(loss, training=run, hidden_state=True):
+        found = assumptions(training, loss, hidden_state=hidden_state)
+        mine = [a for a in found if "computing one gradient rounds" in a.statement]
+        assert all(a.vouched_by == "whoever computes them" for a in mine)
+        return bool(mine)
+
+    declared, linear = Loss(smoothness=1.0), Logistic().regularity(1.0)
+    head = Origin("bounded-softmax", 1.0, 2.0, 3)
+    network = Loss(head.constants.smoothness, provenance="proved", origin=head)
+    assert network.provenance == linear.provenance == "proved"
+    assert said(declared)
+    assert said(network)
+    assert said(Loss.nonconvex(smoothness=1.0))
+    assert said(Loss.holder(constant=1.0, exponent=0.5))
+    assert not said(linear)  # charged
+    assert not said(Loss.unknown())  # the length of gradients is all that counts
+    assert not said(declared, hidden_state=False)  # composition compares at the same parameters
+    assert not said(declared, run.replace(arithmetic="exact"))
+    certificate = certify(run, declared, delta=1e-5)
+    assert "computing one gradient rounds" in " ".join(certificate.assumptions)
 
 
 def test_it_is_said_in_words():

@@ -521,6 +521,24 @@ def test_noise_is_asked_for_until_it_fits_its_grid():
     assert silent == describe(noise=0.0)
 
 
+def test_noise_that_is_found_to_a_tolerance_does_not_end_in_a_circle():
+    """A little more error, a little less noise: the box would be halved and doubled for ever."""
+    asked = []
+
+    def wobbling(described):
+        asked.append(described.arithmetic.error)
+        assert len(asked) < 20
+        return described.replace(noise=50.0 if len(asked) % 2 else 40.0)
+
+    engine, start = Arithmetic(error=1e-12), np.zeros(3)
+    boxes = {grid_of(describe(noise=noise)).box for noise in (40.0, 50.0)}
+    assert len(boxes) == 2
+    run = on_its_grid(describe(noise=0.0), engine, start, 0.0, wobbling, per_length=1e-15)
+    grid = grid_of(run)
+    assert run.arithmetic.error >= grid.arithmetic(engine, 3, 1e-15).error
+    assert run.arithmetic.error == max(asked)
+
+
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 30.0])
 def test_estimators_keep_their_promise_with_the_grid_paid(epsilon):
     from lastiterate.models import PrivateLogisticRegression

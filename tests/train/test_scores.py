@@ -9,6 +9,7 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from lastiterate import FullBatch, Poisson, Training
 from lastiterate.losses import (
@@ -169,3 +170,108 @@ def test_an_estimator_pays_for_it_beforehand():
     assert (
         model.training_.arithmetic.error > linear_arithmetic(model.training_, Logistic(), 4).error
     )
+
+
+# --- every engine, its gradients clipped or not ---------------------------------------------------
+
+KINDS = ["dense", "single", "sparse", "fortran", "tensor", "single tensor", "rescaled"]
+
+
+def engine_of(kind, loss, X, y, run):
+    """The gradients of an engine, and the features that it speaks of."""
+    if kind in ("single", "single tensor"):
+        X = (X * (1 - 1e-6)).astype(np.float32)
+    if "tensor" not in kind and kind != "rescaled":
+        form = {"sparse": sp.csr_array, "fortran": np.asfortranarray}.get(kind, np.asarray)
+        return LinearGradients(loss, form(X), y, run, 0.0, 1.0), X
+    torch = pytest.importorskip("torch")
+    from lastiterate.train.torch_backend.gradients import DeviceGradients
+
+    rows = "rescale" if kind == "rescaled" else "check"
+    given = torch.from_numpy(X * 1e3 if kind == "rescaled" else X)
+    made = DeviceGradients(loss, given, y, run, 0.0, 1.0, torch.device("cpu"), rows=rows)
+    if kind == "rescaled":
+        exact = [
+            [mpmath.mpf(float(v)) * mpmath.mpf(float(s)) for v in row]
+            for row, s in zip(given, made._scale, strict=True)
+        ]
+        return made, exact
+    return made, X
+
+
+def at(gradients, theta, records):
+    import torch
+
+    where = theta if isinstance(gradients, LinearGradients) else torch.from_numpy(theta)
+    return np.asarray(gradients.total(where, slice(0, records))).ravel() / records
+
+
+def exact_clipped_mean(loss, X, y, theta, longest):
+    """The mean gradient, each no longer than ``longest``."""
+    columns = theta.reshape(len(theta), -1)
+    total = [mpmath.mpf(0)] * columns.size
+    for row, label in zip(X, y, strict=True):
+        x = [mpmath.mpf(v) if isinstance(v, mpmath.mpf) else mpmath.mpf(float(v)) for v in row]
+        scores = [
+            mpmath.fsum(a * mpmath.mpf(b) for a, b in zip(x, column, strict=True))
+            for column in columns.T.tolist()
+        ]
+        slope = exact_slope(loss, scores, label)
+        gradient = [a * s for a in x for s in slope]
+        norm = mpmath.sqrt(mpmath.fsum(g * g for g in gradient))
+        factor = longest / norm if norm > longest else 1
+        total = [t + g * factor for t, g in zip(total, gradient, strict=True)]
+    return [t / len(y) for t in total]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["logistic", "softmax", "capped softmax", "smoothed hinge"])
+def test_every_engine_is_within_what_it_charges(kind, name):
+    """Also where gradients are shortened: a projection, which does not enlarge what is off."""
+    loss = LOSSES[name]
+    for seed in range(6):
+        rng = np.random.default_rng([seed, 11])
+        columns = int(rng.integers(4, 9))
+        X, y, theta = hard(rng, name, loss, columns)
+        for clipping, K in (("none", loss.gradient_norm(1.0)), ("gradient", 10.0**-seed)):
+            run = Training(
+                records=len(X),
+                steps=1,
+                step_size=1.0,
+                noise=1.0,
+                gradient_norm=K,
+                batches=FullBatch(),
+                clipping=clipping,
+            )
+            with mpmath.workdps(50):
+                gradients, rows = engine_of(kind, loss, X, y, run)
+                computed = at(gradients, theta, len(X))
+                labels = np.asarray(y).astype(int).tolist()
+                exact = exact_clipped_mean(loss, rows, labels, theta, mpmath.mpf(K))
+                parts = zip(computed.tolist(), exact, strict=True)
+                off = float(mpmath.sqrt(mpmath.fsum((mpmath.mpf(a) - b) ** 2 for a, b in parts)))
+            length = float(np.linalg.norm(theta)) * (1 + 1e-12)
+            allowed = gradients.arithmetic(theta.size).error + gradients.per_length * length
+            assert off <= allowed, (kind, name, clipping, seed, off / allowed)
+
+
+def test_a_loss_without_a_bound_on_its_curvature_is_charged_for_sums_alone():
+    """Its theorems count on the length of gradients, and computed ones are as short."""
+
+    class Hinge(SquaredHinge):
+        def smoothness(self, feature_bound):
+            return float("inf")
+
+    X, y = np.eye(3), np.array([1.0, -1.0, 1.0])
+    run = Training(
+        records=3,
+        steps=2,
+        step_size=0.5,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        clipping="margin",
+    )
+    found = noisy_descent(Hinge(1.0), X, run, labels=y, feature_bound=1.0)
+    assert found.training.arithmetic.error == linear_arithmetic(run, Hinge(1.0), 3).error
+    assert found.loss.smoothness == float("inf")

@@ -97,6 +97,11 @@ class Origin:
         room = _limited(self) - Fraction(_float(self.start))
         return math.isfinite(diameter) and Fraction(diameter) / 2 <= room
 
+    @property
+    def bounded_head(self) -> bool:
+        """Whether it is a loss of a network on a ball, which a network's own code computes."""
+        return self.name in _IN_A_BALL
+
     def bounds_gradients(self, norm: float) -> bool:
         """Whether no gradient is longer than ``norm``."""
         return math.isfinite(norm) and Fraction(norm) ** 2 >= self.constants.squared_norm

@@ -25,6 +25,10 @@ NOT_COVERED = (
     "the set of classes that occur among the labels, released unless all classes were declared",
     "noise from a seeded or predictable generator",
 )
+_GRADIENTS = (
+    "the gradient of a record is that of its loss: the rounding above is that of sums, and what "
+    "computing one gradient rounds is nothing, or was added to the error that was told"
+)
 _LAST_BITS = "the last bits of released numbers, which are doubles with noise added and not rounded"
 _MACHINE = (
     "what else a machine shows or does: timing, memory, faulty hardware, compilers that reassociate"
@@ -78,8 +82,21 @@ def assumptions(training: Training, loss: Loss, *, hidden_state: bool) -> tuple[
         found.append(Assumption(domain, "the trainer"))
     found.append(Assumption("the starting point does not depend on the data", "the trainer"))
     found.append(_arithmetic(training))
+    if hidden_state and isinstance(training.arithmetic, Arithmetic) and _computed_elsewhere(loss):
+        found.append(Assumption(_GRADIENTS, "whoever computes them"))
     found.append(Assumption("the noise is Gaussian and unpredictable", "the noise source"))
     return tuple(found)
+
+
+def _computed_elsewhere(loss: Loss) -> bool:
+    """Whether nobody here knows how a gradient is computed, and a theorem asks for the map.
+
+    Linear losses of this library are charged for what their scores and slopes round; gradient
+    functions and networks round as they like. A loss of which nothing is known needs no map.
+    """
+    if loss.kind == "unknown":
+        return False
+    return loss.origin is None or loss.origin.bounded_head
 
 
 def _arithmetic(training: Training) -> Assumption:

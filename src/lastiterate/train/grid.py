@@ -150,9 +150,11 @@ def on_its_grid(
         needed = engine
         if grid is not None and engine is not None:
             needed = grid.arithmetic(engine, start.size, per_length)
-        if told is not None and told == charged(training, needed):
+        # Never less than before: noise that is found to a tolerance must not end in a circle.
+        wanted = charged(training if told is None else told, needed)
+        if told == wanted:
             return run
-        told = charged(training, needed)
+        told = wanted
         run = with_noise(told)
         grid = Grid.of(run, start, radius, l2)
 

@@ -26,8 +26,9 @@ whose steps spread two runs by c. For linear models the terms are then off too: 
 γ_(d+8)·R·‖θ‖ in length (d products and additions each), so gradients by β·γ_(d+8)·‖θ‖, as slopes
 turn by at most β/R² per unit of score (`score_error`); slopes and what shortens them by ρ·K, if
 exponentials are good to eight units in their last place, as all libraries' are. Both for every
-record, so m/divisor times, and both are in `Arithmetic.error`. Gradient functions and networks are
-what they compute: their constants are about that. What adding noise would round, `grid` avoids.
+record, so m/divisor times, and both are in `Arithmetic.error`. What gradient functions and networks
+round inside of a gradient nobody here knows: a guarantee for hidden states says that it rests on it
+(`description.words`). What adding noise would round, `grid` avoids.
 
 **How h stays small.** All engines add blocks: no block has more than `MOST_ROWS` rows, and none but
 the last fewer than `least_rows`. So whatever a library does inside a block, and however many cores
@@ -143,7 +144,8 @@ def score_error(
 ) -> float:
     """What scores round moves the mean gradient by, per unit of the parameters' length.
 
-    Nothing is needed where no bound on the rows is known: nothing is then known about the map.
+    Nothing is needed where the rows, or the curvature of the loss, have no bound: theorems then
+    count on the length of gradients alone, and computed ones are as short.
 
     >>> from lastiterate import FullBatch
     >>> from lastiterate.losses import Logistic
@@ -152,7 +154,7 @@ def score_error(
     >>> score_error(run, Logistic(), columns=20, feature_bound=1.0) < 1e-15
     True
     """
-    if feature_bound is None:
+    if feature_bound is None or math.isinf(objective.smoothness(feature_bound)):
         return 0.0
     turning = Fraction(objective.smoothness(feature_bound))
     return up(turning * gamma(columns + 8) * _ratio(training))
