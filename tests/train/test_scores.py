@@ -275,3 +275,21 @@ def test_a_loss_without_a_bound_on_its_curvature_is_charged_for_sums_alone():
     found = noisy_descent(Hinge(1.0), X, run, labels=y, feature_bound=1.0)
     assert found.training.arithmetic.error == linear_arithmetic(run, Hinge(1.0), 3).error
     assert found.loss.smoothness == float("inf")
+
+
+def test_a_short_softmax_gradient_rounds_as_a_long_one_does():
+    """p − 1 has the last bits of 1, whatever the gradient is shortened to."""
+    loss = Softmax(1000)
+    run = Training(
+        records=5,
+        steps=1,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=1e-6,
+        batches=FullBatch(),
+        clipping="gradient",
+    )
+    X, y = np.ones((5, 1)), np.arange(5)
+    gradients = LinearGradients(loss, X, y, run, 0.0, 1.0)
+    charged = gradients.arithmetic(1000).error
+    assert charged > (1000 + 2 * np.log(1000) + 20) * 2.0**-53

@@ -74,7 +74,7 @@ class LinearGradients:
         self._longest = training.gradient_norm
         outputs = objective.outputs()
         self.shape = (columns,) if outputs == 1 else (columns, outputs)
-        self._arithmetic = linear_arithmetic(training, objective, columns)
+        self._arithmetic = linear_arithmetic(training, objective, columns, feature_bound=R)
         self.per_length = score_error(training, objective, columns, R)
         unknown = Loss.unknown(regularization=regularization, provenance="proved")
         self.loss = unknown if R is None else objective.regularity(R, regularization)

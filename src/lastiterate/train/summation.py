@@ -42,7 +42,7 @@ from fractions import Fraction
 
 from lastiterate.description import Arithmetic, Training
 from lastiterate.errors import UnsupportedError
-from lastiterate.losses import LinearLoss
+from lastiterate.losses import LinearLoss, Softmax
 from lastiterate.losses.rounding import root_up, up
 
 MOST_ROWS = 1 << 16  # of a block: what a library does inside one is its own affair
@@ -118,9 +118,16 @@ def arithmetic_of_sums(
 
 
 def linear_arithmetic(
-    training: Training, objective: LinearLoss, columns: int, ranks: int = 1
+    training: Training,
+    objective: LinearLoss,
+    columns: int,
+    ranks: int = 1,
+    feature_bound: float | None = None,
 ) -> Arithmetic | None:
     """Of a linear model whose products and sums are all in double precision.
+
+    A softmax slope rounds as 1 does, however short it is: where it is shortened to less than it
+    can be long by itself, that counts (with a bound on the rows; without one there is no map).
 
     >>> from lastiterate import FullBatch
     >>> from lastiterate.losses import Logistic
@@ -135,7 +142,10 @@ def linear_arithmetic(
     sums = arithmetic_of_sums(training, h, columns * outputs, over)
     if sums is None:
         return None
-    slopes = Fraction(training.gradient_norm) * over * _ratio(training)
+    longest = training.gradient_norm
+    if feature_bound is not None and isinstance(objective, Softmax):
+        longest = max(longest, objective.gradient_norm(feature_bound))
+    slopes = Fraction(longest) * over * _ratio(training)
     return Arithmetic(error=up(Fraction(sums.error) + slopes))
 
 

@@ -168,7 +168,7 @@ class DeviceGradients:
 
     def among(self, ranks: int) -> Arithmetic | None:
         """Likewise, where so many ranks add up their sums."""
-        return linear_arithmetic(self._training, self._objective, self.shape[0], ranks)
+        return linear_arithmetic(self._training, self._objective, self.shape[0], ranks, self._bound)
 
     @property
     def resident(self) -> bool:
