@@ -639,6 +639,29 @@ def test_layers_that_mix_records_are_refused(settings):
     assert len(engine.accountant) == 1
 
 
+def test_an_account_of_opacus_says_that_it_is_one_of_real_numbers():
+    """Its noise is added in float32: low bits and sums have no proof, whatever is described."""
+    from lastiterate import Arithmetic, certify
+
+    engine, _module, stepper, loader = private()
+    told = {"batches": Poisson(1 / 15), "loader": loader, "optimizer": stepper, "step_size": 0.5}
+    engine.accountant.describe(**told, loss=Loss(smoothness=0.5))
+    found = engine.accountant.guarantee
+    for said in (str(found), repr(found), found._repr_html_()):
+        assert "NOT A GUARANTEE" in said
+    assert "noisy_module_descent" in str(found)
+    with pytest.warns(EstimateWarning, match="real numbers"):
+        engine.get_epsilon(1e-5)
+    with pytest.raises(AssumptionError, match="noisy_module_descent"):
+        engine.accountant.certificate(1e-5)
+    described = engine.accountant.training
+    weights = [p.detach().numpy() for p in _module.parameters()]
+    for arithmetic in ("exact", Arithmetic(error=1e-9)):
+        run = described.replace(steps=3, noise=0.1, arithmetic=arithmetic)
+        with pytest.raises(AssumptionError, match="real numbers"):
+            certify(run, Loss(smoothness=0.5), 1e-5, parameters=weights)
+
+
 def test_who_vouches_for_the_loss():
     engine, _module, stepper, loader = private()
     told = {"batches": Poisson(1 / 15), "loader": loader, "optimizer": stepper, "step_size": 0.5}

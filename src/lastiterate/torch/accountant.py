@@ -34,7 +34,28 @@ from lastiterate.torch.opacus_modules import (
 )
 
 MECHANISM = "lastiterate"
+IN_REAL_NUMBERS = (
+    "NOT A GUARANTEE of the run that Opacus computed, but an account of the same run in real "
+    "numbers: Opacus sums gradients and adds noise in the floats of the parameters, whose low bits "
+    "and sums can tell of single records, and nobody knows who can predict its noise. Train with "
+    "lastiterate.torch.noisy_module_descent, whose arithmetic is proved, for a run that can be "
+    "certified."
+)
 _SAME = 1e-9  # relative: settings that differ by rounding alone are equal
+
+
+@dataclass(frozen=True, repr=False)
+class RealNumbersGuarantee(Guarantee):
+    """What holds for a run in real numbers; it says so wherever it is shown."""
+
+    def __str__(self) -> str:
+        return f"{IN_REAL_NUMBERS}\n{super().__str__()}"
+
+    def __repr__(self) -> str:
+        return f"<NOT A GUARANTEE (real numbers): {super().__repr__()}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p><strong>{IN_REAL_NUMBERS}</strong></p>{super()._repr_html_()}"
 
 
 @dataclass(frozen=True)
@@ -228,15 +249,18 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
 
     @property
     def guarantee(self) -> Guarantee:
-        """What `lastiterate.account` says about the run so far."""
-        return account(self.training, self._need().loss)
+        """What `lastiterate.account` says about the run so far, in real numbers; it says so."""
+        found = account(self.training, self._need().loss)
+        return RealNumbersGuarantee(found.run, found.bounds, found.lower_reference)
 
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
         """epsilon of the last iterate so far; nothing else may have been released.
 
-        With `Loss.unknown()` this is the value of composition, which also covers every iterate.
+        With `Loss.unknown()` this is the value of composition, which also covers every iterate. It
+        speaks of real numbers, as Opacus' own accountants do, and warns of it.
         """
         described = self._need()
+        warnings.warn(IN_REAL_NUMBERS, EstimateWarning, stacklevel=2)
         if described.loss.provenance == "estimated":
             warnings.warn(
                 "NOT A GUARANTEE: the regularity of the loss is estimated, and this epsilon rests "
