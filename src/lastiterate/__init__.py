@@ -17,6 +17,7 @@ _PACKAGES = {
     "lastiterate.description": (
         "Arithmetic",
         "Cyclic",
+        "Exposure",
         "FullBatch",
         "Loss",
         "Poisson",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from lastiterate.description import (
         Arithmetic,
         Cyclic,
+        Exposure,
         FullBatch,
         Loss,
         Poisson,
@@ -79,6 +81,7 @@ __all__ = [
     "Cyclic",
     "DescriptionError",
     "EstimateWarning",
+    "Exposure",
     "FullBatch",
     "Guarantee",
     "LastIterateError",

@@ -16,7 +16,8 @@ import numpy as np
 from lastiterate.bounds import LEDGER
 from lastiterate.bounds.ledger import Bound, Run, Theorem, released_steps
 from lastiterate.bounds.lower import lower_reference
-from lastiterate.description import Loss, Poisson, Training
+from lastiterate.description import Exposure, Loss, Poisson, Training
+from lastiterate.description.exposure import read_exposure
 from lastiterate.drawing import picture
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee, weakest_voucher
@@ -24,13 +25,21 @@ from lastiterate.notebook import html_table
 from lastiterate.printing import printed
 
 
-def account(training: Training, loss: Loss, *, releases: Iterable[int] = ()) -> Guarantee:
+def account(
+    training: Training,
+    loss: Loss,
+    *,
+    releases: Iterable[int] = (),
+    exposure: Exposure | None = None,
+) -> Guarantee:
     """The tightest sound guarantee for what the run releases.
 
     Args:
         training: the run.
         loss: what is known about the loss of one record.
         releases: steps after which a checkpoint is released as well; the final iterate always is.
+        exposure: whom the guarantee is for, such as ``Exposure(records=10)`` for a person with up
+            to 10 records; one record, used from the first step to the last, if it is left out.
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
@@ -39,13 +48,13 @@ def account(training: Training, loss: Loss, *, releases: Iterable[int] = ()) -> 
     >>> print(f"{g.epsilon(delta=1e-5):.3f} by {g.theorem.name}")
     1.336 by Shifted interpolation (Bok, Su & Altschuler 2024)
     """
-    run = Run(training, loss, released_steps(releases))
+    run = Run(training, loss, released_steps(releases), read_exposure(exposure))
     with np.errstate(over="ignore"):  # an infinite ratio is an answer
         bounds = [theorem.prove(run) for theorem in candidates(run)]
     if not bounds:
         raise UnsupportedError(
-            f"No theorem of the ledger covers this run ({training}). `compare` says what each one "
-            "misses."
+            f"No theorem of the ledger covers {run.exposure.words(training)} in this run "
+            f"({training}). `compare` says what each one misses."
         )
 
     def lower(delta: float) -> float:  # prepared when asked for: most runs never are
@@ -112,6 +121,8 @@ class Comparison:
     def __str__(self) -> str:
         lines = [NOT_A_GUARANTEE] if self.provenance == "estimated" else []
         lines += [f"epsilon at delta = {printed(self.delta)}, {self.run.training}"]
+        if not self.run.exposure.default:
+            lines += [f"for {self.run.exposure.words(self.run.training)}"]
         lines += [
             f"  {printed(row.epsilon):>10}  {row.theorem.name} ({row.theorem.status})"
             for row in self
@@ -139,7 +150,8 @@ class Comparison:
             (printed(row.epsilon), "NOT THIS RUN", row.objection) for row in self.other_algorithms
         ]
         return html_table(
-            f"epsilon at delta = {printed(self.delta)}, {self.run.training}",
+            f"epsilon at delta = {printed(self.delta)}, {self.run.training}"
+            + ("" if self.run.exposure.default else f", for {self.run.exposure}"),
             rows,
             warning=NOT_A_GUARANTEE if self.provenance == "estimated" else "",
             details="\n".join(f"{row.theorem.name}: {row.objection}" for row in self.inapplicable),
@@ -152,9 +164,10 @@ def compare(
     delta: float = REFERENCE_DELTA,
     *,
     releases: Iterable[int] = (),
+    exposure: Exposure | None = None,
 ) -> Comparison:
     """Every applicable sound bound, tightest first; what does not apply, and why."""
-    run = Run(training, loss, released_steps(releases))
+    run = Run(training, loss, released_steps(releases), read_exposure(exposure))
     rows, idle = [], []
     for theorem in LEDGER:
         reason = theorem.obstacle(run)
@@ -172,7 +185,7 @@ def _poisson_twin(run: Run, delta: float) -> list[Row]:
     """What most accountants would charge: Poisson batches of the same size, all iterates public."""
     training = run.training
     batches = Poisson(training.batches.share(training.records))
-    same = training.batches.full or training.batches == batches
+    same = training.batches.full or training.batches == batches or not run.exposure.default
     if same or math.isinf(training.gradient_norm):
         return []
     twin = training.replace(

@@ -14,7 +14,7 @@ from typing import Any
 
 from lastiterate.bounds.ledger import Bound, Run, Theorem
 from lastiterate.curves.interchange import to_dp_accounting
-from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description import Exposure, Loss, TailAverage, Training
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number
 from lastiterate.description.words import Assumption, assumptions, not_covered, vouchers
@@ -51,6 +51,11 @@ class Guarantee:
     def loss(self) -> Loss:
         """What was assumed about the loss."""
         return self.run.loss
+
+    @property
+    def exposure(self) -> Exposure:
+        """Whom the guarantee is for: one record from first to last step, or what was asked."""
+        return self.run.exposure
 
     def epsilon(self, delta: float) -> float:
         """The smallest proved epsilon at this delta.
@@ -112,7 +117,8 @@ class Guarantee:
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """Everything the numbers rest on, and who vouches for it."""
-        return assumptions(self.training, self.loss, hidden_state=self.best.theorem.hidden_state)
+        hidden = self.best.theorem.hidden_state
+        return assumptions(self.training, self.loss, hidden_state=hidden, exposure=self.exposure)
 
     def lower(self, delta: float) -> float:
         """The largest epsilon some loss of the declared class really suffers, when known, else 0.
@@ -142,7 +148,7 @@ class Guarantee:
     def _repr_html_(self) -> str:
         training, best = self.training, self.best
         rows = [
-            ("protected", f"each single record of {training.records:,} ({training.adjacency})"),
+            ("protected", f"{self.exposure.words(training)} ({training.adjacency})"),
             ("from whom", f"anybody who sees {_released(self.run)}"),
             ("by", f"{best.theorem.name} ({best.theorem.status})"),
             ("vouched for", self.provenance),
@@ -188,17 +194,23 @@ def _paragraph(guarantee: Guarantee) -> str:
     lines = []
     if guarantee.provenance == "estimated":
         lines.append(NOT_A_GUARANTEE)
+    one = guarantee.exposure.records == 1
     neighbours = {
-        "replace": "replacing one record by any other",
-        "zero-out": "removing one record's contribution (its gradient replaced by zero)",
-    }[training.adjacency]
+        ("replace", True): "replacing one record by any other",
+        ("replace", False): "replacing all records of a person by any others",
+        ("zero-out", True): "removing one record's contribution (its gradient replaced by zero)",
+        (
+            "zero-out",
+            False,
+        ): "removing a person's contribution (all its gradients replaced by zero)",
+    }[training.adjacency, one]
     epsilons = ", ".join(
         f"epsilon = {printed(guarantee.epsilon(delta))} at delta = {printed(delta)}"
         for delta in (1e-5, 1e-6)
     )
     lines.append(
-        f"What is protected: each single record of {training.records:,}; {neighbours} changes what "
-        f"is released by at most {epsilons}."
+        f"What is protected: {guarantee.exposure.words(training)}; {neighbours} changes what is "
+        f"released by at most {epsilons}."
     )
     lines.append(f"From whom: anybody who sees {_released(guarantee.run)}.")
     lines.append(f"The run: {training}.")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lastiterate import Certificate, CertificateError, Loss, Training, verify
+from lastiterate import Certificate, CertificateError, Exposure, Loss, Training, verify
 from lastiterate.verifier import document
 from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.joint import THEOREM as JOINT
@@ -85,7 +85,7 @@ SCHEMES = re.search(r"`scheme` \(([^)]*)\)", PAGE)[1]  # type: ignore[index]
 
 def test_every_field_is_documented():
     common = set(table("Every certificate"))
-    assert common == {*document._COMMON, "signatures"}
+    assert common == {*document._COMMON, *document._OPTIONAL, "signatures"}
     assert set(table("A run")) == set(document._OWN["run"])
     assert set(table("A composition")) == set(document._OWN["composition"])
     assert set(table("The theorem")) == document._THEOREM
@@ -100,7 +100,9 @@ def test_words_of_vouchers_are_documented():
         assert re.findall(r"`(\w+)`", words) == allowed[name]["enum"]
 
 
-@pytest.mark.parametrize(("heading", "described"), [("training", Training), ("loss", Loss)])
+@pytest.mark.parametrize(
+    ("heading", "described"), [("training", Training), ("loss", Loss), ("exposure", Exposure)]
+)
 def test_defaults_of_descriptions_are_part_of_the_format(heading, described):
     documented = table(f"The description: {heading}")
     assert list(documented) == [field.name for field in dataclasses.fields(described)]

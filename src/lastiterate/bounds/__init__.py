@@ -11,6 +11,7 @@ has to find out twice; they can never carry a guarantee.
 
 from lastiterate.bounds.composition import Composition
 from lastiterate.bounds.coupling import StoppedCoupling
+from lastiterate.bounds.known_groups import KnownGroups
 from lastiterate.bounds.langevin_diffusion import (
     LangevinComposition,
     LangevinDynamics,
@@ -47,6 +48,7 @@ LEDGER: tuple[Theorem, ...] = (
     WorstPosition(),
     HiddenPosition(),
     BoundaryPolicy(),
+    KnownGroups(),
     EqualisedLastEpoch(),
     Composition(),
     PoissonDeferral(),

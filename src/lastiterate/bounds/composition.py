@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from lastiterate.bounds.dynamics import squared_ratio
-from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.ledger import PRESENCE, Bound, Run, Theorem
 from lastiterate.bounds.steps import Array, Steps
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
@@ -30,19 +30,23 @@ class Composition(Theorem):
         "If the updates that use the record move by s_k and have noise nu_k, publishing all "
         "iterates is mu-GDP with mu^2 = sum (s_k/nu_k)^2 over those updates: all of them (full "
         "batch), the worst position (cyclic), the average of the profiles over positions "
-        "(shuffled once), the worst position of each epoch (reshuffled)."
+        "(shuffled once), the worst position of each epoch (reshuffled). Several records of one "
+        "person, m_j of them in batch j: sum m_j^2 (s_k/nu_k)^2 for the dearest placement."
     )
     schemes = (FullBatch, Cyclic, Shuffled, Reshuffled)
     assumptions = ("per-record gradients are bounded",)
     hidden_state = False
     momentum = True
-    dominated_by = ("taut-string", "worst-position", "hidden-position")
+    covers = PRESENCE | {"records", "per_batch"}
+    dominated_by = ("taut-string", "worst-position", "hidden-position", "known-groups")
 
     def objection(self, run: Run) -> str | None:
         return None
 
     def prove(self, run: Run) -> Bound:
         batches = run.training.batches
+        if run.exposure.records > 1 and not batches.full:
+            return Bound(self, Gaussian(_root(group_total(run))))
         if not batches.repeated:
             return Bound(self, Gaussian(_root(_worst_of_each_epoch(run))))
         totals, shares = _shared_totals(run)
@@ -97,6 +101,39 @@ def _worst_of_each_epoch(run: Run) -> float:
         return float(position_totals(run, 1)[0]) / steps.count * -(-steps.count // batches)
     costs = squared_ratio(steps.s, steps.nu)
     return float(np.maximum.reduceat(costs, np.arange(0, len(costs), batches)).sum())
+
+
+def packed(costs: Array, records: int, most: int) -> float:
+    """The largest sum of m_j^2 costs_j with 0 <= m_j <= most and sum m_j <= records.
+
+    It is convex in m: an extreme point is best, the dearest places full and one with the rest.
+
+    >>> packed(np.array([1.0, 3.0, 2.0]), records=3, most=2)
+    14.0
+    """
+    full, rest = divmod(records, most)
+    dearest = np.sort(costs)[::-1]
+    total = float(most * most * dearest[:full].sum())
+    return total + (rest * rest * float(dearest[full]) if rest and full < len(dearest) else 0.0)
+
+
+def group_total(run: Run) -> float:
+    """Several records of one person, wherever they are: mu^2 if all iterates are public.
+
+    Of batches that are drawn anew every epoch, the dearest placement in each. Equal steps: sum of
+    m_j^2 is at most the records times the most in a batch, in every epoch.
+    """
+    records, most = run.exposure.records, run.exposure.most_in_a_batch(run.training)
+    steps, batches = run.steps, run.training.batches_per_epoch or 1
+    if steps.count == 0:
+        return 0.0
+    if steps.constant:
+        return records * most * _one(steps) * -(-steps.count // batches)
+    if run.training.batches.repeated:
+        return packed(position_totals(run, min(batches, steps.count)), records, most)
+    costs = squared_ratio(steps.s, steps.nu)
+    rows = (costs[k : k + batches] for k in range(0, steps.count, batches))
+    return sum(packed(row, records, most) for row in rows)
 
 
 def _root(square: float) -> float:

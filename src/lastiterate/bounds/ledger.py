@@ -20,10 +20,13 @@ from lastiterate.bounds import dynamics
 from lastiterate.bounds.steps import Array, Steps
 from lastiterate.curves.base import Curve
 from lastiterate.curves.searched import Searched
-from lastiterate.description import Batches, Loss, TailAverage, Training
+from lastiterate.description import Batches, Exposure, Loss, TailAverage, Training
+from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.errors import AssumptionError, DescriptionError
 
 Status = Literal["sound", "corrected", "refuted"]
+PRESENCE = frozenset({"joined", "left", "gradient_norm"})  # of an exposure: other impulses, no more
+_MOST_TIMED = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
 
 
 def released_steps(releases: Iterable[int]) -> tuple[int, ...]:
@@ -43,14 +46,19 @@ def released_steps(releases: Iterable[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Run:
-    """A training, its loss and the steps after which an iterate is released (the last included)."""
+    """A training, its loss and the steps after which an iterate is released (the last included).
+
+    ``exposure``: whom a guarantee is asked for.
+    """
 
     training: Training
     loss: Loss
     releases: tuple[int, ...] = ()
+    exposure: Exposure = ONE_RECORD
 
     def __post_init__(self) -> None:
-        for name, kind in (("training", Training), ("loss", Loss)):
+        kinds = (("training", Training), ("loss", Loss), ("exposure", Exposure))
+        for name, kind in kinds:
             given = getattr(self, name)
             if type(given) is not kind:  # a child may count in its own way
                 found, why = f"of type {type(given).__name__}", "it is what a theorem speaks of"
@@ -69,6 +77,11 @@ class Run:
                     "only iterates of the run exist",
                 )
         object.__setattr__(self, "releases", tuple(sorted({*map(int, self.releases), steps})))
+        if self.exposure is not ONE_RECORD:
+            self.exposure.check(self.training)
+            if self.exposure.timed and steps > _MOST_TIMED:
+                why = "the steps of a person who joins late or leaves early are counted one by one"
+                raise DescriptionError("steps", steps, f"at most {_MOST_TIMED:,}", why)
 
     @property
     def window(self) -> int:
@@ -92,11 +105,16 @@ class Run:
         ends = [t for t in self.releases if t < self.hidden_steps] + [self.hidden_steps]
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
+    @property
+    def constant(self) -> bool:
+        """Whether every step is the same, for the person too whom the run is exposed to."""
+        return self.training.constant and not self.exposure.timed
+
     @cached_property
     def etas(self) -> Array:
         """Step sizes, once if all steps are alike: constant runs of 10^12 steps stay small."""
         training = self.training
-        every = training.step_size if training.constant else training.step_sizes
+        every = training.step_size if self.constant else training.step_sizes
         return np.atleast_1d(np.asarray(every, dtype=float))
 
     @cached_property
@@ -111,8 +129,23 @@ class Run:
 
     @cached_property
     def impulses(self) -> Array:
-        """s of every step that uses the record (once if all are alike)."""
-        return dynamics.impulses(self.etas, self.training)
+        """s of every step that uses the record (once if all are alike).
+
+        Of a person with several records: of one of them, except in full batches, which hold all.
+        Steps before the person joined or after the person left only drift.
+        """
+        exposure = self.exposure
+        if exposure.default:
+            return dynamics.impulses(self.etas, self.training)
+        change = exposure.sensitivity(self.training)
+        if self.training.batches.full:
+            change *= exposure.records
+        s = dynamics.impulses(self.etas, self.training, change)
+        if exposure.timed:
+            absent = np.ones(len(s), dtype=bool)
+            absent[exposure.joined : exposure.left] = False
+            s = np.where(absent, self.drifts, s)
+        return s
 
     @cached_property
     def drifts(self) -> Array:
@@ -129,7 +162,7 @@ class Run:
         unknown = np.full(len(self.etas), math.inf)
         own = {"c": unknown if self.contraction is None else self.contraction}
         every = {**own, "s": self.impulses, "drift": self.drifts, **values}
-        if self.training.constant:
+        if self.constant:
             every = {name: value.reshape(()) for name, value in every.items()}
         return Steps(**every, nu=self.training.noises, count=self.training.steps)
 
@@ -181,6 +214,7 @@ class Theorem(ABC):
     hidden_state: ClassVar[bool] = True  # whether it needs intermediate iterates to stay secret
     momentum: ClassVar[bool] = False  # whether it covers runs with momentum: only composition does
     rounding: ClassVar[bool] = False  # whether it charges rounding at every step, and grids
+    covers: ClassVar[frozenset[str]] = frozenset()  # fields of an exposure that it knows about
     dominated_by: ClassVar[
         tuple[str, ...]
     ] = ()  # keys of theorems that, where they apply, are never worse
@@ -206,6 +240,8 @@ class Theorem(ABC):
             )
         if not isinstance(run.training.batches, self.schemes):
             return f"it is stated for {' or '.join(s.name for s in self.schemes)} batches"
+        if not (run.exposure.default or run.exposure.differs <= self.covers):
+            return self._unknown_exposure(run)
         if not self.rounding and self.hidden_state:
             if run.training.slip:
                 return "it speaks of real numbers, and these parameters are rounded to a grid"
@@ -213,13 +249,29 @@ class Theorem(ABC):
                 return "it has no room for what sums round at steps that do not use the record"
         return self.objection(run)
 
+    def _unknown_exposure(self, run: Run) -> str:
+        unknown = sorted(run.exposure.differs - self.covers)
+        known = (
+            f"; of an exposure it covers {', '.join(sorted(self.covers))}" if self.covers else ""
+        )
+        return (
+            f"it speaks of one record, used from the first step to the last, and not of "
+            f"{run.exposure} (exposure: {', '.join(unknown)}){known}"
+        )
+
     def applies(self, training: Training, loss: Loss) -> bool:
         """Whether the theorem covers this run and may carry a guarantee."""
         return self.obstacle(Run(training, loss)) is None
 
-    def bound(self, training: Training, loss: Loss, releases: tuple[int, ...] = ()) -> Bound:
+    def bound(
+        self,
+        training: Training,
+        loss: Loss,
+        releases: tuple[int, ...] = (),
+        exposure: Exposure = ONE_RECORD,
+    ) -> Bound:
         """The bound for this run, or an AssumptionError that says what is missing."""
-        run = Run(training, loss, releases)
+        run = Run(training, loss, releases, exposure)
         reason = self.obstacle(run)
         if reason is not None:
             raise AssumptionError(f"{self.name} does not apply: {reason}.")

@@ -17,7 +17,7 @@ from lastiterate.bounds import dynamics
 from lastiterate.bounds.composition import position_totals
 from lastiterate.bounds.constant_steps import constant
 from lastiterate.bounds.equalised import equalised_mu
-from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
+from lastiterate.bounds.ledger import PRESENCE, Bound, Proof, Run, Theorem
 from lastiterate.bounds.position_paths import path_mus, position_paths
 from lastiterate.bounds.positions import (
     constant_position_mus,
@@ -34,15 +34,15 @@ from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import Cyclic, FullBatch, Reshuffled, Shuffled
 
-_MOST_STEPS = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
+MOST_STEPS = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
 
 
 def _objection(run: Run, *, modulus: bool) -> str | None:
     training = run.training
-    if training.steps > _MOST_STEPS and not (modulus and _closed_form(run)):
-        return f"more than {_MOST_STEPS:,} mini-batch steps are not accounted one by one"
-    if (training.batches_per_epoch or 1) > _MOST_STEPS:
-        return f"more than {_MOST_STEPS:,} batches in an epoch are not accounted one by one"
+    if training.steps > MOST_STEPS and not (modulus and _closed_form(run)):
+        return f"more than {MOST_STEPS:,} mini-batch steps are not accounted one by one"
+    if (training.batches_per_epoch or 1) > MOST_STEPS:
+        return f"more than {MOST_STEPS:,} batches in an epoch are not accounted one by one"
     if run.regular:
         return None
     if not modulus:
@@ -86,7 +86,7 @@ def _positions(run: Run, *, worst_only: bool = False) -> tuple[Array, dict[str, 
     mus = np.sqrt(position_totals(run, batches)) * (1 + 1e-12)
     drifted = drifted_mu(run)
     if run.regular:
-        strings = _lipschitz_mus(run, batches)
+        strings = lipschitz_mus(run, batches)
         mus = np.minimum(mus, strings + drifted) if drifted else strings
     if not _paths_pay(run):
         return mus, {}
@@ -119,7 +119,7 @@ def _string(steps: Steps) -> float:
     return taut_string(steps.c, steps.s, steps.nu).mu
 
 
-def _lipschitz_mus(run: Run, batches: int) -> Array:
+def lipschitz_mus(run: Run, batches: int) -> Array:
     """The strings of updates with Lipschitz constants."""
     steps, diameter = run.steps, run.training.diameter
     if _closed_form(run):
@@ -145,6 +145,7 @@ class WorstPosition(Theorem):
     schemes = (Cyclic,)
     assumptions = ("fixed batches in a fixed order", "updates have a known modulus of continuity")
     rounding = True
+    covers = PRESENCE
 
     def objection(self, run: Run) -> str | None:
         return _objection(run, modulus=True)
@@ -174,6 +175,7 @@ class HiddenPosition(Theorem):
         "updates have a known modulus of continuity",
     )
     rounding = True
+    covers = PRESENCE
 
     def objection(self, run: Run) -> str | None:
         return _objection(run, modulus=True)
@@ -203,6 +205,7 @@ class BoundaryPolicy(Theorem):
         "updates are Lipschitz",
     )
     rounding = True
+    covers = PRESENCE
 
     def objection(self, run: Run) -> str | None:
         batches = run.training.batches_per_epoch or 1

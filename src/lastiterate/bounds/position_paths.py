@@ -70,7 +70,7 @@ def _path(run: Run, first: int, last: int, skipped: int) -> TautString:
     held = (first <= batch) & (batch <= last)
     steps = run.steps[skipped:]
     arrived = np.where(held, steps.s, 0.0)
-    etas = run.etas if training.constant else run.etas[skipped:]
+    etas = run.etas if run.constant else run.etas[skipped:]
     shapes = list(dynamics.implied_moduli(etas, training, run.loss))
     if run.regular and not shifted_interpolation.cap_binds(run):
         shapes = shapes[:1]  # linear on the whole domain: no weaker one finds a better path

@@ -14,7 +14,7 @@ import numpy as np
 from lastiterate.bounds import dynamics, taut_string
 from lastiterate.bounds.constant_steps import constant, constant_restart
 from lastiterate.bounds.dynamics import squared_ratio
-from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.ledger import PRESENCE, Bound, Run, Theorem
 from lastiterate.bounds.modulus import best_path
 from lastiterate.bounds.replay import root_sum_squares_up
 from lastiterate.curves.gaussian import Gaussian
@@ -39,6 +39,7 @@ class ShiftedInterpolation(Theorem):
     schemes = (FullBatch,)
     assumptions = ("full batch", "updates have a known modulus of continuity")
     rounding = True
+    covers = PRESENCE | {"records"}
 
     def objection(self, run: Run) -> str | None:
         return modulus_objection(run)
@@ -118,7 +119,7 @@ def modulus_path(run: Run, first: int, last: int) -> tuple[taut_string.TautStrin
     """
     skipped = max(last - first - SEARCHED, 0)
     stretch = slice(first + skipped, last)
-    steps, etas = run.steps[stretch], run.etas if run.training.constant else run.etas[stretch]
+    steps, etas = run.steps[stretch], run.etas if run.constant else run.etas[stretch]
     shapes = dynamics.implied_moduli(etas, run.training, run.loss)
     diameter, common_start = run.training.diameter, skipped == 0
     return best_path(shapes, steps.s, steps.nu, diameter, common_start=common_start), skipped

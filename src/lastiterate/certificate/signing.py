@@ -17,7 +17,7 @@ from lastiterate.bounds.ledger import Bound, Run
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.curves.base import Curve
 from lastiterate.curves.bracket import halved
-from lastiterate.description import Loss, Training
+from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import AssumptionError, CertificateError, DescriptionError
 from lastiterate.guarantee import Guarantee
@@ -42,6 +42,7 @@ def certify(
     dataset: str = "",
     parameters: Any = None,
     releases: Iterable[int] = (),
+    exposure: Exposure | None = None,
     seeded_noise: bool = False,
     nonce: str | None = None,
 ) -> Certificate:
@@ -60,6 +61,7 @@ def certify(
             holds their hash and `verify` can tell whether a model is the certified one. Only for
             descriptions that say what the machine rounded: those that a trainer returns.
         releases: steps after which a checkpoint was released as well.
+        exposure: whom it is for, as in `account`; whoever loads the data vouches for it.
         seeded_noise: whether the noise came from a seeded generator; that is refused.
         nonce: names the hidden partition. Give the same nonce to runs that share one (checkpoints,
             warm starts, a shared loader seed); otherwise leave it out and a fresh one is drawn.
@@ -72,7 +74,8 @@ def certify(
     1.336 by Shifted interpolation (Bok, Su & Altschuler 2024)
     """
     need_balls()
-    guarantee = account(training, loss, releases=releases)
+    guarantee = account(training, loss, releases=releases, exposure=exposure)
+    person = guarantee.exposure
     delta = promised_delta(delta, training.records)
     if not isinstance(dataset, str):
         why = "it is a label that a person gives, compared letter by letter"
@@ -85,7 +88,7 @@ def certify(
     witness, curve = pack(proof.witness), proof.curve
     checkpoints = guarantee.run.releases[:-1]
     with precision():
-        case = Case(training, loss, checkpoints)
+        case = Case(training, loss, checkpoints, person)
         profile = CHECKS[bound.theorem.key](case, unpack(witness))
         judge = profile.judge(delta)
         epsilon = _confirmed_epsilon(judge, curve, delta)
@@ -100,7 +103,8 @@ def certify(
             "training": pack(training.to_dict()),
             "loss": {**pack(loss.to_dict()), "provenance": loss.provenance},
             "releases": list(checkpoints),
-            **words(training, loss, checkpoints, bound.theorem.key),
+            **({} if person.default else {"exposure": pack(person.to_dict())}),
+            **words(training, loss, checkpoints, bound.theorem.key, person),
             "witness": witness,
             "epsilon": epsilon,
             "delta": delta,

@@ -22,7 +22,9 @@ def account(described: Described, as_json: AsJson = False) -> None:
     import lastiterate
 
     training, loss, delta = described.training, described.loss, described.delta
-    guarantee = lastiterate.account(training, loss, releases=described.releases)
+    guarantee = lastiterate.account(
+        training, loss, releases=described.releases, exposure=described.exposure
+    )
     epsilon, lower, best = (
         guarantee.epsilon(delta),
         guarantee.lower(delta),

@@ -48,6 +48,7 @@ def certify(
         described.delta,
         dataset=dataset,
         releases=described.releases,
+        exposure=described.exposure,
         nonce=nonce,
     )
     if key is not None:

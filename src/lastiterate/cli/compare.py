@@ -19,7 +19,11 @@ def compare(described: Described, as_json: AsJson = False) -> None:
     import lastiterate
 
     found = lastiterate.compare(
-        described.training, described.loss, described.delta, releases=described.releases
+        described.training,
+        described.loss,
+        described.delta,
+        releases=described.releases,
+        exposure=described.exposure,
     )
     if as_json:
         print_json(

@@ -1,6 +1,7 @@
 """A description from a TOML file, from flags, or from both: flags win.
 
-The file has the tables [training] and [loss] and, above them, `delta` and `releases`. The
+The file has the tables [training], [loss] and perhaps [exposure] and, above them, `delta` and
+`releases`. The
 conventions of DP-SGD (noise multiplier, clip) and of Langevin dynamics (sigma, gradient
 sensitivity) are understood in both places; contradictions and gaps are named, never guessed away.
 """
@@ -15,8 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lastiterate.cli.output import warn_of
-from lastiterate.description import Loss, Training
+from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.batches import SCHEMES
+from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.portable import known_fields, read_toml
 from lastiterate.description.tables import (
@@ -52,6 +54,13 @@ _TRAINING_FLAGS = (
     "momentum",
 )
 _BASIS = ("adjacency", "gradient_norm", "clip", "gradient_sensitivity")  # of a sensitivity
+_EXPOSURE_FLAGS = {
+    "records_per_person": "records",
+    "per_batch": "per_batch",
+    "joined": "joined",
+    "left": "left",
+    "own_gradient_norm": "gradient_norm",
+}
 _LOSS_FLAGS = ("smoothness", "strong_convexity", "regularization", "exponent")
 
 
@@ -70,6 +79,7 @@ class Described:
     releases: tuple[int, ...]
     final_noise: Literal["best"] | None = None
     schedule: Literal["optimal"] | None = None
+    exposure: Exposure = ONE_RECORD
 
     @cached_property
     def training(self) -> Training:
@@ -102,6 +112,7 @@ class Described:
             "epochs": self.training.epochs,
             "dropped_records": self.training.dropped_records,
             "releases": list(self.releases),
+            "exposure": self.exposure.to_dict(),
         }
 
 
@@ -132,7 +143,18 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
         _steps_list(flags.get("releases", document.get("releases", []))),
         "best" if burst == "best" else None,
         "optimal" if optimal else None,
+        _exposure(document.get("exposure", {}), flags, described),
     )
+
+
+def _exposure(table: Any, flags: Mapping[str, Any], training: Training) -> Exposure:
+    """Whom it is for: the table [exposure] of the file with the flags over it."""
+    given = {name: flags[flag] for flag, name in _EXPOSURE_FLAGS.items() if flag in flags}
+    if isinstance(table, Mapping):
+        table = {**table, **given}
+    exposure = Exposure.from_dict(table)
+    exposure.check(training)
+    return exposure
 
 
 def _read(file: Path | None) -> dict[str, Any]:
@@ -145,7 +167,7 @@ def _read(file: Path | None) -> dict[str, Any]:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise LastIterateError(f"Cannot read the description {str(file)!r}: {reason}.") from None
     document = known_fields(
-        "description", read_toml(text), {"training", "loss", "delta", "releases"}
+        "description", read_toml(text), {"training", "loss", "delta", "releases", "exposure"}
     )
     for name in ("training", "loss"):
         if not isinstance(document.setdefault(name, {}), Mapping):

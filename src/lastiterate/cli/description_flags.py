@@ -27,6 +27,7 @@ def flag(help: str, panel: str) -> Any:
 
 
 _RUN, _NOISE, _LOSS, _OUT = "The run", "Noise and gradients", "The loss of one record", "Released"
+_WHOM = "Whom it is for"
 
 
 def describes_a_run(command: Callable[..., None]) -> Callable[..., None]:
@@ -121,6 +122,21 @@ def describe(
     ] = None,
     releases: Annotated[
         str | None, flag("Steps whose iterates are released too, as 500,1000.", _OUT)
+    ] = None,
+    records_per_person: Annotated[
+        int | None, flag("Records that one person has at most.", _WHOM)
+    ] = None,
+    per_batch: Annotated[
+        int | None, flag("At most so many of them are in one batch (the loader sees to it).", _WHOM)
+    ] = None,
+    joined: Annotated[
+        int | None, flag("The person's records are used from this step on (from 0).", _WHOM)
+    ] = None,
+    left: Annotated[
+        int | None, flag("The person's records are used before this step only.", _WHOM)
+    ] = None,
+    own_gradient_norm: Annotated[
+        float | None, flag("No gradient of the person's records is longer.", _WHOM)
     ] = None,
     delta: Annotated[float | None, flag(f"Default {printed(DEFAULT_DELTA)}.", _OUT)] = None,
 ) -> Described:

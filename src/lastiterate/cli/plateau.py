@@ -22,9 +22,9 @@ def plateau(described: Described, as_json: AsJson = False) -> None:
             "that goes on: leave it out."
         )
     training, loss, delta = described.training, described.loss, described.delta
-    step = lastiterate.plateau(training, loss, delta)
+    step = lastiterate.plateau(training, loss, delta, exposure=described.exposure)
     settled = training if step is None else training.replace(steps=step)
-    guarantee = lastiterate.account(settled, loss)
+    guarantee = lastiterate.account(settled, loss, exposure=described.exposure)
     epsilon = guarantee.epsilon(delta)
     if as_json:
         limit = None if step is None else epsilon

@@ -14,6 +14,7 @@ from lastiterate.description.batches import (
     Shuffled,
     WithoutReplacement,
 )
+from lastiterate.description.exposure import Exposure
 from lastiterate.description.loss import Loss
 from lastiterate.description.origin import Origin
 from lastiterate.description.release import TailAverage
@@ -24,6 +25,7 @@ __all__ = [
     "Arithmetic",
     "Batches",
     "Cyclic",
+    "Exposure",
     "FullBatch",
     "Loss",
     "Origin",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lastiterate.description.arithmetic import Arithmetic
+from lastiterate.description.exposure import Exposure
 from lastiterate.description.loss import Loss
 from lastiterate.description.training import Training
 
@@ -60,7 +61,9 @@ class Assumption:
         return f"{self.statement} [{self.vouched_by}]"
 
 
-def assumptions(training: Training, loss: Loss, *, hidden_state: bool) -> tuple[Assumption, ...]:
+def assumptions(
+    training: Training, loss: Loss, *, hidden_state: bool, exposure: Exposure | None = None
+) -> tuple[Assumption, ...]:
     """Everything a theorem's numbers rest on; ``hidden_state``: it needs iterates to stay secret.
 
     >>> from lastiterate import FullBatch
@@ -85,6 +88,8 @@ def assumptions(training: Training, loss: Loss, *, hidden_state: bool) -> tuple[
     if hidden_state and isinstance(training.arithmetic, Arithmetic) and _computed_elsewhere(loss):
         found.append(Assumption(_GRADIENTS, "whoever computes them"))
     found.append(Assumption("the noise is Gaussian and unpredictable", "the noise source"))
+    if exposure is not None:
+        found += _exposed(exposure)
     return tuple(found)
 
 
@@ -97,6 +102,23 @@ def _computed_elsewhere(loss: Loss) -> bool:
     if loss.kind == "unknown":
         return False
     return loss.origin is None or loss.origin.bounded_head
+
+
+def _exposed(exposure: Exposure) -> Iterator[Assumption]:
+    """What must hold of a person, where the guarantee is not for one record all the time."""
+    if exposure.records > 1:
+        spread = ""
+        if exposure.per_batch is not None:
+            spread = f", at most {exposure.per_batch:,} of them in one batch"
+        most = f"nobody has more than {exposure.records:,} records{spread}"
+        yield Assumption(most, "whoever loads the data")
+    if exposure.timed:
+        when = str(Exposure(joined=exposure.joined, left=exposure.left)).partition(", ")[2]
+        fixed = f"the records in question are {when}, whatever secret iterates say"
+        yield Assumption(fixed, "whoever runs the training")
+    if exposure.gradient_norm is not None:
+        norm = f"the records in question have no gradient longer than {exposure.gradient_norm!r}"
+        yield Assumption(norm, "whoever asks for this person")
 
 
 def _arithmetic(training: Training) -> Assumption:

@@ -60,6 +60,10 @@ def read_privacy(guarantee: PrivacyCurve | tuple[float, float], adjacency: str |
             '"replace" or "zero-out"',
             "a generalisation bound needs to know what a neighbouring dataset is",
         )
+    exposure = getattr(guarantee, "exposure", None)
+    if exposure is not None and not exposure.default:
+        why = "the argument swaps any one record, whenever it is used"
+        raise DescriptionError("exposure", str(exposure), "that of a single record", why)
     if isinstance(guarantee, tuple):
         return _from_pair(*_grouped(Pair(*guarantee), changes))
     if not isinstance(guarantee, PrivacyCurve):

@@ -16,10 +16,12 @@ import numpy as np
 from lastiterate.accounting import account
 from lastiterate.curves.bracket import last_good
 from lastiterate.description import (
+    Exposure,
     Loss,
     Schedule,
     Training,
 )
+from lastiterate.description.exposure import read_exposure
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import TargetError, UnsupportedError
@@ -47,10 +49,17 @@ def calibrate(
     *,
     final_noise: Literal["best"] | None = None,
     schedule: Literal["optimal"] | None = None,
+    exposure: Exposure | None = None,
 ) -> Training: ...
 @overload
 def calibrate(
-    training: Training, loss: Loss, epsilon: float, delta: float, find: Literal["regularization"]
+    training: Training,
+    loss: Loss,
+    epsilon: float,
+    delta: float,
+    find: Literal["regularization"],
+    *,
+    exposure: Exposure | None = None,
 ) -> tuple[Training, Loss]: ...
 @overload
 def calibrate(
@@ -60,6 +69,7 @@ def calibrate(
     delta: float = 1e-5,
     *,
     find: Literal["regularization"],
+    exposure: Exposure | None = None,
 ) -> tuple[Training, Loss]: ...
 def calibrate(
     training: Training,
@@ -70,6 +80,7 @@ def calibrate(
     *,
     final_noise: Literal["best"] | None = None,
     schedule: Literal["optimal"] | None = None,
+    exposure: Exposure | None = None,
 ) -> Training | tuple[Training, Loss]:
     """The description whose guarantee meets (epsilon, delta), and only just.
 
@@ -88,6 +99,7 @@ def calibrate(
             pass over the data in order.
         schedule: "optimal" finds the step sizes too (`lastiterate.plan.optimal_schedule`, with
             its public guesses of spectrum and start); for find="noise" and full batches.
+        exposure: whom the target is for, as in `account`.
 
     Raises:
         TargetError: if no value reaches the target; it says which quantity would. Also if any
@@ -104,6 +116,9 @@ def calibrate(
     delta = promised_delta(delta, None if find == "records" else training.records)
     one_of("find", find, ("noise", "steps", "records", "regularization"), "it names the unknown")
     warn_if_estimated(training, loss)
+    person = read_exposure(exposure)
+    if not person.default:
+        _check_person(person, find, final_noise, schedule)
     if final_noise is not None:
         one_of("final_noise", final_noise, ("best",), "a number is a field of the description")
         one_of("find", find, ("noise",), "the burst is chosen together with the noise")
@@ -113,17 +128,32 @@ def calibrate(
         one_of("find", find, ("noise",), "the step sizes are chosen together with the noise")
         return optimal_schedule(training, loss, target, delta)
     if find == "noise":
-        return _noise(training, loss, target, delta)
+        return _noise(training, loss, target, delta, person)
     if find == "steps":
-        return _steps(training, loss, target, delta)
+        return _steps(training, loss, target, delta, person)
     if find == "records":
-        return _records(training, loss, target, delta)
-    return training, _regularization(training, loss, target, delta)
+        return _records(training, loss, target, delta, person)
+    return training, _regularization(training, loss, target, delta, person)
 
 
-def _noise(training: Training, loss: Loss, target: float, delta: float) -> Training:
+def _check_person(person: Exposure, find: str, burst: str | None, schedule: str | None) -> None:
+    """Refuse what is only known for one record, used from the first step to the last."""
+    if burst is not None or schedule is not None:
+        raise UnsupportedError(
+            "The best burst and the optimal schedule are known for one record, used from the first "
+            f"step to the last, not for {person}. Calibrate without them."
+        )
+    if (find == "steps" and person.timed) or (find == "records" and person.records > 1):
+        raise UnsupportedError(
+            f"find={find!r} changes what {person} means. Calibrate the noise (find='noise')."
+        )
+
+
+def _noise(
+    training: Training, loss: Loss, target: float, delta: float, exposure: Exposure
+) -> Training:
     silent = training.scale_noise(0.0)
-    if account(silent, loss).epsilon(delta) <= target:
+    if account(silent, loss, exposure=exposure).epsilon(delta) <= target:
         return silent
     base = _some_noise(training)
 
@@ -131,7 +161,7 @@ def _noise(training: Training, loss: Loss, target: float, delta: float) -> Train
     searched = base.batches.full and math.isfinite(base.diameter) and target > 0
 
     def at(log_factor: float) -> float:
-        guarantee = account(base.scale_noise(math.exp(log_factor)), loss)
+        guarantee = account(base.scale_noise(math.exp(log_factor)), loss, exposure=exposure)
         if searched:
             return target * (guarantee.delta(target * (1 - TOLERANCE / 3)) / delta)
         return guarantee.epsilon(delta)
@@ -220,7 +250,9 @@ def _tune(at: Callable[[float], float], target: float, start: float, slope: floa
     return safe
 
 
-def _steps(training: Training, loss: Loss, target: float, delta: float) -> Training:
+def _steps(
+    training: Training, loss: Loss, target: float, delta: float, exposure: Exposure
+) -> Training:
     if isinstance(training.step_size, Schedule) or isinstance(training.noise, Schedule):
         raise UnsupportedError(
             "find='steps' needs a constant step size and noise: a schedule of one value per step "
@@ -231,7 +263,9 @@ def _steps(training: Training, loss: Loss, target: float, delta: float) -> Train
     word = "step" if unit == 1 else f"epoch of {unit} steps"
 
     def epsilon(blocks: int) -> float:
-        return account(training.replace(steps=blocks * unit), loss).epsilon(delta)
+        return account(training.replace(steps=blocks * unit), loss, exposure=exposure).epsilon(
+            delta
+        )
 
     first = epsilon(1)
     if first > target:
@@ -265,7 +299,9 @@ def _steps(training: Training, loss: Loss, target: float, delta: float) -> Train
     return training.replace(steps=blocks * unit)
 
 
-def _records(training: Training, loss: Loss, target: float, delta: float) -> Training:
+def _records(
+    training: Training, loss: Loss, target: float, delta: float, exposure: Exposure
+) -> Training:
     batches = training.batches
     ordered = batches.ordered and not batches.full
     if ordered and training.schedule is not None:
@@ -277,7 +313,10 @@ def _records(training: Training, loss: Loss, target: float, delta: float) -> Tra
     most = fewest * _MOST_POSITIONS if ordered else _MOST_RECORDS
 
     def meets(records: int) -> bool:
-        return account(training.replace(records=records), loss).epsilon(delta) <= target
+        return (
+            account(training.replace(records=records), loss, exposure=exposure).epsilon(delta)
+            <= target
+        )
 
     if meets(fewest):
         return training.replace(records=fewest)
@@ -295,9 +334,13 @@ def _records(training: Training, loss: Loss, target: float, delta: float) -> Tra
     return training.replace(records=last_good(meets, good, bad))
 
 
-def _regularization(training: Training, loss: Loss, target: float, delta: float) -> Loss:
+def _regularization(
+    training: Training, loss: Loss, target: float, delta: float, exposure: Exposure
+) -> Loss:
     def epsilon(strength: float) -> float:
-        return account(training, loss.with_regularization(strength)).epsilon(delta)
+        return account(training, loss.with_regularization(strength), exposure=exposure).epsilon(
+            delta
+        )
 
     without = epsilon(0.0)
     if without <= target:

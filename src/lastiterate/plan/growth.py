@@ -12,7 +12,8 @@ from collections.abc import Callable
 from lastiterate.accounting import account
 from lastiterate.bounds.ledger import Run
 from lastiterate.curves.bracket import last_good
-from lastiterate.description import Loss, Schedule, Training
+from lastiterate.description import Exposure, Loss, Schedule, Training
+from lastiterate.description.exposure import read_exposure
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import warn_if_estimated
 
@@ -21,10 +22,13 @@ _FAR = 2**40  # steps; where there are closed forms "for ever" is as cheap as on
 _FORGOTTEN = 64  # memories after which a contracting run has forgotten its start: e^-64
 
 
-def plateau(training: Training, loss: Loss, delta: float) -> int | None:
+def plateau(
+    training: Training, loss: Loss, delta: float, *, exposure: Exposure | None = None
+) -> int | None:
     """The step after which epsilon grows by less than 1 % for ever, or None if it keeps growing.
 
     ``training.steps`` is only a starting point: the question is about the same run continued.
+    ``exposure``: for whom, as in `account`.
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=5, steps=1, step_size=0.1, noise=1.0, gradient_norm=2.0,
@@ -42,6 +46,12 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
             "burst of noise at the end, says nothing about the steps after it. Describe the run "
             "with single values."
         )
+    person = read_exposure(exposure)
+    if person.timed:
+        raise UnsupportedError(
+            f"plateau asks about a run that goes on, and {person} is there for a time only. Ask "
+            "`account` at the steps you have in mind."
+        )
     memory = _memory(training, loss)
     if training.momentum:
         return None  # composition alone covers it, and composition never stops growing
@@ -53,7 +63,7 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
     )
 
     def epsilon(blocks: int) -> float:
-        return account(training.replace(steps=blocks * unit), loss).epsilon(delta)
+        return account(training.replace(steps=blocks * unit), loss, exposure=person).epsilon(delta)
 
     closed_form = training.batches.repeated
     ever = min(_FAR, math.ceil(_FORGOTTEN * memory)) if math.isfinite(memory) else _FAR
@@ -68,7 +78,7 @@ def plateau(training: Training, loss: Loss, delta: float) -> int | None:
     target = limit / (1 + _TOLERANCE)
 
     def short(blocks: int) -> bool:
-        guarantee = account(training.replace(steps=blocks * unit), loss)
+        guarantee = account(training.replace(steps=blocks * unit), loss, exposure=person)
         if math.isfinite(training.diameter) and 0 < target < math.inf:
             return guarantee.delta(target) < delta  # one question where epsilon is a search
         return guarantee.epsilon(delta) < target

@@ -167,6 +167,8 @@ def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) 
         "mu": None if certificate.mu is None else printed(certificate.mu),
         "curve": [(printed(delta), printed(epsilon)) for delta, epsilon in sorted(claims)],
         "records": sorted({f"{run.records:,}" for run in runs if run is not None}),
+        "whom": None if certificate.exposure.default else _sentence(str(certificate.exposure)),
+        "several": certificate.exposure.records > 1,
         "replaced": certificate.adjacency == "replace",
         "attacks": [
             (percent(rate), percent(detection_rate(rate, proved, certificate.mu)))
@@ -179,6 +181,10 @@ def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) 
             for run in certificate.parts
         ],
     }
+
+
+def _sentence(words: str) -> str:
+    return words[0].upper() + words[1:]
 
 
 def _factor(epsilon: float) -> str:

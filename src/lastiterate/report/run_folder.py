@@ -149,9 +149,15 @@ class RunFolder:
 
     @property
     def description(self) -> tuple[Training, Loss, float, tuple[int, ...]] | None:
-        """The run: certified if there is a certificate, else as the experiment was described."""
+        """The run: certified if there is a certificate, else as the experiment was described.
+
+        None if the certificate is not about one record, used from the first step to the last: what
+        is drawn from a description would be about somebody else.
+        """
         found = self.certificate
         if found is not None:
+            if not found.exposure.default:
+                return None
             training, loss = found.training, found.loss
             if training is None or loss is None:
                 return None

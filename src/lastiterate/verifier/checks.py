@@ -6,6 +6,7 @@ It returns the profile that the theorem proves for this run, or raises a Certifi
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -44,7 +45,7 @@ def _scheme(case: Case, *schemes: type) -> None:
 
 
 def _bounded_replay(case: Case) -> None:
-    if not case.training.constant and case.training.steps > MOST_REPLAYED:
+    if not case.constant and case.training.steps > MOST_REPLAYED:
         raise CertificateError(f"more than {MOST_REPLAYED:,} steps cannot be replayed")
     if (case.training.batches_per_epoch or 1) > MOST_REPLAYED:
         raise CertificateError(f"more than {MOST_REPLAYED:,} positions cannot be replayed")
@@ -55,7 +56,7 @@ def _published(case: Case, first: int, last: int) -> Ball:
     count = last - first
     if count <= 0:
         return arb(0)
-    if case.training.constant:
+    if case.constant:
         return ratio(case.impulses(first, last)[0], case.noises(first, last)[0]) ** 2 * count
     pairs = zip(case.impulses(first, last), case.noises(first, last), strict=True)
     return sum((ratio(s, nu) ** 2 for s, nu in pairs), arb(0))
@@ -87,7 +88,7 @@ def _stretch(case: Case, stretch: Witness) -> Ball:
     c, s, nu = case.factors(first, last), case.impulses(first, last), case.noises(first, last)
     width, count = case.training.diameter, last - first
     if kind in ("constant", "constant-restart"):
-        _demand(case.training.constant and c is not None, "its steps are not all alike")
+        _demand(case.constant and c is not None, "its steps are not all alike")
         assert c is not None
         common = strings.constant(c[0], s[0], nu[0], count)
         return common.min(strings.restarted(c[0], s[0], nu[0], count, width))
@@ -142,7 +143,7 @@ def coupling(case: Case, witness: Witness) -> Profile:
     """Full batches on a bounded domain: the string of the witness, and the recursion on a grid."""
     training, string = case.training, shifted_interpolation(case, witness)
     alone = case.releases == () and case.window == 1
-    _demand(training.constant and training.steps > 0 and alone, "its steps are not all alike")
+    _demand(case.constant and training.steps > 0 and alone, "its steps are not all alike")
     factors = case.factors(0, 1)
     _demand(factors is not None and proved(factors[0] <= 1), "its updates may expand")
     assert factors is not None
@@ -191,7 +192,7 @@ def _path_squares(case: Case, paths: list[Witness]) -> list[Ball]:
     steps, batches = case.training.steps, case.training.batches_per_epoch or 1
     if sum(len(path["shifts"]) for path in paths) > MOST_REPLAYED or len(paths) > batches:
         raise CertificateError(f"more than {MOST_REPLAYED:,} steps cannot be replayed")
-    answer, alike, before = [infinite()] * batches, case.training.constant, -1
+    answer, alike, before = [infinite()] * batches, case.constant, -1
     for index, path in enumerate(paths):
         first, last = int(path.get("first", index)), int(path.get("last", index))
         skipped = int(path.get("skipped", 0))
@@ -229,7 +230,7 @@ def _drifted(case: Case, squares: Sequence[Ball]) -> list[Ball]:
         return list(squares)
     steps = case.training.steps
     pairs = zip(case.slips(0, steps), case.noises(0, steps), strict=True)
-    times = steps if case.training.constant else 1
+    times = steps if case.constant else 1
     extra = sum((ratio(slip, nu) ** 2 for slip, nu in pairs), arb(0)) * times
     extra = extra.min(_drift_strings(case))
     if not extra.is_finite():
@@ -248,7 +249,7 @@ def _drift_strings(case: Case) -> Ball:
         c, s, nu = case.factors(first, last), case.slips(first, last), case.noises(first, last)
         if c is None:
             return infinite()
-        alike = case.training.constant
+        alike = case.constant
         total += (
             strings.constant(c[0], s[0], nu[0], last - first) if alike else strings.pooled(c, s, nu)
         )
@@ -262,7 +263,7 @@ def _least(some: Sequence[Ball], others: Sequence[Ball]) -> list[Ball]:
 def _published_positions(case: Case) -> list[Ball]:
     """sum (s/nu)^2 over the steps of each position."""
     steps, batches = case.training.steps, case.training.batches_per_epoch or 1
-    if case.training.constant:
+    if case.constant:
         one = _published(case, 0, min(steps, 1))
         return [one * (steps // batches + (j < steps % batches)) for j in range(batches)]
     totals = [arb(0)] * batches
@@ -322,6 +323,8 @@ def composition(case: Case, witness: Witness) -> Profile:
     steps, batches = case.training.steps, case.training.batches_per_epoch or 1
     if case.training.batches.full:
         return Profile.gaussian(_published(case, 0, steps))
+    if case.exposure.records > 1:
+        return Profile.gaussian(_published_group(case))
     if not case.training.batches.repeated:
         return Profile.gaussian(_worst_steps(case, steps, batches))
     squares = _published_positions(case)
@@ -330,8 +333,84 @@ def composition(case: Case, witness: Witness) -> Profile:
     return Profile.average(squares)
 
 
+def _published_group(case: Case) -> Ball:
+    """sum m_j^2 (s/nu)^2 for the dearest placement of a person's records, in every epoch."""
+    steps, batches = case.training.steps, case.training.batches_per_epoch or 1
+    records, most = case.exposure.records, case.exposure.most_in_a_batch(case.training)
+    if case.constant:
+        return _published(case, 0, min(steps, 1)) * (records * most * -(-steps // batches))
+    if case.training.batches.repeated:
+        rows = [_published_positions(case)]
+    else:
+        pairs = zip(case.impulses(0, steps), case.noises(0, steps), strict=True)
+        costs = [ratio(s, nu) ** 2 for s, nu in pairs]
+        rows = [costs[k : k + batches] for k in range(0, steps, batches)]
+    total = arb(0)
+    for row in rows:
+        for held, cost in _placed(row, records, most):
+            total += held * held * cost
+    return total
+
+
+def _placed(values: Sequence[Ball], records: int, most: int) -> list[tuple[int, Ball]]:
+    """The largest values with the number of records each, as many as one place can hold."""
+    full, rest = divmod(records, most)
+    largest = sorted((above(value) for value in values), key=float, reverse=True)
+    # Floats may tie what balls tell apart: the larger of two that tie is taken for both.
+    for k in range(len(largest) - 1, 0, -1):
+        largest[k - 1] = largest[k - 1].max(largest[k])
+    placed = [(most, value) for value in largest[:full]]
+    return placed + [(rest, value) for value in largest[full : full + 1] if rest]
+
+
+def known_groups(case: Case, witness: Witness) -> Profile:
+    """A person's records in ordered batches, wherever they are: the least of three bounds."""
+    _scheme(case, Cyclic, Shuffled, Reshuffled)
+    _demand(case.factors(0, 1) is not None, "the updates have no known Lipschitz constant")
+    _bounded_replay(case)
+    alone = dataclasses.replace(case.exposure, records=1, per_batch=None)
+    one = dataclasses.replace(case, exposure=alone)
+    records, most = case.exposure.records, case.exposure.most_in_a_batch(case.training)
+    least = _every_step(one, most).min(_closed_group(one, records, most))
+    if case.training.batches.repeated:
+        roots = [above(square).sqrt() for square in epochs.position_squares(one)]
+        sizes = (held * mu for held, mu in _placed(roots, records, most))
+        least = least.min(sum(sizes, arb(0)) ** 2)
+    return Profile.gaussian(_drifted(one, [least])[0].min(_published_group(case)))
+
+
+def _every_step(one: Case, most: int) -> Ball:
+    """mu^2 if every batch held ``most`` records of the person."""
+    total = arb(0)
+    for first, last in one.segments:
+        c, nu = one.factors(first, last), one.noises(first, last)
+        s = [most * impulse for impulse in one.impulses(first, last)]
+        assert c is not None
+        if one.constant:
+            common = strings.constant(c[0], s[0], nu[0], last - first)
+            width = one.training.diameter
+            total += common.min(strings.restarted(c[0], s[0], nu[0], last - first, width))
+        else:
+            total += strings.pooled(c, s, nu)
+    return total + most * most * _published(one, one.end, one.training.steps)
+
+
+def _closed_group(one: Case, records: int, most: int) -> Ball:
+    """(s/nu)^2 ((E-1) k^2/B + r k) where the updates do not expand, else infinity."""
+    training, batches = one.training, one.training.batches_per_epoch or 1
+    whole, left_over = divmod(training.steps, batches)
+    last_only = one.releases == () and one.window == 1
+    factors = one.factors(0, min(training.steps, 1))
+    if not (training.batches.repeated and one.constant and last_only and whole and factors):
+        return infinite()
+    if left_over or not proved(factors[0] <= 1):
+        return infinite()
+    cost = arb(whole - 1) / batches * records * records + most * records
+    return _published(one, 0, 1) * cost
+
+
 def _worst_steps(case: Case, steps: int, batches: int) -> Ball:
-    if case.training.constant:
+    if case.constant:
         return _published(case, 0, min(steps, 1)) * -(-steps // batches)
     pairs = zip(case.impulses(0, steps), case.noises(0, steps), strict=True)
     costs = [ratio(s, nu) ** 2 for s, nu in pairs]
@@ -407,7 +486,7 @@ def without_replacement(case: Case, witness: Witness) -> Profile:
             c = sampled.fixed_factors(case, first, last)
             reach = sampled.farthest(case, first, begin)
             left = sampled.distance(case, begin - first, c[: begin - first], before, reach)
-            later = c if case.training.constant else c[begin - first :]
+            later = c if case.constant else c[begin - first :]
             sampled.paid_off(case, begin, last, later, left, pays)
         pushed = sampled.shifted(case, begin, last, sampled.pushes(case, begin, last), pays)
         steps += sampled.priced(pushed, menu, make)
@@ -474,7 +553,7 @@ def poisson_replace_composition(case: Case, witness: Witness) -> Profile:
 def poisson_replace_absorption(case: Case, witness: Witness) -> Profile:
     """Poisson batches, a record replaced: a horizon, and payments in the steps after it."""
     rate, cap = _replaced_in_poisson(case), int(witness["cap"])
-    menu, steps, alike = list(witness["menu"]), list[Any](), case.training.constant
+    menu, steps, alike = list(witness["menu"]), list[Any](), case.constant
     if case.idle:
         return Profile.sampled([])
     for stretch in _stretches(case, witness):
@@ -521,6 +600,7 @@ CHECKS: dict[str, Check] = {
     "worst-position": _plain_descent(worst_position),
     "hidden-position": _plain_descent(hidden_position),
     "boundary-policy": _plain_descent(boundary_policy),
+    "known-groups": _plain_descent(known_groups),
     "gaussian-composition": composition,
     "output-perturbation": _plain_descent(output_perturbation),
     "poisson-composition": poisson_composition,

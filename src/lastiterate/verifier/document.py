@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from lastiterate.description import Loss, Training
+from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.words import SENSITIVITY_STATEMENT
 from lastiterate.verifier.refusals import (
     MalformedCertificateError,
@@ -71,6 +71,7 @@ _OWN: dict[str, dict[str, tuple[type, ...]]] = {
     _COMPOSITION: {"parts": (list,)},
 }
 _OUTSIDE = {"sha256", "signatures"}  # fields that are about the others
+_OPTIONAL: dict[str, tuple[type, ...]] = {"exposure": (dict,)}  # absent: one record all the time
 _THEOREM = {"key", "name", "reference", "status"}
 
 
@@ -188,6 +189,11 @@ class Document:
         return None if self.training is None else Loss.from_dict(unpack(self.content["loss"]))
 
     @property
+    def exposure(self) -> Exposure:
+        """Whom the numbers are for: one record from first to last step unless something is said."""
+        return Exposure.from_dict(unpack(self.content.get("exposure", {})))
+
+    @property
     def sha256(self) -> str:
         """The hash of everything else in the document."""
         return str(self.content["sha256"])
@@ -215,7 +221,9 @@ class Document:
         label = f" on {self.dataset!r}" if self.dataset else ""
         return (
             f"Certificate: epsilon <= {self.epsilon!r} at delta = {self.delta!r}{label}, "
-            f"{self.adjacency} adjacency, {self.release}. {self.theorem}. "
+            f"{self.adjacency} adjacency, {self.release}. "
+            + (f"For {self.exposure}. " if "exposure" in self.content else "")
+            + f"{self.theorem}. "
             + "".join(f"Declared, not proved: {text}. " for text in self.declarations)
             + f"Not covered: {'; '.join(self.not_covered)}."
         )
@@ -363,7 +371,7 @@ def _check_shape(content: Mapping[str, Any]) -> None:
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in (_RUN, _COMPOSITION):
         raise MalformedCertificateError(f"The certificate is of unknown kind {kind!r}.")
-    wanted = _COMMON | _OWN[kind]
+    wanted = _COMMON | _OWN[kind] | {k: v for k, v in _OPTIONAL.items() if k in content}
     if set(content) - _OUTSIDE != set(wanted) - _OUTSIDE:
         odd = sorted((set(content) ^ set(wanted)) - _OUTSIDE)
         raise MalformedCertificateError(f"The certificate has missing or unknown fields: {odd}.")

@@ -84,7 +84,7 @@ def _with_window(case: Case, totals: list[Ball]) -> list[Ball]:
 def _segment(case: Case, first: int, last: int, batches: int) -> list[Ball]:
     if case.factors(first, min(last, first + 1)) is None:
         return [infinite()] * batches
-    if not case.training.constant:
+    if not case.constant:
         return _pooled(case, first, last, batches)
     return _constant(case, first, last, batches)
 
@@ -267,7 +267,7 @@ def epoch_costs(case: Case, levels: Sequence[float], pays: Sequence[bool]) -> li
         if e + 1 in ends and (not pays[e] or levels[e + 1] > 0) and e * batches < case.end:
             raise CertificateError(f"something is left over at the release after epoch {e}")
         start = e * batches
-        alike = training.constant and start + batches <= case.end
+        alike = case.constant and start + batches <= case.end
         key = ("alike" if alike else e, levels[e], levels[e + 1], pays[e])
         if key not in seen:
             row = _row(case, start, 0, case.end, batches)

@@ -31,7 +31,9 @@ def composed_words(runs: Sequence[Document]) -> dict[str, Any]:
     """What a composition says in words, all of it taken from its parts."""
     together = {text: None for run in runs for text in run.assumptions}
     outside = {text: None for run in runs for text in run.not_covered}
+    whom = {} if runs[0].exposure.default else {"exposure": runs[0].exposure.to_dict()}
     return {
+        **whom,
         "dataset": runs[0].dataset,
         "adjacency": runs[0].adjacency,
         "release": "; ".join(f"run {k + 1}: {run.release}" for k, run in enumerate(runs)),
@@ -46,16 +48,17 @@ def composed_profile(certificate: Document, profiles: Sequence[Profile]) -> Prof
     runs = certificate.parts
     if not runs:
         raise ClaimError("The composition has no parts.")
-    for field, value in composed_words(runs).items():
-        if certificate.content[field] != value:
+    expected: dict[str, Any] = {"exposure": None, **composed_words(runs)}
+    for field, value in expected.items():
+        if certificate.content.get(field) != value:
             raise ClaimError(f"The field {field!r} does not follow from the composed certificates.")
     return joint_profile(runs, profiles)
 
 
 def joint_profile(runs: Sequence[Document], profiles: Sequence[Profile]) -> Profile:
     """What several runs on the same data release together."""
-    for field in ("adjacency", "dataset"):
-        values = sorted({str(run.content[field]) for run in runs})
+    for field in ("adjacency", "dataset", "exposure"):
+        values = sorted({str(getattr(run, field)) for run in runs})
         if len(values) > 1:
             raise UnsupportedError(
                 f"Certificates of different {field} cannot be composed: {', '.join(values)}. "

@@ -70,7 +70,7 @@ def deferral(
     c = poisson_factors(case, cap, first, last)
     s = case.impulses(first, last)
     if not common and left[0] < case.training.diameter:
-        settled = case.training.constant and proved(c[0] < 1)
+        settled = case.constant and proved(c[0] < 1)
         if not (settled and proved(arb(left[0]) >= s[0] / (1 - c[0]))):
             raise CertificateError("the path of the witness starts below the distance it may have")
     lows, highs = np.empty(steps), np.empty(steps)
@@ -183,7 +183,7 @@ def distance(case: Case, steps: int, c: list[Ball], s: list[Ball], reach: list[B
     width = arb(case.training.diameter)
     if steps <= 0:
         return arb(0)
-    if case.training.constant and steps > WALKED:
+    if case.constant and steps > WALKED:
         settled = s[0] / (1 - c[0]) if proved(c[0] < 1) else infinite()
         return above(settled.min(reach[0] * steps).min(width))
     z = arb(0)
@@ -224,7 +224,7 @@ def shifted(case: Case, first: int, last: int, lengths: list[Ball], pays: Floats
     One row, and how often it counts, where all steps are alike.
     """
     noises, cache = case.noises(first, last), dict[float, tuple[float, ...]]()
-    alike = case.training.constant
+    alike = case.constant
     steps = min(last - first, 1) if alike and pays is None else last - first
     rows = []
     paid = [0.0] * steps if pays is None else pays.tolist()

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from lastiterate.description import Arithmetic, Loss, TailAverage, Training
+from lastiterate.description import Arithmetic, Exposure, Loss, TailAverage, Training
+from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.errors import CertificateError
 from lastiterate.verifier.balls import Ball, above, arb, proved
 
@@ -24,6 +25,12 @@ class Case:
     training: Training
     loss: Loss
     releases: tuple[int, ...] = ()
+    exposure: Exposure = ONE_RECORD  # whom the certificate speaks of
+
+    @property
+    def constant(self) -> bool:
+        """Whether every step is the same, for the person too whom the run is exposed to."""
+        return self.training.constant and not self.exposure.timed
 
     @property
     def window(self) -> int:
@@ -45,7 +52,7 @@ class Case:
     def etas(self, first: int, last: int) -> Iterator[Ball]:
         """Step sizes as balls, the same object again where they are all alike."""
         sizes = self.training.step_sizes[first:last]
-        if self.training.constant:
+        if self.constant:
             yield from (arb(float(sizes[0])) for _ in range(min(last - first, 1)))
         else:
             yield from map(arb, sizes.tolist())
@@ -84,16 +91,36 @@ class Case:
 
     @cached_property
     def impulse(self) -> Ball:
-        """What one record adds per unit of step size when its batch is used, rounding included."""
-        return arb(float(self.training.sensitivity)) / self.divisor + self.rounding
+        """What one record adds per unit of step size when its batch is used, rounding included.
+
+        In full batches that is what all records of the person add.
+        """
+        change = arb(float(self.training.sensitivity))
+        if self.exposure.gradient_norm is not None:
+            ends = 2 if self.training.adjacency == "replace" else 1
+            change = change.min(ends * arb(self.exposure.gradient_norm))
+        if self.training.batches.full:
+            change *= self.exposure.records
+        return change / self.divisor + self.rounding
 
     def pushes(self, each: Ball, first: int, last: int) -> list[Ball]:
         """``each`` per unit of step size, and the grid; one entry if all are alike."""
         return [eta * each + self.slip for eta in self.etas(first, last)]
 
     def impulses(self, first: int, last: int) -> list[Ball]:
-        """s of the steps that use the record; one entry if all are alike."""
-        return self.pushes(self.impulse, first, last)
+        """s of the steps that use the record; one entry if all are alike.
+
+        Steps before the person joined or after the person left only round.
+        """
+        there = self.pushes(self.impulse, first, last)
+        if not self.exposure.timed:
+            return there
+        absent, joined = self.slips(first, last), self.exposure.joined
+        left = self.training.steps if self.exposure.left is None else self.exposure.left
+        return [
+            there[k - first] if joined <= k < left else absent[k - first]
+            for k in range(first, last)
+        ]
 
     def slips(self, first: int, last: int) -> list[Ball]:
         """What rounding adds at steps that do not use the record; one entry if all are alike."""
@@ -102,7 +129,7 @@ class Case:
     def noises(self, first: int, last: int) -> list[Ball]:
         """Standard deviations of the noise; one entry if all are alike."""
         values = self.training.noises[first:last]
-        if self.training.constant:
+        if self.constant:
             return [arb(float(self.training.noises[0]))] if last > first else []
         return list(map(arb, values.tolist()))
 

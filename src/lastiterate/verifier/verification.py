@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lastiterate.description import Loss, Training
+from lastiterate.description import Exposure, Loss, Training
 from lastiterate.errors import CertificateError, DescriptionError, LastIterateError
 from lastiterate.verifier.authenticity import Key, read_envelope, trusted_signers
 from lastiterate.verifier.balls import need_balls, precision
@@ -31,7 +31,7 @@ from lastiterate.verifier.refusals import (
 )
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.witness import unpack
-from lastiterate.verifier.words import good_nonce, words
+from lastiterate.verifier.words import good_nonce, named, words
 
 MOST_CLAIMS = 16  # each one takes up to a few seconds
 _MOST_LETTERS = 300  # of somebody else's error message
@@ -150,16 +150,19 @@ def _check_run(certificate: Document) -> Profile:
     try:
         training = Training.from_dict(unpack(content["training"]))
         loss = Loss.from_dict(unpack(content["loss"]))
+        exposure = Exposure.from_dict(unpack(content.get("exposure", {})))
+        exposure.check(training)
     except DescriptionError as error:
         raise MalformedCertificateError(
             f"The certificate describes a run that cannot be: {error}"
         ) from None
     releases = tuple(content["releases"])
     _check_releases(training, releases)
-    _check_words(certificate, training, loss, releases)
+    _check_exposure(certificate, exposure)
+    _check_words(certificate, training, loss, releases, exposure)
     try:
         return CHECKS[certificate.theorem_key](
-            Case(training, loss, releases), unpack(content["witness"])
+            Case(training, loss, releases, exposure), unpack(content["witness"])
         )
     except CertificateError as error:
         raise ClaimError(f"The witness proves nothing: {error}.") from None
@@ -178,8 +181,25 @@ def _check_releases(training: Training, releases: tuple[Any, ...]) -> None:
         raise MalformedCertificateError("The released checkpoints are not steps of the run.")
 
 
+def _check_exposure(certificate: Document, exposure: Exposure) -> None:
+    """The exposure is said in one way, and the theorem speaks of such a person."""
+    said = certificate.content.get("exposure")
+    if said is not None and (exposure.default or said != exposure.to_dict()):
+        raise MalformedCertificateError("The exposure of the certificate is not in its short form.")
+    unknown = sorted(exposure.differs - named(certificate.theorem_key).covers)
+    if unknown:
+        raise ClaimError(
+            f"The theorem of the certificate says nothing about {exposure}: no check of it covers "
+            f"the exposure's {', '.join(unknown)}."
+        )
+
+
 def _check_words(
-    certificate: Document, training: Training, loss: Loss, releases: tuple[int, ...]
+    certificate: Document,
+    training: Training,
+    loss: Loss,
+    releases: tuple[int, ...],
+    exposure: Exposure,
 ) -> None:
     """Everything the certificate says in words must follow from its description."""
     content = certificate.content
@@ -191,7 +211,7 @@ def _check_words(
             "that it names does not prove them: they are declared."
         )
     hidden = training.batches.hidden
-    expected = words(training, loss, releases, certificate.theorem_key)
+    expected = words(training, loss, releases, certificate.theorem_key, exposure)
     expected["nonce"] = content["nonce"] if hidden else None
     if hidden and not good_nonce(content["nonce"]):
         raise ClaimError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description import Exposure, Loss, TailAverage, Training
 from lastiterate.description.words import assumptions, not_covered, vouchers
 from lastiterate.verifier.refusals import ClaimError
 
@@ -20,29 +20,43 @@ class Named(NamedTuple):
     reference: str
     status: str = "sound"
     hidden_state: bool = True  # whether intermediate iterates must stay secret
+    covers: frozenset[str] = frozenset()  # fields of an exposure that its check knows about
 
+
+PRESENCE = frozenset({"joined", "left", "gradient_norm"})
 
 THEOREMS: dict[str, Named] = {
     "taut-string": Named(
         "Shifted interpolation (Bok, Su & Altschuler 2024)",
         "Bok, Su & Altschuler 2024; exact optimum and tightness: docs/theory",
+        covers=PRESENCE | {"records"},
     ),
     "stopped-coupling": Named("Stopped coupling", "this library, docs/theory/coupling.md"),
     "worst-position": Named(
         "Worst position",
         "shifted interpolation with impulses once per epoch; c = 1: Ye & Shokri 2022, Theorem D.4",
+        covers=PRESENCE,
     ),
     "hidden-position": Named(
         "Hidden position",
         "joint convexity over the positions; verified against exact Gaussian mixtures",
+        covers=PRESENCE,
     ),
     "boundary-policy": Named(
-        "Boundary policy", "this library: independent epoch costs under fixed boundary levels"
+        "Boundary policy",
+        "this library: independent epoch costs under fixed boundary levels",
+        covers=PRESENCE,
+    ),
+    "known-groups": Named(
+        "Worst placement of a person's records",
+        "this library, docs/how-to/people.md: superposition of strings; closed bound",
+        covers=PRESENCE | {"records", "per_batch"},
     ),
     "gaussian-composition": Named(
         "Composition (Dong, Roth & Su 2022)",
         "Dong, Roth & Su 2022 (Gaussian composition); per position for cyclic batches",
         hidden_state=False,
+        covers=PRESENCE | {"records", "per_batch"},
     ),
     "output-perturbation": Named(
         "Output perturbation (Chien & Li 2025, corrected)",
@@ -84,11 +98,12 @@ def named(key: str) -> Named:
 
 
 def words(
-    training: Training, loss: Loss, releases: tuple[int, ...], theorem: str
+    training: Training, loss: Loss, releases: tuple[int, ...], theorem: str, exposure: Exposure
 ) -> dict[str, Any]:
     """The fields of a certificate that are words; ``theorem`` is a key."""
     found = named(theorem)
-    rests_on = assumptions(training, loss, hidden_state=found.hidden_state)
+    hidden = found.hidden_state
+    rests_on = assumptions(training, loss, hidden_state=hidden, exposure=exposure)
     return {
         "theorem": {
             "key": theorem,
@@ -99,7 +114,7 @@ def words(
         "adjacency": training.adjacency,
         "release": release_model(training, releases),
         "assumptions": [str(each) for each in rests_on],
-        "vouchers": vouchers(training, loss, hidden_state=found.hidden_state),
+        "vouchers": vouchers(training, loss, hidden_state=hidden),
         "not_covered": list(not_covered(training)),
     }
 

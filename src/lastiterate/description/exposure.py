@@ -1,0 +1,211 @@
+"""Whom a guarantee speaks of: how a person's records enter the run.
+
+One record, used from the first step to the last, unless something else is said. Everything that can
+be said changes only the impulse that the person causes at each step: several records add up, a
+person who joins late or leaves early causes none outside of that time, short gradients cause small
+ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from lastiterate.description.portable import Portable, known_fields
+from lastiterate.description.training import Training
+from lastiterate.description.validation import number, whole
+from lastiterate.errors import DescriptionError
+
+
+@dataclass(frozen=True)
+class Exposure(Portable):
+    """How often, when and how strongly the data of one person are used.
+
+    The guarantee is for replacing, or zeroing out, *all* records of the person at once.
+
+    Args:
+        records: k, how many records the person has at most.
+        per_batch: r, at most so many of them are in one batch; None if the loader does not care.
+        joined: the person's records are used from this step on (steps are counted from 0).
+        left: they are used before this step only; None: to the end.
+        gradient_norm: no gradient of the person's records is longer; None: the training's bound.
+            Under "replace" the records that take their place keep to it too.
+
+    When a person joins or leaves must not depend on iterates that are kept secret.
+
+    >>> person = Exposure(records=10, per_batch=1, joined=100)
+    >>> print(person)
+    a person with up to 10 records, at most one of them in a batch, used from step 100 on
+    >>> Exposure.from_json(person.to_json()) == person
+    True
+    """
+
+    records: int = 1
+    per_batch: int | None = None
+    joined: int = 0
+    left: int | None = None
+    gradient_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        why = "a guarantee for a person must know how many records the person can have"
+        put(self, "records", whole("exposure.records", self.records, why))
+        if self.per_batch is not None:
+            why = "it caps how many records of the person one batch holds"
+            most = whole("exposure.per_batch", self.per_batch, why)
+            put(self, "per_batch", None if most >= self.records else most)
+        why = "it is the first step that may use the person's records"
+        put(self, "joined", whole("exposure.joined", self.joined, why, at_least=0))
+        if self.left is not None:
+            why = "it is the first step that no longer uses the person's records"
+            put(self, "left", whole("exposure.left", self.left, why, at_least=self.joined))
+        if self.gradient_norm is not None:
+            why = "it bounds the gradients of the person's records"
+            norm = number("exposure.gradient_norm", self.gradient_norm, why, at_least=0.0)
+            put(self, "gradient_norm", norm)
+
+    @property
+    def default(self) -> bool:
+        """Whether this is one record, used from the first step to the last."""
+        return self == ONE_RECORD
+
+    @property
+    def differs(self) -> frozenset[str]:
+        """The fields that are not those of one record, used from the first step to the last.
+
+        >>> sorted(Exposure(records=2, left=5).differs)
+        ['left', 'records']
+        """
+        return frozenset(self.to_dict())
+
+    @property
+    def timed(self) -> bool:
+        """Whether some steps do not use the person's records because of when they are there."""
+        return self.joined > 0 or self.left is not None
+
+    def most_in_a_batch(self, training: Training) -> int:
+        """How many records of the person one batch can hold.
+
+        >>> from lastiterate import Cyclic
+        >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+        ...                batches=Cyclic(3))
+        >>> Exposure(records=5).most_in_a_batch(run)
+        3
+        """
+        most = self.records if self.per_batch is None else self.per_batch
+        return min(most, training.batches.largest(training.records))
+
+    def sensitivity(self, training: Training) -> float:
+        """How much one record of the person can change the sum of a batch's gradients."""
+        if self.gradient_norm is None:
+            return float(training.sensitivity)
+        own = self.gradient_norm * (2.0 if training.adjacency == "replace" else 1.0)
+        return min(own, float(training.sensitivity))
+
+    def check(self, training: Training) -> None:
+        """Raise if nobody can be exposed to this run in such a way.
+
+        >>> from lastiterate import FullBatch
+        >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+        ...                batches=FullBatch())
+        >>> Exposure(records=10).check(run)
+        Traceback (most recent call last):
+            ...
+        lastiterate.errors.DescriptionError: exposure.records = 10 is not allowed: it must be at \
+most the number of records, 9, because a person cannot have more records than there are.
+        """
+        if self.records > training.records:
+            allowed = f"at most the number of records, {training.records}"
+            why = "a person cannot have more records than there are"
+            raise DescriptionError("exposure.records", self.records, allowed, why)
+        if self.per_batch is not None:
+            self._check_spread(training)
+        if self.joined > training.steps:
+            allowed = f"at most the number of steps, {training.steps}"
+            why = "nobody can join a run that is over"
+            raise DescriptionError("exposure.joined", self.joined, allowed, why)
+        if self.left is not None and self.left > training.steps:
+            allowed = f"at most the number of steps, {training.steps} (None: to the end)"
+            why = "a run that is over cannot be left"
+            raise DescriptionError("exposure.left", self.left, allowed, why)
+        if self.gradient_norm is not None and self.gradient_norm > training.gradient_norm:
+            allowed = f"at most the training's gradient_norm, {training.gradient_norm:g}"
+            why = "no record of the run has a longer gradient"
+            raise DescriptionError("exposure.gradient_norm", self.gradient_norm, allowed, why)
+
+    def _check_spread(self, training: Training) -> None:
+        batches, per_epoch = training.batches, training.batches_per_epoch
+        assert self.per_batch is not None
+        if batches.full or per_epoch is None:
+            allowed = "None, or given with batches that pass over the data in epochs"
+            why = f"{batches.name} batches cannot keep the records of a person apart"
+            raise DescriptionError("exposure.per_batch", self.per_batch, allowed, why)
+        if self.records > self.per_batch * per_epoch:
+            allowed = f"at most per_batch times the {per_epoch} batches of an epoch"
+            why = "the others would have to share a batch with more of their own"
+            raise DescriptionError("exposure.records", self.records, allowed, why)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A table of plain values; defaults are left out."""
+        fields = dataclasses.fields(self)
+        own = {field.name: getattr(self, field.name) for field in fields}
+        return {f.name: own[f.name] for f in fields if own[f.name] != f.default}
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Self:
+        """Read what ``to_dict`` wrote."""
+        return cls(**known_fields("exposure", table, {f.name for f in dataclasses.fields(cls)}))
+
+    def __str__(self) -> str:
+        several = f"a person with up to {self.records:,} records"
+        return self._said(several if self.records > 1 else "a single record")
+
+    def words(self, training: Training) -> str:
+        """Whom the guarantee of this run speaks of.
+
+        >>> from lastiterate import FullBatch
+        >>> run = Training(records=9, steps=8, step_size=1.0, noise=1.0, gradient_norm=4.0,
+        ...                batches=FullBatch())
+        >>> Exposure(gradient_norm=1.0, left=5).words(run)
+        'each single record of 9, with gradients no longer than 1, used before step 5 only'
+        """
+        several = f"each person with up to {self.records:,} of the {training.records:,} records"
+        return self._said(
+            several if self.records > 1 else f"each single record of {training.records:,}"
+        )
+
+    def _said(self, who: str) -> str:
+        parts = [who]
+        if self.per_batch is not None:
+            most = "one" if self.per_batch == 1 else f"{self.per_batch:,}"
+            parts.append(f"at most {most} of them in a batch")
+        if self.gradient_norm is not None:
+            parts.append(f"with gradients no longer than {self.gradient_norm:g}")
+        if self.joined and self.left is not None:
+            parts.append(f"used from step {self.joined:,} on and before step {self.left:,} only")
+        elif self.joined:
+            parts.append(f"used from step {self.joined:,} on")
+        elif self.left is not None:
+            parts.append(f"used before step {self.left:,} only")
+        return ", ".join(parts)
+
+
+ONE_RECORD = Exposure()
+
+
+def read_exposure(value: Any) -> Exposure:
+    """An exposure, or one from its plain form; None is one record from first to last step.
+
+    >>> read_exposure({"records": 3})
+    Exposure(records=3, per_batch=None, joined=0, left=None, gradient_norm=None)
+    """
+    if value is None:
+        return ONE_RECORD
+    if type(value) is Exposure:  # a child may count in its own way
+        return value
+    if isinstance(value, Mapping):
+        return Exposure.from_dict(value)
+    allowed, why = "an Exposure(records=, ...)", "a guarantee says whom it speaks of"
+    raise DescriptionError("exposure", value, allowed, why)

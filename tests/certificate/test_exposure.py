@@ -1,0 +1,156 @@
+"""Certificates say whom they speak of; a file that says another person does not verify."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+
+from lastiterate import (
+    Arithmetic,
+    Certificate,
+    CertificateError,
+    Cyclic,
+    Exposure,
+    FullBatch,
+    Loss,
+    Reshuffled,
+    Shuffled,
+    Training,
+    UnsupportedError,
+    certify,
+    compose,
+    verify,
+)
+from lastiterate.verifier.document import canonical, fingerprint
+from lastiterate.verifier.words import words
+
+LOSS = Loss(smoothness=1.0, regularization=0.05)
+
+
+def run(batches, **changes):
+    fields = {
+        "records": 120,
+        "steps": 60,
+        "step_size": 0.5,
+        "noise": 0.3,
+        "gradient_norm": 1.0,
+        "batches": batches,
+    }
+    return Training(**{**fields, **changes})
+
+
+CASES = {
+    "full": (run(FullBatch()), Exposure(records=7, joined=5, left=50)),
+    "cyclic": (run(Cyclic(12)), Exposure(records=6, per_batch=2)),
+    "cyclic late": (run(Cyclic(12)), Exposure(records=6, joined=31)),
+    "shuffled": (run(Shuffled(12)), Exposure(left=33, gradient_norm=0.5)),
+    "shuffled group": (run(Shuffled(12)), Exposure(records=3)),
+    "reshuffled": (run(Reshuffled(12)), Exposure(joined=11)),
+    "reshuffled group": (run(Reshuffled(12)), Exposure(records=3, per_batch=1)),
+    "momentum": (run(Cyclic(12), momentum=0.5), Exposure(records=3, left=31)),
+    "grid": (
+        run(Cyclic(12), arithmetic=Arithmetic(2.0**-30, 1e-9, 3)),
+        Exposure(records=4, per_batch=1, left=40),
+    ),
+    "bounded": (run(Cyclic(12), diameter=0.2), Exposure(records=4)),
+}
+
+
+@pytest.fixture(scope="module")
+def sealed():
+    return {name: certify(t, LOSS, 1e-5, exposure=e) for name, (t, e) in CASES.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_verifies_and_says_whom(sealed, name):
+    certificate, (_, exposure) = sealed[name], CASES[name]
+    again = Certificate.from_json(certificate.to_json())
+    assert verify(again).epsilon == certificate.epsilon
+    assert again.exposure == exposure
+    assert f"For {exposure}" in str(again)
+
+
+def lied(certificate, exposure):
+    """A liar's file: another person, all words to match, the old numbers, a hash that fits."""
+    content = copy.deepcopy(json.loads(certificate.to_json()))
+    content.pop("exposure", None)
+    if exposure:
+        content["exposure"] = exposure
+    person = Exposure.from_dict(exposure)
+    key, releases = content["theorem"]["key"], tuple(content["releases"])
+    content.update(words(certificate.training, certificate.loss, releases, key, person))
+    content["sha256"] = fingerprint(content)
+    return Certificate.from_json(canonical(content))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_person_who_is_exposed_more_is_refused(sealed, name):
+    certificate = sealed[name]
+    table = certificate.exposure.to_dict()
+    worse = []
+    if "records" in table:
+        worse.append({**table, "records": table["records"] + 3})
+    if "left" in table:
+        worse.append({k: v for k, v in table.items() if k != "left"})
+    if "joined" in table:
+        worse.append({k: v for k, v in table.items() if k != "joined"})
+    if "gradient_norm" in table:
+        worse.append({**table, "gradient_norm": 0.9})
+    if "per_batch" in table:
+        worse.append({k: v for k, v in table.items() if k != "per_batch"})
+    assert worse
+    for exposure in worse:
+        with pytest.raises(CertificateError):
+            verify(lied(certificate, exposure))
+
+
+@pytest.mark.parametrize(
+    "exposure",
+    [
+        {"records": 1},
+        {"records": 2.0},
+        {"records": "2"},
+        {"people": 2},
+        {"records": 10**6},
+        {"left": 99},
+    ],
+)
+def test_hostile_exposures(sealed, exposure):
+    content = copy.deepcopy(json.loads(sealed["shuffled"].to_json()))
+    content["exposure"] = exposure
+    content["sha256"] = fingerprint(content)
+    with pytest.raises(CertificateError):
+        verify(Certificate.from_json(canonical(content)))
+
+
+def test_words_without_the_person_are_refused(sealed):
+    for name in CASES:
+        content = copy.deepcopy(json.loads(sealed[name].to_json()))
+        content["assumptions"] = content["assumptions"][:-1]
+        content["sha256"] = fingerprint(content)
+        with pytest.raises(CertificateError):
+            verify(Certificate.from_json(canonical(content)))
+
+
+def test_a_theorem_that_knows_nothing_of_persons_is_refused():
+    certificate = certify(run(FullBatch(), diameter=0.05), LOSS, 1e-5)
+    if certificate.theorem_key == "taut-string":
+        pytest.skip("another theorem is tightest here")
+    with pytest.raises(CertificateError, match="says nothing about"):
+        verify(lied(certificate, {"left": 5}))
+
+
+def test_only_one_person_is_composed(sealed):
+    one, other = sealed["cyclic"], sealed["cyclic late"]
+    both = compose([one, one])
+    assert both.exposure == one.exposure
+    assert verify(both).epsilon > one.epsilon
+    with pytest.raises(UnsupportedError, match="exposure"):
+        compose([one, other])
+    content = copy.deepcopy(json.loads(both.to_json()))
+    del content["exposure"]
+    content["sha256"] = fingerprint(content)
+    with pytest.raises(CertificateError):
+        verify(Certificate.from_json(canonical(content)))
