@@ -7,12 +7,17 @@ covered.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.ordered_batches import WorstPosition, position_mus
+from lastiterate.curves import gaussian
 from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Exposure, Loss, TailAverage, Training
 from lastiterate.description.failure import warn_of_large_delta
@@ -80,6 +85,30 @@ class Guarantee:
         """The smallest proved Renyi divergence of this order."""
         order = number("order", order, "Renyi divergences are defined above 1", above=1)
         return min(bound.curve.rdp(order) for bound in self.bounds)
+
+    def share(self, quantile: float, delta: float = REFERENCE_DELTA) -> float:
+        """The epsilon that this share of the record positions does not exceed.
+
+        In a known order a record that is read early has more noise after it: exact per position.
+        Where batches are hidden, or hold everybody, all records have the guarantee's epsilon. For
+        several records of a person there is no position, and the guarantee's epsilon is returned.
+
+        >>> from lastiterate import Cyclic, Loss, Training, account
+        >>> run = Training(records=1000, steps=100, step_size=1.0, noise=1.0, gradient_norm=2.0,
+        ...                batches=Cyclic(10))
+        >>> g = account(run, Loss(smoothness=1.0))
+        >>> g.share(0.5) < g.share(0.9) < g.share(1.0) == g.epsilon(1e-5)
+        True
+        """
+        why = "it is a share of the records"
+        quantile = number("quantile", quantile, why, above=0.0, at_most=1.0)
+        every = self.epsilon(delta)
+        ordered = any(bound.theorem.key == WorstPosition.key for bound in self.bounds)
+        if not ordered or type(self) is not Guarantee:  # a child may hold more than one run
+            return every
+        mus = np.sort(position_mus(self.run))
+        place = min(math.ceil(quantile * len(mus)), len(mus)) - 1
+        return min(every, gaussian.epsilon(float(mus[place]), delta))
 
     @property
     def mu(self) -> float | None:

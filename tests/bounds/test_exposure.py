@@ -363,3 +363,31 @@ def test_more_exposure_never_costs_less():
     ]
     assert values == sorted(values)
     assert gaussian.epsilon(values[0], 1e-5) > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_share_of_the_positions_against_their_exact_laws(seed):
+    """At least so many positions have linear runs that all stay below the share's epsilon."""
+    rng = np.random.default_rng(9000 + seed)
+    run = random_run(rng, Cyclic)
+    exposure, loss = random_exposure(rng, run, several=False), random_loss(rng, run)
+    guarantee, batches = account(run, loss, exposure=exposure), run.batches_per_epoch
+    truths = []
+    for j in range(batches):
+        held = (np.arange(run.steps) % batches == j).astype(float)
+        impulses = person_impulses(run, exposure, held)
+        truths.append(max(linear_mu(rng, run, loss, impulses) for _ in range(6)))
+    for quantile in (0.01, 0.3, 0.5, 0.9, 1.0):
+        epsilon = guarantee.share(quantile)
+        fine = sum(gaussian.epsilon(mu, 1e-5) <= epsilon * (1 + 1e-6) for mu in truths)
+        assert fine >= quantile * batches - 1e-9
+    assert guarantee.share(1.0) == pytest.approx(guarantee.epsilon(1e-5), rel=1e-12)
+
+
+def test_a_share_of_what_has_no_positions():
+    for batches in (FullBatch(), Shuffled(1500)):
+        found = account(RUN.replace(batches=batches), L2)
+        assert found.share(0.1) == found.epsilon(1e-5)
+    for quantile in (0.0, 1.1, math.nan, "half"):
+        with pytest.raises(DescriptionError):
+            account(RUN, L2).share(quantile)
