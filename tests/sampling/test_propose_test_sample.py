@@ -6,15 +6,17 @@ from bisect import bisect_left
 from fractions import Fraction
 from functools import cache
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.stats import beta as beta_law
-from scipy.stats import binomtest, chisquare
+from scipy.stats import binomtest, chisquare, norm
 
 from lastiterate.errors import DescriptionError
+from lastiterate.noise.decision import decided_around
 from lastiterate.sampling import posterior_privacy, propose_test_sample, swapped_for_sgld
 from lastiterate.sampling.discrete_laplace import SecureNoise, discrete_laplace, grid_for
-from lastiterate.sampling.propose_test_sample import Proposal
+from lastiterate.sampling.propose_test_sample import Proposal, exact_product
 
 PUBLIC = {
     "epsilon": 0.5,
@@ -39,8 +41,8 @@ class Script:
     def laplace(self, rate: Fraction) -> int:
         return next(self.numbers)
 
-    def normal(self) -> float:
-        return self.standard_normal
+    def gaussian(self, mean: Fraction, variance: Fraction) -> int:
+        return round(mean + Fraction(math.sqrt(variance) * self.standard_normal))
 
 
 @cache
@@ -71,12 +73,56 @@ def test_discrete_laplace_has_its_exact_law(rate) -> None:
     assert chisquare(found, expected).pvalue > 1e-5
 
 
-def test_noise_is_fresh_and_normal() -> None:
-    noise = SecureNoise()
-    normals = np.array([noise.normal() for _ in range(4000)])
-    assert abs(normals.mean()) < 5 / math.sqrt(4000)
-    assert abs(normals.std() - 1) < 0.06
-    assert len(set(normals)) == 4000
+@pytest.mark.parametrize(
+    ("mean", "variance"),
+    [
+        (Fraction(1, 3), Fraction(2)),
+        (Fraction(-7, 2), Fraction(1, 50)),
+        (Fraction(2**70) + Fraction(1, 2), Fraction(10, 3)),  # doubles would see multiples of 2^18
+    ],
+)
+def test_rounded_gaussians_have_their_exact_law(mean, variance) -> None:
+    noise, middle, deviation = SecureNoise(), round(mean), math.sqrt(variance)
+    draws = np.array([noise.gaussian(mean, variance) - middle for _ in range(4000)], float)
+    off = float(mean - middle)
+    k = np.arange(-math.ceil(2 * deviation) - 1, math.ceil(2 * deviation) + 2)
+    edges = norm.cdf((np.append(k, k[-1] + 1) - 0.5 - off) / deviation)
+    share = np.concatenate([edges[:1], np.diff(edges), 1 - edges[-1:]])
+    found = [(draws < k[0]).sum(), *((draws == i).sum() for i in k), (draws > k[-1]).sum()]
+    likely = share * 4000 > 5
+    rest = np.array(found)[~likely].sum(), share[~likely].sum()
+    observed = np.append(np.array(found)[likely], rest[0])
+    expected = 4000 * np.append(share[likely], max(rest[1], 1e-12))
+    assert rest[0] <= 4000 * rest[1] + 6 * math.sqrt(4000 * rest[1]) + 6
+    scaled = expected[:-1] * observed[:-1].sum() / expected[:-1].sum()
+    assert chisquare(observed[:-1], scaled).pvalue > 1e-6
+
+
+def test_rounded_gaussians_are_decided_at_the_edge() -> None:
+    """Where the known bits leave both answers open, more bits of the same numbers are drawn."""
+    words = iter([1 << 62, 0, *[0] * 20])
+    asked: list[int] = []
+
+    def more() -> int:
+        asked.append(next(words))
+        return asked[-1]
+
+    with mpmath.workdps(60):  # X·1 + mean + 1/2 is a whole number up to 2^-190
+        edge = mpmath.sqrt(2 * mpmath.log(2))
+        near = Fraction(int(mpmath.floor(edge * 2**190)), 2**190)
+    answer = decided_around(Fraction(1, 2) - near, Fraction(1), more)
+    assert answer in (0, 1)
+    assert len(asked) >= 6  # 127 known bits were not enough; nothing was drawn anew
+
+
+def test_products_of_doubles_are_exact() -> None:
+    rng = np.random.default_rng(0)
+    for spread in (1, 30, 300):
+        a, b = (rng.standard_normal(40) * 2.0 ** rng.integers(-spread, spread, 40) for _ in "ab")
+        a[0], b[1] = 0.0, 5e-324
+        exact = sum(Fraction(u) * Fraction(v) for u, v in zip(a, b, strict=True))
+        assert exact_product(a, b) == exact
+    assert exact_product(np.zeros(0), np.zeros(0)) == 0
 
 
 def test_grid_is_a_power_of_two_below_the_sensitivity() -> None:

@@ -9,12 +9,15 @@ drawn anew, which would prefer the values that are easy to decide.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import lru_cache
 
 RADIUS_BITS = 63  # of a radius word; its top bit is a sign
 ANGLE_BITS = 64
 MORE = 64  # bits that a uniform gets at a time
+Interval = tuple[int, int]
+
 _SPARE = 16  # bits beyond those that are known, for what the operations here round
 
 
@@ -44,6 +47,44 @@ def decided(
     (-1177, 0)
     """
     numerator, denominator = scale.as_integer_ratio()
+    for p, ends in _enclosures(radius_word, angle_word, more):
+        # The ends are integers over 2^(2p); floor(x + 1/2) with x = end·scale.
+        half = denominator << (2 * p - 1)
+        whole = [[(end * numerator + half) // (2 * half) for end in interval] for interval in ends]
+        if all(low == high for low, high in whole):
+            return whole[0][0], whole[1][0]
+    raise AssertionError("bits do not end")
+
+
+def decided_around(mean: Fraction, variance: Fraction, more: Callable[[], int]) -> int:
+    """floor(mean + √variance·X + 1/2), X a standard Gaussian: the Gaussian of any centre, rounded.
+
+    Decided as in `decided`: √variance is enclosed as well, more narrowly the more bits are known.
+
+    >>> from itertools import cycle
+    >>> words = cycle([1 << 62, 0])                  # X = √(2 ln 2), which is 1.177...
+    >>> decided_around(Fraction(1, 3), Fraction(100), lambda: next(words))
+    12
+    """
+    over, under = variance.as_integer_ratio()
+    for p, (ends, _) in _enclosures(more(), more(), more):
+        root = math.isqrt((over << (2 * p)) // under)
+        low, high = _product((root, root + 1), (min(ends), max(ends)))  # over 2^(3p)
+        unit = mean.denominator << (3 * p + 1)
+        middle = (2 * mean.numerator + mean.denominator) << (3 * p)
+        least, most = ((2 * mean.denominator * end + middle) // unit for end in (low, high))
+        if least == most:
+            return least
+    raise AssertionError("bits do not end")
+
+
+def _enclosures(
+    radius_word: int, angle_word: int, more: Callable[[], int]
+) -> Iterator[tuple[int, list[Interval]]]:
+    """p, and the two ends of X and of Y over 2^(2p), for ever more bits of the same words.
+
+    Whichever end is the smaller one: a sign turns them around.
+    """
     sign = -1 if radius_word >> RADIUS_BITS else 1
     u, known = radius_word & ((1 << RADIUS_BITS) - 1), RADIUS_BITS
     f = angle_word - (1 << ANGLE_BITS) if angle_word >> (ANGLE_BITS - 1) else angle_word
@@ -54,17 +95,8 @@ def decided(
         p = known + _SPARE
         radius = _radius(u, known, p)
         axes = _axes(f, known, p)
-        ends = [_product(radius, axis) for axis in axes]
-        # The ends are integers over 2^(2p); floor(x + 1/2) with x = sign·end·scale.
-        half = denominator << (2 * p - 1)
-        whole = [
-            [(sign * end * numerator + half) // (2 * half) for end in interval] for interval in ends
-        ]
-        if all(low == high for low, high in whole):
-            return whole[0][0], whole[1][0]
-
-
-Interval = tuple[int, int]
+        products = [_product(radius, axis) for axis in axes]
+        yield p, [(sign * low, sign * high) for low, high in products]
 
 
 def _radius(u: int, known: int, p: int) -> Interval:

@@ -13,6 +13,8 @@ import secrets
 from fractions import Fraction
 from typing import Protocol
 
+from lastiterate.noise.decision import decided_around
+
 
 class NoiseSource(Protocol):
     """Where a mechanism gets its randomness from."""
@@ -20,8 +22,8 @@ class NoiseSource(Protocol):
     def laplace(self, rate: Fraction) -> int:
         """A whole number k with probability proportional to e^(-rate |k|)."""
 
-    def normal(self) -> float:
-        """A standard normal number."""
+    def gaussian(self, mean: Fraction, variance: Fraction) -> int:
+        """A Gaussian of this mean and variance, rounded to a whole number."""
 
 
 class SecureNoise:
@@ -34,8 +36,8 @@ class SecureNoise:
     def laplace(self, rate: Fraction) -> int:
         return discrete_laplace(rate)
 
-    def normal(self) -> float:
-        return secrets.SystemRandom().gauss()
+    def gaussian(self, mean: Fraction, variance: Fraction) -> int:
+        return decided_around(mean, variance, lambda: secrets.randbits(64))
 
 
 def discrete_laplace(rate: Fraction) -> int:

@@ -24,6 +24,9 @@ from lastiterate.sampling.interim import interim_privacy
 
 Floats = NDArray[np.float64]
 
+_BITS = 18  # products of such pieces have 36 bits
+_EXACT = 1 << 26  # ... and so many of them add up in 64
+
 
 @dataclass(frozen=True)
 class Release:
@@ -209,12 +212,42 @@ def _sample(
     if n_close < p.least_records(centre, float(n_2)) or not close.any():
         return None
 
-    # Sample: the exact posterior, rounded to a public grid so that its last bits say nothing.
+    # Sample: the exact posterior in rational numbers, rounded to a public grid without error, so
+    # that its last bits say nothing.
     xw, yw = x[close], y[close]
-    precision = p.prior_precision + p.noise_precision * math.fsum((xw * xw).tolist())
-    mean = p.noise_precision * math.fsum((xw * yw).tolist()) / precision
+    beta = Fraction(p.noise_precision)
+    precision = Fraction(p.prior_precision) + beta * exact_product(xw, xw)
+    mean = beta * exact_product(xw, yw) / precision
     step = grid_for(1 / math.sqrt(p.prior_precision + p.noise_precision * p.x_high**2 * n_2))
-    return step * round((mean + noise.normal() / math.sqrt(precision)) / step)
+    cell = Fraction(step)
+    return step * noise.gaussian(mean / cell, 1 / (precision * cell * cell))
+
+
+def exact_product(a: Floats, b: Floats) -> Fraction:
+    """Σ aᵢbᵢ without rounding: significands in whole numbers, one sum for every exponent.
+
+    >>> exact_product(np.array([1.0, 2.0**-60]), np.array([1.0, 1.0])) == 1 + Fraction(1, 2**60)
+    True
+    """
+    (m, e), (n, f) = np.frexp(a), np.frexp(b)
+    left, right = _pieces(m), _pieces(n)
+    total, exponents = Fraction(0), e + f
+    for exponent in np.unique(exponents):
+        rows = np.flatnonzero(exponents == exponent)
+        for some in np.array_split(rows, -(-rows.size // _EXACT)):
+            whole = sum(
+                int(u[some] @ v[some]) << (_BITS * (i + j))
+                for i, u in enumerate(left)
+                for j, v in enumerate(right)
+            )
+            total += whole * Fraction(2) ** (int(exponent) - 106)
+    return total
+
+
+def _pieces(significands: Floats) -> tuple[NDArray[np.int64], ...]:
+    """Significands of 53 bits as whole numbers, in three pieces of 18 bits, the lowest first."""
+    whole, mask = (2.0**53 * significands).astype(np.int64), (1 << _BITS) - 1
+    return whole & mask, (whole >> _BITS) & mask, whole >> (2 * _BITS)
 
 
 def _records(
