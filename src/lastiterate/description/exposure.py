@@ -69,7 +69,7 @@ class Exposure(Portable):
     @property
     def default(self) -> bool:
         """Whether this is one record, used from the first step to the last."""
-        return self == ONE_RECORD
+        return self is ONE_RECORD or self == ONE_RECORD
 
     @property
     def differs(self) -> frozenset[str]:
