@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from lastiterate import Cyclic, FullBatch, Poisson, Shuffled, Training
-from lastiterate.losses import CappedSoftmax, Softmax
+from lastiterate.losses import CappedSoftmax, Huber, Softmax
 from lastiterate.noise import source
 from lastiterate.torch import noisy_descent
 from lastiterate.torch.distributed import distributed_descent
@@ -192,6 +193,77 @@ def coarse(folder: Path) -> None:
         )
         marks.append(done.experiment)
     (folder / f"coarse{rank}.json").write_text(json.dumps(marks))
+
+
+def hostile_worlds():
+    """Tables whose sums floats get wrong, and how many of their rows the first rank holds.
+
+    Ends of binades: the first rank's sum ends at a power of two, the second's rows are a little
+    more than half of what float64, or float32, resolves there. Cancellation: what the second rank
+    adds takes away nearly all that the first has.
+    """
+    records = 6_000
+    for unit in (2.0**-52, 2.0**-23):
+        X = np.ones((records, 2))
+        X[4096:] = 4096 * unit / 2 * (1 + 2.0**-6)
+        yield "edge", X * [[0.8, 0.6]] * (1 - 2.0**-50), 4096
+    rng = np.random.default_rng(4)
+    X = rng.choice([1.0, 0.5, 2.0**-30, 2.0**-1060, 1 - 2.0**-53], (records, 2)) * 0.7
+    X[records // 2 :] = -X[: records // 2] * (1 - 2.0**-40)
+    yield "cancellation", X, records // 2
+    sizes = 2.0 ** rng.integers(-60, 0, (301, 2))
+    yield "all sizes", sizes * rng.choice([-0.9, 0.9], (301, 2)), 150
+
+
+def hostile(folder: Path) -> None:
+    """Neighbouring data sets on two ranks: how far the computed sums are apart, exactly."""
+    rank, found = dist.get_rank(), []
+    assert dist.get_world_size() == 2
+    for name, X, cut in hostile_worlds():
+        records = len(X)
+        mine = slice(0, cut) if rank == 0 else slice(cut, records)
+        for batches in (FullBatch(), Cyclic(records // 2), Poisson(0.5)):
+            described = Training(
+                records=records,
+                steps=1,
+                step_size=1.0,
+                noise=0.0,
+                gradient_norm=1.0,
+                batches=batches,
+                adjacency="zero-out",
+            )
+
+            def update(data, mine=mine, described=described):
+                labels = np.full(len(data[mine]), -10.0)  # every slope is 1
+                settings = {"labels": labels, "random_state": 3, "device": "cpu"}
+                return distributed_descent(Huber(1.0), data[mine], described, **settings)
+
+            full = update(X)
+            assert full.training.arithmetic.error > 0
+            got = [Fraction(float(v)) for v in full.parameters]
+            off = Fraction(0)
+            if isinstance(batches, FullBatch):
+                sums = [sum(map(Fraction, column)) for column in X.T.tolist()]
+                off = sum((a + b / records) ** 2 for a, b in zip(got, sums, strict=True))
+            apart = Fraction(0)
+            for k in (0, cut - 1, cut, records - 1):  # of the first rank, and of the second
+                other = X.copy()
+                other[k] = 0.0
+                less = update(other)
+                assert less.training == full.training
+                pairs = zip(got, less.parameters.tolist(), strict=True)
+                apart = max(apart, sum((a - Fraction(b)) ** 2 for a, b in pairs))
+            error = Fraction(full.training.arithmetic.error)
+            charged = Fraction(full.training.impulse)
+            found.append(
+                {
+                    "case": f"{name}, {records} records, {batches.name}",
+                    "within the error": off <= error**2,
+                    "within the charge": apart <= charged**2,
+                    "of the charge": float(apart / charged**2) ** 0.5,
+                }
+            )
+    (folder / f"rank{rank}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

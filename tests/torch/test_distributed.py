@@ -50,6 +50,18 @@ def test_two_processes_are_one_run(tmp_path):
     agreeing(tmp_path, 2)
 
 
+def test_neighbours_on_two_ranks_are_no_farther_apart_than_is_charged(tmp_path):
+    """Sums at the edge of a binade and sums that cancel, in rational numbers."""
+    done = ranks(2, "hostile", tmp_path)
+    assert [p.returncode for p in done] == [0, 0], done[0].stdout + done[1].stdout
+    first, last = (json.loads((tmp_path / f"rank{r}.json").read_text()) for r in range(2))
+    assert first == last  # every rank has the same bits
+    for found in first:
+        assert found["within the error"], found
+        assert found["within the charge"], found
+    assert max(found["of the charge"] for found in first) > 1 - 1e-6  # nothing to spare
+
+
 @pytest.mark.slow
 def test_three_processes_under_torchrun(tmp_path):
     command = [

@@ -139,6 +139,53 @@ def test_a_lead_that_doubles_and_doubles(form):
     )
 
 
+def million(dtype):
+    """10^6 rows: a lead that doubles nine times, a sum that cancels, a sparse one at an edge."""
+    records = 10**6
+    lead = doubling_attack(9).astype(np.float64)[:records]
+    X = np.zeros((records, 3))
+    X[: len(lead), 0] = lead
+    X[len(lead) :, 0] = 2.0**-6
+    X[:, 1] = np.where(np.arange(records) % 2, -1.0, 1.0) * (1 + 2.0**-20 * (X[:, 0] > 0.5))
+    X[::3, 2] = binade_attack(-(-records // 3), dtype)
+    X[1::2, 1] *= 1 - 2.0**-15  # what is left is small beside what was added
+    return (X * 0.5).astype(dtype)  # rows below 1; halves keep the edges where they are
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_million_records(form, dtype):
+    """Neighbours move by what is charged, and every sum is as near the exact one as is said."""
+    X = million(dtype)
+    records = len(X)
+    lead = X[:, 0].astype(np.float32)
+    without = lead.copy()
+    without[0] = 0.0
+    assert np.cumsum(lead)[-1] - np.cumsum(without)[-1] > 200  # the attack has power
+    run, y = one_update(records), np.full(records, -10.0)  # every slope is 1
+
+    def update(data):
+        done = noisy_descent(Huber(1.0), FORMS[form](data), run, labels=y)
+        assert not done.experiment
+        # fsum rounds the exact sum once.
+        exact = [Fraction(math.fsum(column)) for column in data.T.astype(np.float64).tolist()]
+        off = sum(
+            (-Fraction(float(got)) - each / records) ** 2
+            for got, each in zip(done.parameters, exact, strict=True)
+        )
+        once = sum(abs(each) for each in exact) / records / 2**53
+        assert off <= (Fraction(done.training.arithmetic.error) + once) ** 2
+        return done
+
+    full = update(X)
+    assert full.training.arithmetic.charge < 1e-3 / records  # of a record's share
+    for k in (0, records // 2, records - 1):
+        other = X.copy()
+        other[k] = 0.0
+        assert_charged(full, update(other), (form, dtype, k))
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_tensors_of_every_type(dtype):
     records = 30_000

@@ -255,6 +255,74 @@ def test_every_engine_is_within_what_it_charges(kind, name):
             assert off <= allowed, (kind, name, clipping, seed, off / allowed)
 
 
+SHORT = ["float16", "bfloat16"]
+
+
+def short_table(rng, torch, dtype, records, columns):
+    """Rows of norm below 1 in a short type: edges of binades, subnormals, one size or all sizes.
+
+    Every row is the same numbers twice, so that parameters can cancel in its score exactly.
+    """
+    tiny = torch.finfo(dtype).smallest_normal
+    sizes = [0.0, tiny / 64, tiny, 1.5 * tiny, 2.0**-8, 2.0**-7 * (1 + 2.0**-7), 0.25, 0.5]
+    half = rng.choice(sizes, (records, columns)) * rng.choice([-1.0, 1.0], (records, columns))
+    plain = rng.random(records) < 0.5
+    half[plain] = rng.normal(size=(int(plain.sum()), columns))
+    half *= 0.69 / np.maximum(np.linalg.norm(half, axis=1, keepdims=True), 0.69)
+    kept = torch.from_numpy(np.concatenate([half, half], axis=1)).to(dtype)
+    assert np.linalg.norm(kept.double().numpy(), axis=1).max() < 1
+    return kept
+
+
+@pytest.mark.parametrize("short", SHORT)
+@pytest.mark.parametrize("name", ["logistic", "softmax", "smoothed hinge"])
+def test_short_tensors_in_double_are_within_what_is_charged(short, name):
+    """Tables of 16 bits are taken as they are; products in their own precision would be far off."""
+    torch = pytest.importorskip("torch")
+    from lastiterate.train.torch_backend.gradients import DeviceGradients
+
+    loss, dtype, far = LOSSES[name], getattr(torch, short), 0.0
+    for seed in range(8):
+        rng = np.random.default_rng([seed, 17])
+        records, half = int(rng.integers(1, 9)), int(rng.integers(2, 5))
+        X = short_table(rng, torch, dtype, records, half)
+        rows, shape = X.double().numpy(), (half, loss.outputs())
+        large = rng.normal(size=shape) * 10.0 ** (seed - 1)
+        theta = np.concatenate([large, rng.normal(size=shape) - large])
+        theta = theta[:, 0] if loss.outputs() == 1 else theta
+        several = loss.outputs() > 1
+        y = rng.integers(0, 3, records) if several else rng.choice([-1.0, 1.0], records)
+        for clipping, K in (("none", loss.gradient_norm(1.0)), ("gradient", 0.1)):
+            run = Training(
+                records=records,
+                steps=1,
+                step_size=1.0,
+                noise=1.0,
+                gradient_norm=K,
+                batches=FullBatch(),
+                clipping=clipping,
+            )
+            off, allowed = {}, 0.0
+            with mpmath.workdps(50):
+                labels = np.asarray(y).astype(int).tolist()
+                exact = exact_clipped_mean(loss, rows, labels, theta, mpmath.mpf(K))
+                for products in ("double", "fast"):
+                    gradients = DeviceGradients(
+                        loss, X, y, run, 0.0, 1.0, torch.device("cpu"), products=products
+                    )
+                    parts = zip(at(gradients, theta, records).tolist(), exact, strict=True)
+                    square = mpmath.fsum((mpmath.mpf(a) - b) ** 2 for a, b in parts)
+                    off[products] = float(mpmath.sqrt(square))
+                    if products == "double":
+                        length = float(np.linalg.norm(theta)) * (1 + 1e-12)
+                        allowed = gradients.arithmetic(theta.size).error
+                        allowed += gradients.per_length * length
+                        assert not gradients.objection
+            assert off["double"] <= allowed, (clipping, seed, off["double"] / allowed)
+            far = max(far, off["fast"] / allowed)
+    assert far > 1000  # the data can tell: what is multiplied in short types is not covered
+
+
 def test_a_loss_without_a_bound_on_its_curvature_is_charged_for_sums_alone():
     """Its theorems count on the length of gradients, and computed ones are as short."""
 
