@@ -121,6 +121,7 @@ def test_account_for_machines(cli: Callable[..., Answer]) -> None:
         "not_covered",
         "training",
         "loss",
+        "exposure",
         "adjacency",
         "sensitivity",
         "implied_sensitivity",

@@ -505,16 +505,6 @@ def test_a_federated_round():
         assert sum(g**2 for g in gap) <= Fraction(run.training.impulse) ** 2
 
 
-def test_the_sum_of_a_round_is_made_before_its_noise():
-    """Added to the noise one by one, small updates would vanish in it, or not, as it falls."""
-    model = {"w": np.zeros(1)}
-    run = Federation(clients=1000, sampled=1000, rounds=1, clip=1.0, noise_multiplier=1e17)
-    updates = [np.array([1.0])] * 1000
-    loud = next_model(model, updates, run, source(5))["w"][0]
-    silent = next_model(model, [], run, source(5))["w"][0]
-    assert (loud - silent) * 1000 == pytest.approx(1000, abs=64)  # one rounding, not a thousand
-
-
 # --- what is calibrated and certified is what was computed ---------------------------------------
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -183,11 +184,32 @@ def best_path(
         raise DescriptionError("diameter", diameter, "at least 0", "it is a distance")
     if not common_start and math.isinf(diameter):
         raise DescriptionError("diameter", diameter, "finite", "the runs start anywhere on it")
+    problems = tuple(_Problem(*_per_step(modulus, s, nu)) for modulus in moduli)
+    return _best(problems, diameter, common_start)
+
+
+class _Problem:
+    """The numbers of a search; equal numbers are the same search."""
+
+    def __init__(self, rows: Floats, s: Floats, nu: Floats) -> None:
+        self.numbers = rows, s, nu
+        self._key = tuple(values.tobytes() for values in self.numbers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Problem) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@lru_cache(maxsize=16)  # long runs that differ in their length alone end in the same steps
+def _best(problems: tuple[_Problem, ...], diameter: float, common_start: bool) -> TautString:
     best: TautString | None = None
-    for modulus in moduli:
-        path = _path(*_per_step(modulus, s, nu), diameter, common_start, best)
+    for problem in problems:
+        path = _path(*problem.numbers, diameter, common_start, best)
         best = path if best is None or path.mu < best.mu else best
     assert best is not None
+    best.shifts.flags.writeable = False  # shared from now on
     return best
 
 

@@ -102,13 +102,16 @@ def drifted_mu(run: Run) -> float:
     y_{k+1} = c_k y_k + d_k - b_k. Then a_k + b_k bring z_k + y_k to 0 where every step drifts by
     d_k more. By Minkowski the root of the sum of all ((a_k + b_k)/nu_k)^2 is at most mu plus that
     of (b_k/nu_k)^2; releases, and starting z from the diameter, change nothing in that. The drifts
-    may be paid at once (b_k = d_k, y_k = 0, whatever the updates are) or by their own string.
+    may be paid at once (b_k = d_k, y_k = 0, whatever the updates are) or by their own string; those
+    of a released window are paid at once, so that releasing more never costs less.
     """
     once = dynamics.at_once(run.steps.drift, run.steps.nu)
     if not (once and run.regular):
         return once
     drifts = run.steps.replace(s=run.steps.drift)
     strings = [_string(drifts[first:last]) for first, last in run.segments if last > first]
+    window = drifts[run.segments[-1][1] :]
+    strings.append(dynamics.at_once(window.s, window.nu))
     return min(once, root_sum_squares_up(np.array(strings)) * (1 + 1e-12))
 
 

@@ -113,8 +113,8 @@ class Exposure(Portable):
         >>> Exposure(records=10).check(run)
         Traceback (most recent call last):
             ...
-        lastiterate.errors.DescriptionError: exposure.records = 10 is not allowed: it must be at \
-most the number of records, 9, because a person cannot have more records than there are.
+        lastiterate.errors.DescriptionError: exposure.records is 10, but must be at most the \
+number of records, 9: a person cannot have more records than there are.
         """
         if self.records > training.records:
             allowed = f"at most the number of records, {training.records}"
