@@ -54,7 +54,6 @@ class ExactGradients(DeviceGradients):
             )
         what = (objective, data, labels, training, regularization, feature_bound, device)
         super().__init__(*what, products="double", rows=told.rows, records=records)
-        self.per_length = 0.0  # what scores round is in `among`
         self._units = self._chosen(told)
         self.per_length = 0.0  # what scores round is in `among`
         self._packed: integer_kernels.Packed | None = None
