@@ -55,6 +55,23 @@ def test_survival_is_above_and_close():
             assert exact <= arb(float(table[i, k])) <= exact + 1e-9
 
 
+@pytest.mark.parametrize("diameter", [8.0, 16.0, 32.0])
+def test_survival_of_a_distance_that_is_lost_to_rounding(diameter):
+    """rho is below half a unit of y: rho + y and y - rho are both y to a double.
+
+    P(B(rho) > y) is then about 2 rho phi(y) with nu = 1/2, while the tails that are subtracted
+    were computed at one and the same point, on the table, where its error term adds nothing.
+    """
+    problem = Coupled(0.0, 0.9 * 2.0**-53 * diameter, 0.5, diameter, 3, 8)
+    rho, y = problem.s, 8 * problem._width
+    assert rho > 0
+    assert y + rho == y == y - rho
+    with precision(256):
+        root = arb(2).sqrt()
+        exact = ((arb(y) - rho) / root).erfc() / 2 - ((arb(y) + rho) / root).erfc() / 2
+        assert arb(float(problem._survival[0, 8])) >= exact > 0
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_never_below_the_exact_law(kind):
     rng = np.random.default_rng(100 + len(kind))

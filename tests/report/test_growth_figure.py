@@ -125,6 +125,36 @@ def test_the_shaded_reference_is_below_every_bound(name):
                 assert lower <= trace.y[list(trace.x).index(steps)]
 
 
+def on_screen(trace, steps):
+    """The height of what is drawn at ``steps`` on axes that are logarithmic, or None."""
+    x, y = np.array(trace["x"], float), np.array(trace["y"], float)
+    if "lines" not in trace["mode"] or not x[0] < steps < x[-1]:
+        return None
+    k = int(np.searchsorted(x, steps))
+    if (trace["line"] or {}).get("shape") == "vh":
+        return y[k]
+    return float(np.exp(np.interp(np.log(steps), np.log(x), np.log(y))))
+
+
+def test_the_line_of_two_points_in_the_explorers_first_example():
+    """Chien and Li's Figure 1: computed after 1 and 200 steps, joined at .44 where .837 is true."""
+    pytest.importorskip("dash")
+    from lastiterate.explore.findings import Task, find
+    from lastiterate.explore.reading import Description
+
+    run = FULL.replace(diameter=1.0)
+    shown = find(Task("growth", Description(run, STRONGLY_CONVEX, 1e-5)))["data"]
+    drawn = epsilon_growth(run, STRONGLY_CONVEX, 1e-5)
+    assert drawn.layout.xaxis.type == drawn.layout.yaxis.type == "log"
+    for steps in (2, 5, 10, 20, 100):
+        epsilon = account(stopped(run, steps), STRONGLY_CONVEX).epsilon(1e-5)
+        least = epsilon * (1 - 5e-5)  # searches end so near to their answer
+        for traces in (shown, drawn.to_dict()["data"]):
+            heights = [on_screen(t, steps) for t in traces if "suffers" not in t["name"]]
+            assert sum(height is not None for height in heights) > 3
+            assert min(height for height in heights if height is not None) >= least, steps
+
+
 def test_the_plateau_is_marked_where_the_library_finds_it():
     figure = epsilon_growth(FULL, STRONGLY_CONVEX)
     (mark,) = [trace for trace in figure.data if trace.name.startswith("plateau")]

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from lastiterate import Cyclic, FullBatch, Poisson, Shuffled, Training
+from lastiterate.errors import AssumptionError
 from lastiterate.losses import CappedSoftmax, Huber, Softmax
 from lastiterate.noise import source
 from lastiterate.torch import noisy_descent
@@ -176,6 +177,26 @@ def disagree(folder: Path) -> None:
                 said[f"{name} {case}"] = f"{type(error).__name__}: {error}"
     (folder / f"rank{rank}.json").write_text(json.dumps(said))
     coarse(folder)
+
+
+def another_ball(folder: Path) -> None:
+    """The last rank holds its rows, then its parameters, to another bound than the others."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    X, y = problem()
+    cuts = np.linspace(0, N, world + 1).astype(int)
+    mine = slice(cuts[rank], cuts[rank + 1])
+    described = run(FullBatch(), 0.1).replace(diameter=1.0)
+    said = {}
+    for name in ("feature_bound", "radius"):
+        settings = {"feature_bound": 0.9, "radius": 0.5, "regularization": 0.05, "device": "cpu"}
+        if rank == world - 1:
+            settings[name] *= 0.8
+        try:
+            distributed_descent(LOSS, X[mine] * 0.5, described, labels=y[mine], **settings)
+            said[name] = "trained"
+        except AssumptionError as error:
+            said[name] = str(error)
+    (folder / f"rank{rank}.json").write_text(json.dumps(said))
 
 
 def coarse(folder: Path) -> None:

@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 from lastiterate import Cyclic, FullBatch, Loss, Poisson, Reshuffled, Training, account
-from lastiterate.errors import (
-    AssumptionError,
-    DescriptionError,
-    EstimateWarning,
-    UnsupportedError,
-)
+from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 
 torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
@@ -650,7 +645,7 @@ def test_an_account_of_opacus_says_that_it_is_one_of_real_numbers():
     for said in (str(found), repr(found), found._repr_html_()):
         assert "NOT A GUARANTEE" in said
     assert "noisy_module_descent" in str(found)
-    with pytest.warns(EstimateWarning, match="real numbers"):
+    with pytest.warns(UserWarning, match="real numbers"):
         engine.get_epsilon(1e-5)
     with pytest.raises(AssumptionError, match="noisy_module_descent"):
         engine.accountant.certificate(1e-5)
@@ -668,8 +663,13 @@ def test_who_vouches_for_the_loss():
     engine.accountant.describe(**told, loss=Loss(smoothness=0.5, provenance="proved"))
     told_loss = engine.accountant.state_dict()["described"]["loss"]
     assert Loss.from_dict(told_loss).provenance == "declared"
+
+
+def test_an_estimated_loss_warns_where_opacus_says_epsilon():
+    engine, _module, stepper, loader = private()
+    told = {"batches": Poisson(1 / 15), "loader": loader, "optimizer": stepper, "step_size": 0.5}
     engine.accountant.describe(**told, loss=Loss(smoothness=0.5, provenance="estimated"))
-    with pytest.warns(EstimateWarning, match="NOT A GUARANTEE"):
+    with pytest.warns(UserWarning, match="NOT A GUARANTEE"):
         engine.get_epsilon(1e-5)
 
 

@@ -100,6 +100,17 @@ def test_a_rank_whose_data_is_refused_tells_the_others(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ranks_with_another_feature_bound_or_radius_do_not_train(tmp_path):
+    """The certificate would state the bounds of one rank for the records of all."""
+    done = ranks(2, "another_ball", tmp_path)
+    assert [p.returncode for p in done] == [0, 0], done[0].stdout + done[1].stdout
+    first, last = (json.loads((tmp_path / f"rank{r}.json").read_text()) for r in range(2))
+    assert first == last
+    for name, said in first.items():
+        assert said.startswith("The ranks disagree on: "), said
+        assert name.replace("_", " ") in said
+
+
 def test_ranks_that_run_something_else_are_refused_everywhere(tmp_path):
     """Feature bound, radius, start and all else that a certificate rests on."""
     done = ranks(2, "disagree", tmp_path)
