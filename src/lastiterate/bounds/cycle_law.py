@@ -20,6 +20,7 @@ from scipy import fft
 
 from lastiterate.bounds.cost_law import CostLaw
 from lastiterate.bounds.positions import UNIT, Floats
+from lastiterate.errors import DescriptionError
 
 Complex = NDArray[np.complex128]
 
@@ -49,6 +50,12 @@ class Placement:
     records: int
     size: int
     spread: bool
+
+    def __post_init__(self) -> None:
+        room = self.batches if self.spread else self.batches * self.size
+        if not 1 <= self.records <= room:
+            why = "the guarantee is averaged over the places that they can have"
+            raise DescriptionError("records of a person", self.records, f"1 to {room}", why)
 
     @property
     def together(self) -> int:
