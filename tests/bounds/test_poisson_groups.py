@@ -91,7 +91,7 @@ def test_moments_by_the_binomial_theorem():
 
 
 def test_more_records_never_cost_less_and_one_costs_what_it_did():
-    steps = Steps(0.9, 1.0, 1.0, 60)
+    steps = Steps(0.5, 1.0, 1.0, 12)
     found = [best(steps, 0.02, k, 1e-6).curve.epsilon(1e-6) for k in (1, 2, 4)]
     assert found == sorted(found)
     assert found[0] <= best_of_one(steps, 0.02, 1e-6).curve.epsilon(1e-6) * 1.01

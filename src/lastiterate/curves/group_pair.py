@@ -55,21 +55,24 @@ class GroupPair:
     def _top(self) -> float:
         return float(self._parts[0][-1])
 
-    def _logs(self, x: Array) -> Array:
+    def _terms(self, x: Array) -> tuple[Array, Array]:
+        """Every term of the likelihood ratio over the largest one, and the log of that."""
         shifts, weights = self._parts
-        grown: Array = np.log(weights)[:, None] + np.multiply.outer(shifts, x)
-        grown -= (shifts**2 / 2)[:, None]
-        return grown
+        logs = np.multiply.outer(shifts, x)
+        logs += (np.log(weights) - shifts**2 / 2)[:, None]
+        top: Array = logs.max(axis=0)
+        logs -= top
+        return np.exp(logs, out=logs), top
 
     def loss(self, x: Array) -> Array:
         """Log of the likelihood ratio at x, increasing and convex."""
-        value: Array = np.logaddexp.reduce(self._logs(x), axis=0)
+        terms, top = self._terms(x)
+        value: Array = top + np.log(terms.sum(axis=0))
         return value
 
     def _slope(self, x: Array) -> Array:
-        logs = self._logs(x)
-        share = np.exp(logs - np.logaddexp.reduce(logs, axis=0))
-        value: Array = self._parts[0] @ share
+        terms, _ = self._terms(x)
+        value: Array = (self._parts[0] @ terms) / terms.sum(axis=0)
         return value
 
     def inverse(self, loss: Array) -> Array:
