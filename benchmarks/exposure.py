@@ -1,0 +1,104 @@
+"""People with several records: the reference tables of hidden groups, and how long they take."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from lastiterate.bounds.cycle_law import Placement, cycle_law
+from lastiterate.bounds.positions import constant_position_mus
+from lastiterate.bounds.superposed_groups import superposed_law
+from lastiterate.curves.gaussian import Gaussian
+from lastiterate.curves.mixture import Mixture
+
+# (batches, size, epochs, delta): k: known k mu, known spread, hidden in one batch, free, spread, G4
+GROUPS = {
+    (1000, 60, 1, 1e-6): {
+        1: (2.254, 2.254, 1.354, 1.354, 1.354, 1.354),
+        2: (4.887, 3.308, 3.140, 1.488, 1.477, 1.606),
+        5: (14.451, 5.551, 10.205, 1.747, 1.667, 2.239),
+        10: (35.566, 8.306, 27.176, 2.171, 1.903, 3.207),
+    },
+    (40, 1500, 5, 1e-5): {
+        2: (4.626, 3.265, 3.622, 2.393, 2.104, 2.606),
+        5: (14.029, 6.326, 11.589, 4.594, 4.218, 5.912),
+        10: (35.386, 11.480, 30.562, 9.212, 8.916, 12.384),
+    },
+}
+NAMES = ("known, k mu", "known, spread (G2)", "hidden, one batch", "free", "spread", "G4, spread")
+RATIO = 0.5  # s / nu
+# (c, batches, epochs, ratio): G4, the cycle law at c = 1, k mu known; two records, spread
+CONTRACTING = {
+    (0.9999, 40, 50, 2 / 3): (7.509, 7.202, 9.905),
+    (0.99, 40, 20, 0.5): (2.537, 3.218, 4.584),
+    (0.95, 20, 30, 0.5): (2.638, 5.727, 4.462),
+}
+
+
+def cycle_epsilon(placement: Placement, epochs: int, ratio: float, delta: float) -> float:
+    """Epsilon by the cycle law."""
+    law = cycle_law(placement, delta)
+    base = (epochs - 1) * placement.records**2 / placement.batches
+    return Mixture(ratio * np.sqrt(base + law.costs) * (1 + 1e-15), law.weights).epsilon(delta)
+
+
+def superposed_epsilon(
+    mus: np.ndarray[Any, np.dtype[np.float64]], size: int, records: int, delta: float
+) -> float:
+    """Epsilon by superposition, no two records in one batch."""
+    law = superposed_law(mus, size, records, delta, spread=True)
+    return Mixture(law.costs, law.weights).epsilon(delta)
+
+
+def rows() -> list[dict[str, Any]]:
+    """Measurements of this module."""
+    found: list[dict[str, Any]] = []
+
+    def note(name: str, printed: float, value: float) -> None:
+        ok = round(value, 3) <= printed
+        goal = f"{printed} or smaller"
+        found.append(
+            {"name": name, "goal": goal, "measured": value, "ratio": value / printed, "ok": ok}
+        )
+
+    def timed(name: str, limit: float, seconds: float) -> None:
+        goal, ratio = f"<= {limit} s", seconds / limit
+        found.append(
+            {"name": name, "goal": goal, "measured": seconds, "ratio": ratio, "ok": ratio <= 1}
+        )
+
+    for (batches, size, epochs, delta), table in GROUPS.items():
+        mus = constant_position_mus(1.0, RATIO, 1.0, epochs * batches, batches)
+        for k, printed in table.items():
+            spread_square = (epochs - 1) * k**2 / batches + k
+            start = time.process_time()
+            superposed = superposed_epsilon(mus, size, k, delta)
+            middle = time.process_time()
+            spread = cycle_epsilon(Placement(batches, k, size, True), epochs, RATIO, delta)
+            end = time.process_time()
+            values = (
+                Gaussian(k * float(mus.max())).epsilon(delta),
+                Gaussian(RATIO * math.sqrt(spread_square)).epsilon(delta),
+                Mixture(k * mus).epsilon(delta),
+                cycle_epsilon(Placement(batches, k, size, False), epochs, RATIO, delta),
+                spread,
+                superposed,
+            )
+            for name, goal, value in zip(NAMES, printed, values, strict=True):
+                note(f"{k} records, {batches} batches: {name}, epsilon", goal, value)
+            if (batches, k) == (1000, 10):
+                timed("cycle law, 1000 batches, 10 records spread, seconds", 10, end - middle)
+                free = time.process_time() - end
+                timed("cycle law, 1000 batches, 10 records free, seconds", 10, free)
+                timed("superposition, 1000 batches, 10 records, seconds", 2, middle - start)
+    for (c, batches, epochs, ratio), (four, three, known) in CONTRACTING.items():
+        mus = constant_position_mus(c, ratio, 1.0, epochs * batches, batches)
+        where = f"2 records, c = {c}, {batches} batches"
+        note(f"{where}: G4, epsilon", four, superposed_epsilon(mus, 1, 2, 1e-5))
+        placement = Placement(batches, 2, 1, True)
+        note(f"{where}: G3, epsilon", three, cycle_epsilon(placement, epochs, ratio, 1e-5))
+        note(f"{where}: known, epsilon", known, Gaussian(2 * float(mus.max())).epsilon(1e-5))
+    return found
