@@ -91,11 +91,11 @@ def test_moments_by_the_binomial_theorem():
 
 
 def test_more_records_never_cost_less_and_one_costs_what_it_did():
-    steps = Steps(0.5, 1.0, 1.0, 12)
-    found = [best(steps, 0.02, k, 1e-6).curve.epsilon(1e-6) for k in (1, 2, 4)]
+    steps = Steps(0.5, 1.0, 1.0, 4)
+    found = [best(steps, 0.02, k, 1e-6).curve.epsilon(1e-6) for k in (1, 2)]
     assert found == sorted(found)
     assert found[0] <= best_of_one(steps, 0.02, 1e-6).curve.epsilon(1e-6) * 1.01
-    assert found[2] <= plain_group_curve(steps, 0.02, 4).epsilon(1e-6)
+    assert found[1] <= plain_group_curve(steps, 0.02, 2).epsilon(1e-6)
 
 
 def test_no_noise_is_no_protection():
