@@ -16,12 +16,24 @@ from placed_records import (
     placements,
 )
 
+from lastiterate import (
+    Arithmetic,
+    Exposure,
+    Loss,
+    Shuffled,
+    Training,
+    account,
+    calibrate,
+    compare,
+)
+from lastiterate.bounds import BY_KEY
 from lastiterate.bounds.cycle_law import Placement, cycle_law, fineness
-from lastiterate.bounds.positions import constant_position_mus, position_mus
+from lastiterate.bounds.positions import constant_position_mus, position_mus, released_mus
 from lastiterate.bounds.superposed_groups import superposed_law, worst_sum
+from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture
-from lastiterate.errors import DescriptionError
+from lastiterate.errors import DescriptionError, LastIterateError
 
 
 def cycle_curve(placement, ratio, epochs, delta, cells=None):
@@ -214,3 +226,174 @@ def test_edges_of_superposition():
     assert hopeless.costs.tolist() == [math.inf]
     assert worst_sum(np.array([1.0, 3.0, 2.0]), 2, 3) == pytest.approx(8.0, rel=1e-14)
     assert worst_sum(np.array([1.0, 3.0, 2.0]), 1, 2) == pytest.approx(5.0, rel=1e-14)
+
+
+# Through the public functions: described runs, late, early and quiet people, rounding
+
+THEOREMS = ("superposed-groups",)
+
+
+class Described:
+    """A random shuffled run, a person, and the law of linear updates of its class, enumerated."""
+
+    def __init__(self, seed, *, plain=False):
+        random = self.random = np.random.default_rng(seed)
+        size, per_epoch = int(random.integers(1, 4)), int(random.integers(2, 6))
+        steps = per_epoch * int(random.integers(1, 4))
+        if not plain and random.random() < 0.3:
+            steps += int(random.integers(per_epoch))
+        changing = not plain and random.random() < 0.4
+        self.training = Training(
+            records=size * per_epoch + int(random.integers(size)),  # some may be left out
+            steps=steps,
+            step_size=random.uniform(0.1, 1.5, steps) if changing else random.uniform(0.1, 1.5),
+            noise=random.uniform(0.3, 2.0, steps) if changing else random.uniform(0.3, 2.0),
+            gradient_norm=random.uniform(0.3, 2.0),
+            batches=Shuffled(size),
+            adjacency=str(random.choice(["replace", "zero-out"])),
+        )
+        if random.random() < 0.4:  # spacings up to a third of the noise
+            rounding = Arithmetic(2.0 ** -int(random.integers(3, 12)), random.uniform(0, 0.1), 2)
+            self.training = self.training.replace(arithmetic=rounding)
+        spread = bool(random.integers(2))
+        room = per_epoch if spread else size * per_epoch
+        records = int(random.integers(2, max(min(room, 5), 2) + 1))
+        if records > room:
+            records, spread = 2, True
+        timed = not plain and random.random() < 0.3
+        joined = int(random.integers(steps + 1)) if timed else 0
+        left = int(random.integers(joined, steps + 1)) if timed else None
+        norm = self.training.gradient_norm * random.uniform() if random.random() < 0.3 else None
+        self.person = Exposure(records, 1 if spread else None, joined, left, norm)
+        largest = float(self.training.step_sizes.max())
+        l2 = random.choice([0.0, random.uniform(0, 0.4)]) / largest
+        self.loss = Loss(smoothness=random.uniform(0, 1.4) / largest, regularization=l2)
+
+    def deltas(self, epsilon):
+        """Both orders of a linear run whose records, and whose rounding, all push one way."""
+        run, person, random = self.training, self.person, self.random
+        etas, batches = run.step_sizes, run.batches_per_epoch
+        tops = np.maximum(1 - etas * self.loss.regularization, 0)
+        least = np.maximum(tops - etas * self.loss.smoothness, 0)
+        factors = least + random.choice([1.0, random.uniform()]) * (tops - least)
+        behind = np.append(np.cumprod(factors[::-1])[::-1][1:], 1.0)
+        deviation = float(np.linalg.norm(behind * run.noises))
+        norm = run.gradient_norm if person.gradient_norm is None else person.gradient_norm
+        each = etas * norm * (2 if run.adjacency == "replace" else 1) / run.batches.size
+        there = np.arange(run.steps)
+        late = run.steps if person.left is None else person.left
+        each = np.where((person.joined <= there) & (there < late), each, 0.0)
+        drift = 0.0
+        if isinstance(run.arithmetic, Arithmetic):
+            told = run.arithmetic
+            drift = etas * 2 * told.error + 4 * told.grid * math.sqrt(told.coordinates)
+        shifts, shares = [], []
+        slots = (batches, run.batches.size, person.records)
+        for m, chance in placements(*slots, spread=person.per_batch == 1):
+            shifts.append(float(behind @ (np.resize(m, run.steps) * each + drift)))
+            shares.append(float(chance))
+        return mixture_deltas(np.array(shifts), np.array(shares), deviation, epsilon)
+
+
+def check_described(seed, *, plain=False):
+    """How many of the theorems of this file spoke; none may be below the truth."""
+    case = Described(seed, plain=plain)
+    truths = {epsilon: case.deltas(epsilon) for epsilon in (0.0, 0.5, 2.0)}
+    asked = {key: BY_KEY[key] for key in THEOREMS}
+    run = case.training, case.loss, (), case.person
+    spoke = dict.fromkeys(asked, 0)
+    for key, theorem in asked.items():
+        try:
+            bound = theorem.bound(*run)
+        except LastIterateError:
+            continue
+        spoke[key] = 1
+        for epsilon, truth in truths.items():
+            assert bound.curve.delta(epsilon) >= max(truth) * (1 - 1e-9) - 1e-15, (key, run)
+    return spoke
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_described_runs_are_never_below_enumerated_laws(seed):
+    check_described(seed, plain=bool(seed % 2))
+
+
+@pytest.mark.slow
+def test_hundreds_of_described_runs():
+    totals = dict.fromkeys(THEOREMS, 0)
+    for seed in range(2000, 3000):
+        for key, spoke in check_described(seed, plain=bool(seed % 3)).items():
+            totals[key] += spoke
+    assert min(totals.values()) >= 500
+
+
+RUN = Training(
+    records=60_000,
+    steps=1000,
+    step_size=1.0,
+    noise=1.0,
+    gradient_norm=15.0,
+    batches=Shuffled(60),
+)
+CONVEX = Loss(smoothness=1.0)
+
+
+@pytest.mark.parametrize(("k", "epsilon"), [(2, 1.606), (5, 2.239), (10, 3.207)])
+def test_superposition_of_the_reference_table(k, epsilon):
+    bound = BY_KEY["superposed-groups"].bound(RUN, CONVEX, (), Exposure(records=k, per_batch=1))
+    assert bound.curve.epsilon(1e-6) <= epsilon + 5e-4
+
+
+def test_what_is_not_known_is_refused_by_name():
+    reasons = {
+        row.theorem.key: row.objection
+        for row in compare(RUN, CONVEX, exposure=Exposure(records=4, per_batch=2)).inapplicable
+    }
+    for key in THEOREMS:
+        assert "per_batch=1" in reasons[key]
+    huge = RUN.replace(records=60_000_000, steps=10**6)
+    reasons = {
+        row.theorem.key: row.objection
+        for row in compare(huge, CONVEX, exposure=Exposure(records=400)).inapplicable
+    }
+    assert set(THEOREMS) <= set(reasons)
+
+
+def test_rounding_is_charged_on_coarse_grids():
+    """Steps that hold nobody's record drift all the same."""
+    run, person = RUN.replace(steps=200, records=1200), Exposure(records=3, per_batch=1)
+    exact = run.replace(batches=Shuffled(60))
+    before = 0.0
+    for exponent in (-30, -14, -10, -7):
+        rounded = exact.replace(arithmetic=Arithmetic(2.0**exponent, 1e-9, 4))
+        for key in THEOREMS:
+            plain, charged = (
+                BY_KEY[key].bound(r, CONVEX, (), person).curve.epsilon(1e-5)
+                for r in (exact, rounded)
+            )
+            assert charged > plain
+        assert charged > before
+        before = charged
+
+
+def test_calibrate_for_a_person_in_hidden_batches():
+    run, person = RUN.replace(records=6000, steps=100), Exposure(records=4, per_batch=1)
+    found = calibrate(run, CONVEX, epsilon=1.0, exposure=person)
+    assert 0.998 <= account(found, CONVEX, exposure=person).epsilon(1e-5) <= 1.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_single_strings_pay_for_all_records_between_releases(seed):
+    """mu^2 adds over the stretches; each stretch's string of all records, placed at random."""
+    random = np.random.default_rng(seed)
+    batches, steps = 4, int(random.integers(4, 14))
+    c, s, nu = random.uniform(0.2, 1.2, steps), random.exponential(size=steps), np.ones(steps)
+    releases = tuple(sorted({*random.integers(1, steps + 1, 2).tolist(), steps}))
+    mus = released_mus(c, s, nu, batches, releases, 1, math.inf)
+    held = random.integers(0, 3, batches)
+    total = 0.0
+    for first, last in zip((0, *releases), releases, strict=False):
+        stretch = slice(first, last)
+        impulses = (np.resize(held, steps) * s)[stretch]
+        total += taut_string(c[stretch], impulses, nu[stretch]).mu ** 2
+    assert math.sqrt(total) <= float(held @ mus) * (1 + 1e-9)

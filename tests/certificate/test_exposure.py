@@ -48,6 +48,12 @@ CASES = {
     "cyclic late": (run(Cyclic(12)), Exposure(records=6, joined=31)),
     "shuffled": (run(Shuffled(12)), Exposure(left=33, gradient_norm=0.5)),
     "shuffled group": (run(Shuffled(12)), Exposure(records=3)),
+    "shuffled apart": (run(Shuffled(12)), Exposure(records=3, per_batch=1)),
+    "shuffled group late": (run(Shuffled(12)), Exposure(records=3, joined=11, gradient_norm=0.5)),
+    "shuffled group on a grid": (
+        run(Shuffled(12), arithmetic=Arithmetic(2.0**-20, 1e-7, 3)),
+        Exposure(records=3, per_batch=1),
+    ),
     "reshuffled": (run(Reshuffled(12)), Exposure(joined=11)),
     "reshuffled group": (run(Reshuffled(12)), Exposure(records=3, per_batch=1)),
     "momentum": (run(Cyclic(12), momentum=0.5), Exposure(records=3, left=31)),
@@ -124,6 +130,30 @@ def test_hostile_exposures(sealed, exposure):
     content["sha256"] = fingerprint(content)
     with pytest.raises(CertificateError):
         verify(Certificate.from_json(canonical(content)))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("shuffled ")])
+def test_another_witness_of_hidden_places_proves_no_more(sealed, name):
+    """A coarser cut proves less than was claimed; what is no cut at all is refused."""
+    content = json.loads(sealed[name].to_json())
+    assert set(content["witness"]) == {"reach", "cells"}
+    reach, cells = content["witness"]["reach"], content["witness"]["cells"]
+    for changed in (
+        {"reach": 8 * reach},
+        {"reach": reach / 8},
+        {"cells": cells // 50},
+        {"cells": 0},
+        {"cells": 10**12},
+        {"reach": 0.0},
+        {"reach": -reach},
+        {"reach": "inf"},
+        {"reach": None},
+        {"cells": "many"},
+    ):
+        lie = {**content, "witness": {**content["witness"], **changed}}
+        lie["sha256"] = fingerprint(lie)
+        with pytest.raises(CertificateError):
+            verify(Certificate.from_json(canonical(lie)))
 
 
 def test_words_without_the_person_are_refused(sealed):

@@ -41,6 +41,7 @@ from lastiterate.bounds.sampled_batches import (
 )
 from lastiterate.bounds.shifted_divergence import HolderShiftedDivergence, ShiftedDivergence
 from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
+from lastiterate.bounds.superposed_groups import SuperposedGroups
 
 LEDGER: tuple[Theorem, ...] = (
     ShiftedInterpolation(),
@@ -49,6 +50,7 @@ LEDGER: tuple[Theorem, ...] = (
     HiddenPosition(),
     BoundaryPolicy(),
     KnownGroups(),
+    SuperposedGroups(),
     EqualisedLastEpoch(),
     Composition(),
     PoissonDeferral(),

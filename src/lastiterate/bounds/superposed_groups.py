@@ -7,19 +7,101 @@ the string of one record in batch t. Hidden placement: the profiles of M are ave
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from lastiterate.bounds.cost_law import CostLaw
+from lastiterate.bounds.ledger import PRESENCE, Bound, Proof, Run, Theorem
+from lastiterate.bounds.ordered_batches import MOST_STEPS, drifted_mu, lipschitz_mus
 from lastiterate.bounds.positions import UNIT, Floats
+from lastiterate.curves.mixture import Mixture
+from lastiterate.description import Shuffled
 
 _COARSE, _FINE = 400, 12_000  # cells of a first look, and of the answer
 _UNRESOLVED = 1e-3  # of delta: so much mass may go to the worst case
+_UNDERFLOWN = 1e-290  # more than all mass that doubles lose
+MOST_RECORDS = 500
+MOST_WORK = 4e7  # batches times the square of the records: a second or two
 
 
-def superposed_law(mus: Floats, size: int, records: int, delta: float, *, spread: bool) -> CostLaw:
+def hidden_places(run: Run) -> str | None:
+    """Why the law of where the person's records are is not known, or None."""
+    if run.exposure.records == 1:
+        return "it is about several records of one person"
+    if run.exposure.per_batch not in (None, 1):
+        return (
+            "how records fall into batches is known where the loader does not care "
+            "(per_batch=None) or keeps all of them apart (per_batch=1), not in between"
+        )
+    return None
+
+
+class SuperposedGroups(Theorem):
+    """G4: a person's records in one hidden partition, whatever the steps are.
+
+    *Statement.* M = sum over the person's records of mu_j, j the batch of the record and mu_j the
+    taut string of one record there: delta(eps) <= E delta_M(eps) over the secret placement.
+
+    *Proof.* Given the placement, mu(s + s') <= mu(s) + mu(s'): sums of feasible shifts are feasible
+    (a distance that starts from the diameter starts from no less), then Minkowski, also over
+    releases. Joint convexity averages the profiles. Somebody with fewer records has less.
+    """
+
+    key = "superposed-groups"
+    name = "Superposition over hidden places"
+    reference = "this library, docs/theory/exposure.md"
+    statement = (
+        "k records of one person, secretly placed: every choice of k slots, or with per_batch=1 of "
+        "k different batches, is equally likely. With M the sum of the single strings of their "
+        "batches, delta(eps) = E delta_M(eps)."
+    )
+    schemes = (Shuffled,)
+    assumptions = (
+        "one uniformly random partition that stays secret; records that are kept apart are in "
+        "every choice of batches equally often",
+        "updates are Lipschitz",
+    )
+    rounding = True
+    covers = PRESENCE | {"records", "per_batch"}
+
+    def objection(self, run: Run) -> str | None:
+        batches, records = run.training.batches_per_epoch or 1, run.exposure.records
+        if not run.regular:
+            return "it needs a smooth loss"
+        if run.training.steps > MOST_STEPS:
+            return f"more than {MOST_STEPS:,} mini-batch steps are not accounted one by one"
+        if records > MOST_RECORDS or batches * records**2 > MOST_WORK:
+            return "so many records in so many batches are not counted one by one"
+        return hidden_places(run)
+
+    def prove(self, run: Run) -> Bound:
+        alone = dataclasses.replace(run.exposure, records=1, per_batch=None)
+        one = dataclasses.replace(run, exposure=alone)
+        mus, drifted = lipschitz_mus(one, run.training.batches_per_epoch or 1), drifted_mu(one)
+        size, records = run.training.batches.largest(run.training.records), run.exposure.records
+        spread = run.exposure.per_batch == 1
+
+        def at(delta: float) -> Proof:
+            law = superposed_law(mus, size, records, delta, spread=spread)
+            # What rounding adds at every step is paid on top, once (`drifted_mu`).
+            curve = Mixture((law.costs + drifted) * (1 + 4 * UNIT), law.weights)
+            return Proof(curve, {"reach": law.reach, "cells": _FINE})
+
+        return Bound.searched(self, at)
+
+
+@dataclass(frozen=True)
+class SumLaw(CostLaw):
+    """A law of sums that was resolved up to ``reach``."""
+
+    reach: float
+
+
+def superposed_law(mus: Floats, size: int, records: int, delta: float, *, spread: bool) -> SumLaw:
     """The law of M = sum of m_t mu_t, rounded up: ``costs`` are values of M.
 
     *Statement.* k records fall into batches t = 1, ..., B of ``size`` slots each, every choice of
@@ -34,10 +116,10 @@ def superposed_law(mus: Floats, size: int, records: int, delta: float, *, spread
     >>> bool(1.5 <= law.costs @ law.weights < 1.501)
     True
     """
-    largest, each = float(mus.max()), 1 if spread else size
-    if largest == 0.0 or not math.isfinite(largest):
-        return CostLaw(np.array([largest]), np.array([1.0]))
+    each = 1 if spread else size
     worst = worst_sum(mus, each, records)
+    if worst < _UNDERFLOWN or not math.isfinite(worst):
+        return SumLaw(np.array([worst]), np.array([1.0]), 1.0)
     key = tuple(mus.tolist()), each, records, worst
     look = _law(*key, worst, _COARSE)
     behind = np.cumsum(look.weights[::-1])[::-1]
@@ -55,7 +137,7 @@ def worst_sum(mus: Floats, each: int, records: int) -> float:
 @lru_cache(maxsize=16)
 def _law(
     mus: tuple[float, ...], each: int, records: int, worst: float, reach: float, cells: int
-) -> CostLaw:
+) -> SumLaw:
     width = reach / cells
     index = np.ceil(np.array(mus) / width * (1 + 4 * UNIT)).astype(np.int64)
     kinds, counts = np.unique(index, return_counts=True)
@@ -69,26 +151,22 @@ def _law(
     # A mass is a sum of products: k ways and their rounding, one addition per kind and m.
     off = (8 * records + (len(kinds) + 8) * (records + 2) + cells) * UNIT
     weights = rows[-1] / ways * (1 + 2 * off)
+    weights[-1] += _UNDERFLOWN
     costs = np.minimum(np.append(np.arange(cells + 1) * width, worst) * (1 + 4 * UNIT), worst)
     kept = weights > 0
-    return CostLaw(costs[kept], weights[kept])
+    return SumLaw(costs[kept], weights[kept], reach)
 
 
 def _add(rows: Floats, cell: int, slots: int, damping: float) -> None:
-    """One more kind of batches, all at the same cell; most records first, so nothing counts twice.
+    """One more kind of batches, all at the same cell, which may hold any of the records.
 
     A sum of positive terms along the cells is pairwise: within `cells` roundings at the most.
     """
     records, last = len(rows) - 1, rows.shape[1] - 2
-    ways, found = [1.0], 1.0
-    for m in range(min(records, slots)):
-        found *= (slots - m) * damping / (m + 1)
-        ways.append(found)
-    for total in range(records, 0, -1):
-        for m in range(1, min(total, len(ways) - 1) + 1):
-            before, shift = rows[total - m], m * cell
-            if shift <= last:
-                rows[total, shift : last + 1] += ways[m] * before[: last + 1 - shift]
-                rows[total, -1] += ways[m] * (before[last + 1 - shift : -1].sum() + before[-1])
-            else:
-                rows[total, -1] += ways[m] * before.sum()
+    before, ways = rows.copy(), 1.0
+    for m in range(1, min(records, slots) + 1):
+        ways *= (slots + 1 - m) * damping / m
+        fewer, stays = before[:-m], max(last + 1 - m * cell, 0)
+        if stays:
+            rows[m:, m * cell : last + 1] += ways * fewer[:, :stays]
+        rows[m:, -1] += ways * (fewer[:, stays:-1].sum(axis=1) + fewer[:, -1])

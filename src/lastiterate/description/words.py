@@ -89,7 +89,7 @@ def assumptions(
         found.append(Assumption(_GRADIENTS, "whoever computes them"))
     found.append(Assumption("the noise is Gaussian and unpredictable", "the noise source"))
     if exposure is not None:
-        found += _exposed(exposure)
+        found += _exposed(exposure, training)
     return tuple(found)
 
 
@@ -104,12 +104,14 @@ def _computed_elsewhere(loss: Loss) -> bool:
     return loss.origin is None or loss.origin.bounded_head
 
 
-def _exposed(exposure: Exposure) -> Iterator[Assumption]:
+def _exposed(exposure: Exposure, training: Training) -> Iterator[Assumption]:
     """What must hold of a person, where the guarantee is not for one record all the time."""
     if exposure.records > 1:
         spread = ""
         if exposure.per_batch is not None:
             spread = f", at most {exposure.per_batch:,} of them in one batch"
+            if exposure.per_batch == 1 and training.batches.hidden:
+                spread += ", and every choice of different batches is equally likely"
         most = f"nobody has more than {exposure.records:,} records{spread}"
         yield Assumption(most, "whoever loads the data")
     if exposure.timed:

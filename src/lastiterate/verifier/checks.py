@@ -21,7 +21,7 @@ from lastiterate.description import (
     WithoutReplacement,
 )
 from lastiterate.errors import CertificateError
-from lastiterate.verifier import epochs, sampled, strings
+from lastiterate.verifier import epochs, placed, sampled, strings
 from lastiterate.verifier.balls import Ball, above, arb, proved
 from lastiterate.verifier.coupled import Coupled
 from lastiterate.verifier.profile import Profile
@@ -379,6 +379,32 @@ def known_groups(case: Case, witness: Witness) -> Profile:
     return Profile.gaussian(_drifted(one, [least])[0].min(_published_group(case)))
 
 
+def superposed_groups(case: Case, witness: Witness) -> Profile:
+    """A person's records in hidden places: the law of the sum of their single strings."""
+    _hidden_places(case)
+    _demand(case.factors(0, 1) is not None, "the updates have no known Lipschitz constant")
+    _bounded_replay(case)
+    alone = dataclasses.replace(case.exposure, records=1, per_batch=None)
+    one = dataclasses.replace(case, exposure=alone)
+    mus = [above(square).sqrt() for square in epochs.position_squares(one)]
+    law = placed.superposed(mus, *_places(case), float(witness["reach"]), int(witness["cells"]))
+    squares = _drifted(one, [mu**2 for mu, _ in law])
+    return Profile(tuple(squares), tuple(weight for _, weight in law))
+
+
+def _hidden_places(case: Case) -> None:
+    """The law of where a person's records are is known, or the certificate is refused."""
+    _scheme(case, Shuffled)
+    known = case.exposure.per_batch in (None, 1)
+    _demand(known, f"it has at most {case.exposure.per_batch} records of a person in a batch")
+
+
+def _places(case: Case) -> tuple[int, int, bool]:
+    """Records of the person, slots of a batch, whether no two of them share a batch."""
+    size = case.training.batches.largest(case.training.records)
+    return case.exposure.records, size, case.exposure.per_batch == 1
+
+
 def _every_step(one: Case, most: int) -> Ball:
     """mu^2 if every batch held ``most`` records of the person."""
     total = arb(0)
@@ -601,6 +627,7 @@ CHECKS: dict[str, Check] = {
     "hidden-position": _plain_descent(hidden_position),
     "boundary-policy": _plain_descent(boundary_policy),
     "known-groups": _plain_descent(known_groups),
+    "superposed-groups": _plain_descent(superposed_groups),
     "gaussian-composition": composition,
     "output-perturbation": _plain_descent(output_perturbation),
     "poisson-composition": poisson_composition,

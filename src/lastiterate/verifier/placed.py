@@ -85,35 +85,39 @@ def _total(polynomial: type, rows: Sequence[Sequence[Ball]], batches: int) -> Ba
 
 
 def superposed(
-    mus: Sequence[Ball], records: int, size: int, spread: bool, width: float, cells: int
+    mus: Sequence[Ball], records: int, size: int, spread: bool, reach: float, cells: int
 ) -> Law:
-    """The law of the sum of the mus of the places, in cells of ``width``, rounded up.
+    """The law of the sum of the mus of the places, in cells, rounded up.
 
-    Placements are counted in whole numbers. What passes the last cell goes to the worst sum.
+    Placements are counted in whole numbers: the sums over k of all slots are the elementary
+    symmetric polynomial e_k of the monomials x^cell, and with the sums p_i of their powers
+    j e_j = p_1 e_(j-1) - p_2 e_(j-2) + ... (Newton). What passes the last cell goes to the worst
+    sum.
     """
     each = 1 if spread else size
     slots = len(mus) * each
-    if not (1 <= records <= slots and cells >= 1 and 0 < width < math.inf):
+    if not (1 <= records <= slots and cells >= 1 and 0 < reach < math.inf):
         raise CertificateError("the witness does not say how the law of the cost is cut")
-    tops = [above(mu) for mu in mus]
+    if records * (records * cells + len(mus)) > _MOST_WORK:
+        raise CertificateError("the law of the cost is more than a verifier computes")
+    tops, width = [above(mu) for mu in mus], arb(reach) / cells
     if not all(mu.is_finite() for mu in tops):
         return [(arb.pos_inf(), arb(1))]
-    kinds: dict[int, int] = {}
-    for mu in tops:
-        index = int(above(mu / arb(width)).ceil().unique_fmpz())
-        kinds[index] = kinds.get(index, 0) + each
-    if len(kinds) * records**2 * cells // 2 > 10 * _MOST_WORK:
-        raise CertificateError("the law of the cost is more than a verifier computes")
-    rows = [fmpz_poly([1])] + [fmpz_poly([0])] * records
-    for cell, room in kinds.items():
-        for total in range(records, 0, -1):
-            for m in range(1, total + 1):
-                if m * cell <= cells:
-                    moved = (math.comb(room, m) * rows[total - m]).left_shift(m * cell)
-                    rows[total] = (rows[total] + moved).truncate(cells + 1)
+    at = [int(above(above(mu / width).ceil()).unique_fmpz()) for mu in tops]
+    powers, ways = [fmpz_poly([0])], [fmpz_poly([1])]
+    for count in _counts(records):
+        found = [0] * (cells + 1)
+        for cell in at:
+            if count * cell <= cells:
+                found[count * cell] += each
+        powers.append(fmpz_poly(found))
+        total = fmpz_poly([0])
+        for i in range(1, count + 1):
+            total += (-1) ** (i - 1) * powers[i].mul_low(ways[count - i], cells + 1)
+        ways.append(total // count)
     every = math.comb(slots, records)
-    ways = [int(count) for count in rows[-1].coeffs()]
-    law = [(above(arb(width) * i), above(arb(n) / every)) for i, n in enumerate(ways) if n]
+    found = [int(count) for count in ways[-1].coeffs()]
+    law = [(above(width * i), above(arb(n) / every)) for i, n in enumerate(found) if n]
     most = sorted((mu for mu in tops for _ in range(min(each, records))), key=float)[-records:]
-    law.append((above(sum(most, arb(0))), above(arb(every - sum(ways)) / every)))
+    law.append((above(sum(most, arb(0))), above(arb(every - sum(found)) / every)))
     return law

@@ -52,6 +52,11 @@ THEOREMS: dict[str, Named] = {
         "this library, docs/how-to/people.md: superposition of strings; closed bound",
         covers=PRESENCE | {"records", "per_batch"},
     ),
+    "superposed-groups": Named(
+        "Superposition over hidden places",
+        "this library, docs/theory/exposure.md",
+        covers=PRESENCE | {"records", "per_batch"},
+    ),
     "gaussian-composition": Named(
         "Composition (Dong, Roth & Su 2022)",
         "Dong, Roth & Su 2022 (Gaussian composition); per position for cyclic batches",
