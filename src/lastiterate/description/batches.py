@@ -137,7 +137,7 @@ class _Partition(_Sized):
         if not self.hidden:
             return place
         if stream.step == 0 or (k == 0 and not self.repeated):
-            stream.order = stream.source.permutation(stream.records)
+            stream.order = stream.shuffled()
         if stream.order is None or stream.order.shape[-1] != stream.records:
             raise AssumptionError(
                 f"The secret partition of update {stream.step:,} is lost, or is one of other "

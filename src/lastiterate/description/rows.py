@@ -45,13 +45,14 @@ class Drawing(Protocol):
 
 
 class RowStream:
-    """The rows of update 0, 1, 2, ...; a checkpoint keeps ``step``, ``order`` and ``nonce``.
+    """The rows of update 0, 1, 2, ...; a checkpoint keeps all attributes but the source.
 
     Attributes:
         step: the number of the next update.
         order: the secret partition in use, if there is one.
         nonce: its name. Two runs with equal nonces share their partition, and must not be
             composed as independent.
+        kept: the records that count; the slots of others are empty. None: all of them.
     """
 
     def __init__(self, scheme: Drawing, records: int, source: Draws) -> None:
@@ -59,6 +60,7 @@ class RowStream:
         self.records, self.source = records, source
         self.step = 0
         self.order: NDArray[np.int64] | None = None
+        self.kept: NDArray[np.bool_] | None = None
         self.nonce = secrets.token_hex(16) if scheme.hidden and scheme.ordered else None
 
     def __iter__(self) -> RowStream:
@@ -67,7 +69,15 @@ class RowStream:
     def __next__(self) -> Rows:
         rows = self._scheme.batch(self)
         self.step += 1
-        return rows
+        if self.kept is None:
+            return rows
+        if isinstance(rows, slice):
+            rows = np.arange(rows.start, rows.stop)
+        return rows[self.kept[rows]]
+
+    def shuffled(self) -> NDArray[np.int64]:
+        """The next secret partition: an order of all records, cut into batches."""
+        return self.source.permutation(self.records)
 
 
 def weighted(rows: Rows, records: int) -> tuple[Rows, NDArray[np.bool_] | None]:

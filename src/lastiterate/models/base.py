@@ -32,6 +32,7 @@ from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.grid import on_its_grid
+from lastiterate.train.people import both_or_none
 from lastiterate.train.summation import linear_arithmetic, score_error
 from lastiterate.train.torch_backend import on_device
 
@@ -63,6 +64,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     fit_intercept: bool = True
     adjacency: str = "zero-out"
     prepare: Any = None
+    per_person: int | None = None
     random_state: Any = None
 
     _numeric_labels: ClassVar[bool] = False
@@ -87,24 +89,29 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     # --- fitting ------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, **unsupported: Any) -> Self:
+    def fit(self, X: Any, y: Any, groups: Any = None, **unsupported: Any) -> Self:
         """Train with the privacy that the parameters ask for.
 
         Args:
             X: features, one row per record: an array, a data frame or a sparse matrix; a torch
                 tensor or `lastiterate.torch.Shards`, on which PyTorch trains by the same law.
             y: labels.
+            groups: the owner of each record, with ``per_person``: epsilon is then for a person
+                with all of their records.
             unsupported: sample_weight is refused, with the reason.
         """
         _refuse(unsupported)
         learning = warn_if_selected()
-        self._fit(X, y, self._calibrated)
+        self._fit(X, y, self._calibrated, groups)
         self.learnt_before_ = learning  # settings of a pipeline's steps may change after the fit
         return self
 
-    def _fit(self, X: Any, y: Any, with_noise: Callable[[Choice], Training]) -> Self:
+    def _fit(
+        self, X: Any, y: Any, with_noise: Callable[[Choice], Training], groups: Any = None
+    ) -> Self:
         """Train the chosen run; ``with_noise`` decides how much noise it needs."""
         self._forget()
+        self._check_people(groups)
         X, y = self._validated(X, y)
         self.delta_ = self._delta(X.shape[0])
         before = self._prepare(X)
@@ -124,6 +131,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             regularization=self.loss_.regularization,
             feature_bound=self._rows.norm,
             random_state=self.random_state,
+            groups=groups,
+            per_person=self.per_person,
+            per_batch=chosen.exposure.per_batch,
             **(self._device_settings() if on_device(data) else {}),
         )
         self._finish(released, before)
@@ -212,7 +222,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _choose(self, objective: LinearLoss, records: int, **known: Any) -> Choice:
         why = "a guarantee must say which datasets count as neighbours"
         one_of("adjacency", self.adjacency, ("replace", "zero-out"), why)
-        given = {"steps": self.steps, "batch_size": self.batch_size, **known}
+        most = 1 if self.per_person is None else min(self.per_person, records)
+        given = {"steps": self.steps, "batch_size": self.batch_size, "per_person": most, **known}
         return choose(
             objective,
             records=records,
@@ -229,9 +240,23 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         """The chosen run with the smallest noise that keeps the promise."""
         if math.isinf(self.epsilon):
             return choice.training
-        return calibrate(choice.training, choice.loss, self.epsilon, self.delta_, find="noise")
+        target = (self.epsilon, self.delta_)
+        return calibrate(choice.training, choice.loss, *target, exposure=choice.exposure)
+
+    def _check_people(self, groups: Any) -> None:
+        """Raise unless it can be said whose records are whose, and what everything costs them."""
+        both_or_none(groups, self.per_person)
+        if groups is not None and self.prepare is not None:
+            raise UnsupportedError(
+                "prepare= is paid for by the record, and groups= asks for a guarantee by the "
+                "person. Prepare the records with public constants."
+            )
 
     def _finish(self, released: Descent, before: list[Certificate | None]) -> None:
+        if released.above:  # told to the operator; a model that is handed on does not say it
+            several = f"{len(released.above):,} of the people have more than per_person = "
+            rest = f"{self.per_person} records; the others of theirs were dropped at random."
+            warnings.warn(several + rest, PrivacyWarning, stacklevel=4)
         self.training_ = released.training  # what is certified is what was computed
         self.n_iter_ = self.training_.steps
         self._store(released.parameters)

@@ -14,14 +14,16 @@ decided by the predicted risk.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lastiterate.curves import gaussian
-from lastiterate.description import Cyclic, FullBatch, Loss, Shuffled, Training
+from lastiterate.description import Cyclic, Exposure, FullBatch, Loss, Shuffled, Training
+from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.description.validation import number, whole
 from lastiterate.losses import LinearLoss
 from lastiterate.models.ending import ended
 from lastiterate.printing import printed_down
+from lastiterate.train.people import dealt
 
 PASSES = 10  # over the data
 L2 = 0.1  # times 1 / records: scikit-learn's C = 10
@@ -62,14 +64,15 @@ class Choice:
     training: Training
     loss: Loss
     reasons: tuple[tuple[str, str], ...]
+    exposure: Exposure = ONE_RECORD  # whom the target is for
 
     def because(self, *more: tuple[str, str]) -> Choice:
         """The same run with more reasons."""
-        return Choice(self.training, self.loss, (*self.reasons, *more))
+        return replace(self, reasons=(*self.reasons, *more))
 
     def described(self, training: Training) -> Choice:
         """The same choice with another description of its run."""
-        return Choice(training, self.loss, self.reasons)
+        return replace(self, training=training)
 
     def __str__(self) -> str:
         return "\n".join(f"{what}: {why}." for what, why in self.reasons)
@@ -90,6 +93,7 @@ def choose(
     dimension: int = 100,
     known_order: bool = False,
     final_noise: float | str | None = None,
+    per_person: int = 1,
 ) -> Choice:
     """A run for this budget; what the user gives is kept.
 
@@ -105,6 +109,7 @@ def choose(
         dimension: the number of parameters; it helps to rank the ways a run may end.
         known_order: the batches come in an order that counts as known (a stream).
         final_noise: a burst at the last step, a factor or "best", instead of what is chosen here.
+        per_person: the target is for a person with so many records, dealt out to the batches.
     """
     epsilon = number("epsilon", epsilon, "it bounds the privacy loss", above=0.0, infinite=True)
     if steps is not None:
@@ -121,7 +126,8 @@ def choose(
     if math.isinf(epsilon):
         run = _to_convergence(loss, records, steps)
     else:
-        run = _balanced(records, epsilon, delta, steps, batch_size, adjacency, passes)
+        weight = per_person * (2 if adjacency == "replace" else 1)
+        run = _balanced(records, epsilon, delta, steps, batch_size, weight, passes)
     count, batches, learning, why_so_long = run
     step = min(learning / count, LONGEST_STEP)
     if math.isinf(epsilon):
@@ -137,9 +143,10 @@ def choose(
         batches=batches,
         adjacency=adjacency,
     )
-    ending = "only the last iterate is released"
+    ending, person = "only the last iterate is released", dealt(training, per_person)
     if not math.isinf(epsilon):
-        training, ending = ended(training, loss, dimension, epsilon, delta, final_noise)
+        target = (dimension, epsilon, delta)
+        training, ending = ended(training, loss, *target, final_noise, person)
     reasons.append((f"{count:,} steps", "as asked for" if steps else why_so_long))
     if step < learning / count and not math.isinf(epsilon):
         why_step = f"{LONGEST_STEP:g} / smoothness: longer steps would expand, though the budget "
@@ -153,7 +160,7 @@ def choose(
     reasons.append(("the end", ending))
     pull = f"no record's gradient is longer than {training.gradient_norm:.3g}"
     reasons.append((repr(objective), f"{pull}, by the loss itself and rows of norm {row_norm:.3g}"))
-    return Choice(training, loss, tuple(reasons))
+    return Choice(training, loss, tuple(reasons), person)
 
 
 def _balanced(
@@ -162,11 +169,11 @@ def _balanced(
     delta: float,
     steps: int | None,
     batch_size: int | None,
-    adjacency: str,
+    weight: int,
     passes: int,
 ) -> tuple[int, _Batches, float, str]:
-    """Steps, batches and learning time for a private run."""
-    mu = gaussian.mu(epsilon, delta) / (2 if adjacency == "replace" else 1)
+    """Steps, batches and learning time for a private run; so many impulses add up."""
+    mu = gaussian.mu(epsilon, delta) / weight
     learning = min(LEARNING * (mu * records) ** GROWTH, LONGEST)
     wanted = max(1, math.ceil(learning / STEP))
     why = (

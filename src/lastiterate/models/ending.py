@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description import Exposure, Loss, TailAverage, Training
+from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.description.validation import one_of
 from lastiterate.plan.burst import best_burst, noise_factor
+from lastiterate.plan.calibration import calibrate
 from lastiterate.plan.risk import QuadraticModel
 
 DISTANCE = 5.0  # from the start to the minimum, a public guess
@@ -28,6 +30,7 @@ def ended(
     epsilon: float,
     delta: float,
     final_noise: float | str | None = None,
+    person: Exposure = ONE_RECORD,
 ) -> tuple[Training, str]:
     """The run with its best ending, and why; ``final_noise`` (a factor, or "best") is kept."""
     model = QuadraticModel(loss, dimension, DISTANCE, epsilon, delta)
@@ -40,9 +43,9 @@ def ended(
         return training.replace(
             final_noise=final_noise
         ), f"{_burst_text(final_noise)}, as asked for"
-    found = dict(_endings(run, model))
+    found = dict(_endings(run, model, person))
     if len(found) > 1:
-        risks = {why: _risk(each, model) for why, each in found.items()}
+        risks = {why: _risk(each, model, person) for why, each in found.items()}
         why = min(risks, key=lambda each: risks[each])
         best = found[why]
         others = ", ".join(f"{each}: {risk:.3g}" for each, risk in risks.items() if each != why)
@@ -52,7 +55,9 @@ def ended(
     return best.replace(noise=training.noise), why
 
 
-def _endings(run: Training, model: QuadraticModel) -> Iterator[tuple[str, Training]]:
+def _endings(
+    run: Training, model: QuadraticModel, person: Exposure
+) -> Iterator[tuple[str, Training]]:
     per_epoch = run.batches_per_epoch or 1
     if per_epoch == 1:
         average = run.replace(release=TailAverage((run.steps + 1) // 2))
@@ -65,7 +70,10 @@ def _endings(run: Training, model: QuadraticModel) -> Iterator[tuple[str, Traini
     if whole:
         why = "the last epoch's steps shrink so that every position costs the same"
         yield why, run.replace(schedule="equalised")
-    if run.steps <= LONG and (per_epoch <= FEW_BATCHES or not whole):
+    if person.records > 1:  # bursts are known for one record; equal steps hide several best
+        if run.steps <= LONG or not whole:
+            yield "every step alike", run
+    elif run.steps <= LONG and (per_epoch <= FEW_BATCHES or not whole):
         rho = _burst(run, model)
         yield _burst_text(rho), run.replace(final_noise=rho)
     elif not whole:
@@ -80,6 +88,9 @@ def _burst_text(rho: float) -> str:
     return f"the last step's noise has {rho:.3g} times the variance" if rho != 1 else "no burst"
 
 
-def _risk(run: Training, model: QuadraticModel) -> float:
+def _risk(run: Training, model: QuadraticModel, person: Exposure) -> float:
+    if person.records > 1:
+        found = calibrate(run, model.loss, model.epsilon, model.delta, exposure=person)
+        return model.risk(found).total
     needed = noise_factor(run, model.loss, model.epsilon, model.delta)
     return model.risk(run.scale_noise(needed)).total

@@ -38,6 +38,9 @@ class PrivateLogisticRegression(PrivateClassifier):
         fit_intercept: append a column of ones.
         adjacency: "zero-out" (a record's contribution removed) or "replace".
         prepare: a `PrivateStandardScaler` to fit first; certificate_ then covers both.
+        per_person: with ``fit(X, y, groups=owners)``: epsilon is for a person with up to so many
+            records. Others of theirs are dropped at random, and shuffled batches keep a person's
+            records apart.
         classes: the classes that a label can have, whether or not they occur: they fix the shape
             of the model, and another label is refused. Missing: the classes that occur in y,
             whose set is then released beside the certificate.

@@ -100,6 +100,11 @@ class Streamed(_Model):
         return ()
 
     def _refuse_stream(self) -> None:
+        if self.per_person is not None:
+            raise UnsupportedError(
+                "per_person= asks for a guarantee by the person, but a stream does not say whose "
+                "records it holds: use fit(X, y, groups=...)."
+            )
         if self.prepare is not None:
             raise UnsupportedError(
                 "prepare= reads the data before training, but a stream is read once: prepare the "

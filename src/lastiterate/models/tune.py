@@ -40,7 +40,7 @@ from lastiterate.printing import printed
 from lastiterate.train.torch_backend import as_array
 
 SCORE_SHARE = 0.1  # of mu² that pays for the noisy score
-_FIXED = ("epsilon", "delta", "adjacency", "classes", "random_state")
+_FIXED = ("epsilon", "delta", "adjacency", "classes", "per_person", "random_state")
 
 
 @dataclass(frozen=True)
@@ -267,6 +267,11 @@ def _refuse(model: Any, candidates: list[Mapping[str, Any]]) -> None:
         if any(name in candidate for candidate in candidates):
             why = "all trials must cost the same and answer the same question"
             raise DescriptionError("grid", f"a choice of {name}", f"free of {name}", why)
+    if model.per_person is not None:
+        raise UnsupportedError(
+            "tune accounts for single records, and per_person= asks for people. Tune on public "
+            "data, and fit once with groups=."
+        )
     if model.prepare is not None or any("prepare" in candidate for candidate in candidates):
         raise UnsupportedError(
             "tune does not account for prepare=: prepare once, outside, and compose the costs."

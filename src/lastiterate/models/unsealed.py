@@ -53,5 +53,6 @@ class Unsealed:
             self.delta,
             parameters=self.parameters,
             nonce=self.nonce,
+            exposure=self.released.exposure,
         )
         return compose([*self.before, own]) if self.before else own

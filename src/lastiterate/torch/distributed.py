@@ -67,7 +67,8 @@ def distributed_descent(
         save: rank 0 writes the released parameters there (.npy), all or nothing, once every rank
             has finished.
         patience: seconds after which a silent rank counts as lost.
-        settings: the other arguments of `lastiterate.torch.noisy_descent`, without a checkpoint.
+        settings: the other arguments of `lastiterate.torch.noisy_descent`, without a checkpoint or
+            groups.
             ``labels`` are those of this rank's records; of ``noise`` and ``random_state`` only
             those of rank 0 are used; ``device`` is by default a GPU of this rank (LOCAL_RANK)
             with NCCL, the CPU with gloo.
@@ -134,6 +135,9 @@ def _told(settings: dict[str, Any]) -> Settings:
     if settings.get("checkpoint") is not None:
         why = "ranks would have to keep and lose it together"
         raise DescriptionError("checkpoint", "given", "absent on several ranks", why)
+    if settings.get("groups") is not None:
+        why = "one rank would have to know the owners of all records"
+        raise DescriptionError("groups", "given", "absent on several ranks", why)
     return Settings(**settings)
 
 

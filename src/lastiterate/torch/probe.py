@@ -33,6 +33,7 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
         feature_bound: longer rows are shortened. Missing: every row is rescaled to norm 1.
         cap, regularization, steps, batch_size, final_noise, adjacency, classes: as in
             `PrivateSoftmaxRegression`; batch_size=n asks for full batches.
+        per_person: with ``fit(X, y, groups=owners)``, for a person with up to so many records.
         device: where to train; by default where the features are, else a GPU if there is one.
         products: "double" (default) can be certified; "split" and "fast" multiply 16-bit features
             quicker, add in float32 and are experiments; see `noisy_descent`.

@@ -28,6 +28,8 @@ from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.train.holding import held, refused
 from lastiterate.whole_files import write_whole
 
+_SOMETIMES = ("order", "velocity", "kept")  # arrays that not every run has
+
 
 @dataclass(frozen=True)
 class State:
@@ -42,6 +44,7 @@ class State:
     source: dict[str, Any] | None
     experiment: bool  # no certificate may be given: a part of the run was seeded, or too coarse
     velocity: NDArray[np.float64] | None = None  # of a run with momentum
+    kept: NDArray[np.bool_] | None = None  # who counts, if some records were dropped
 
     def to_bytes(self) -> bytes:
         """As an archive of plain arrays and JSON (never a pickle)."""
@@ -53,10 +56,9 @@ class State:
             "experiment": self.experiment,
         }
         arrays: dict[str, NDArray[Any]] = {"parameters": self.parameters, "tail": self.tail}
-        if self.order is not None:
-            arrays["order"] = self.order
-        if self.velocity is not None:
-            arrays["velocity"] = self.velocity
+        for name in _SOMETIMES:
+            if getattr(self, name) is not None:
+                arrays[name] = getattr(self, name)
         text = np.frombuffer(json.dumps(table, default=np.ndarray.tolist).encode(), np.uint8)
         file = io.BytesIO()
         np.savez(file, table=text, **arrays)  # type: ignore[arg-type]
@@ -72,8 +74,7 @@ class State:
             return cls(
                 parameters=archive["parameters"],
                 tail=archive["tail"],
-                order=archive.get("order"),
-                velocity=archive.get("velocity"),
+                **{name: archive.get(name) for name in _SOMETIMES},
                 **table,
             )
 

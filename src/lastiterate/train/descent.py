@@ -37,6 +37,9 @@ def noisy_descent(
     products: Products = "double",
     rows: RowRule = "check",
     entry_bound: float | None = None,
+    groups: Any = None,
+    per_person: int | None = None,
+    per_batch: int | None = None,
 ) -> Descent:
     """Run a description, with NumPy or, where the data is a tensor, with PyTorch.
 
@@ -63,6 +66,12 @@ def noisy_descent(
             itself). It is cleared when the run ends.
         device, products, rows, entry_bound: only with PyTorch, which a ``device`` asks for by
             itself; see `lastiterate.torch.noisy_descent`.
+        groups: the owner of each record, as in scikit-learn's GroupKFold; then `Descent.exposure`
+            says whom to certify the run for.
+        per_person: with groups, so many records of a person count at most; others are dropped at
+            random, and their slots stay empty.
+        per_batch: with groups, at most so many of them are in one batch: shuffled batches deal
+            them out, batches in a known order are looked at and refused.
 
     Products and sums are in double precision, also where the features are not, and noise is added
     on a grid (`lastiterate.train.grid`). What is returned says how far sums can be off, and which
@@ -92,6 +101,9 @@ def noisy_descent(
         products=products,
         rows=rows,
         entry_bound=entry_bound,
+        groups=groups,
+        per_person=per_person,
+        per_batch=per_batch,
     )
     if isinstance(objective, LinearLoss) and (device is not None or on_device(data)):
         from lastiterate.train.torch_backend.descent import descent

@@ -57,6 +57,7 @@ class Keeping:
             )
         self._batches.step = kept.step
         self._batches.order, self._batches.nonce = kept.order, kept.nonce
+        self._batches.kept = kept.kept
         self._generator.restore(kept.source)
         self.experiment = self.experiment or kept.experiment
         return kept
@@ -76,9 +77,10 @@ class Keeping:
     ) -> None:
         """Keep the state after ``done`` updates; the arrays are the checkpoint's from now on."""
         assert self._store is not None
-        order, nonce = self._batches.order, self._batches.nonce
+        order, nonce, kept = self._batches.order, self._batches.nonce, self._batches.kept
         source, marked = self._generator.state(), self.experiment
-        state = State(self._run, done, parameters, tail, order, nonce, source, marked, velocity)
+        what = (parameters, tail, order, nonce, source, marked, velocity, kept)
+        state = State(self._run, done, *what)
         self._store.save(state)
 
     def end(self) -> None:

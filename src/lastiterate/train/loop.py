@@ -10,10 +10,12 @@ releases leaves. Noise is added on a grid (`grid`), which every update that has 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +27,7 @@ from lastiterate.noise import Source, unpredictable
 from lastiterate.progress import shown
 from lastiterate.train.grid import INTERIM, Grid, Parameters, projection
 from lastiterate.train.keeping import Keeping, fingerprint
+from lastiterate.train.people import People
 from lastiterate.train.result import Descent, concluded, released, shares
 from lastiterate.train.settings import Settings
 
@@ -131,6 +134,7 @@ class Run:
     keeping: Keeping
     progress: bool | None
     grid: Grid | None
+    people: People | None
 
     @classmethod
     def of(cls, objective: Any, training: Training, told: Settings, gradients: Gradients) -> Run:
@@ -139,17 +143,22 @@ class Run:
         centre, ball = told.centre(gradients.shape), told.ball(training)
         grid = Grid.of(training, centre, ball, l2)
         centre = centre if grid is None else grid.on(centre)
+        people = told.people(training)
         batches = training.batches.rows(training.records, source)
-        content = () if told.checkpoint is None else gradients.content()
+        content: Iterable[NDArray[Any]] = () if told.checkpoint is None else gradients.content()
+        if people is not None:
+            batches, content = people.rows(training, source), chain(content, people.content())
         spacing = 0.0 if grid is None else grid.spacing
         run = fingerprint(objective, training, l2, ball, centre, spacing, content)
         keeping = Keeping(told.checkpoint, run, batches, source, bool(gradients.objection))
-        return cls(training, l2, centre, ball, source, batches, keeping, told.progress, grid)
+        return cls(
+            training, l2, centre, ball, source, batches, keeping, told.progress, grid, people
+        )
 
     def descended(self, gradients: Gradients, backend: Backend) -> Descent:
         """Run it, and say what ran."""
         final = descend(self, gradients, Draws(self, backend), backend)
-        return concluded(
+        done = concluded(
             final,
             self.training,
             gradients.loss,
@@ -161,6 +170,9 @@ class Run:
             secure=unpredictable(self.source),
             marked=self.keeping.experiment,
         )
+        if self.people is None:
+            return done
+        return dataclasses.replace(done, exposure=self.people.exposure, above=self.people.above)
 
 
 class Drawing(Protocol):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description import Arithmetic, Loss, TailAverage, Training
+from lastiterate.description import Arithmetic, Exposure, Loss, TailAverage, Training
+from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.errors import AssumptionError
 from lastiterate.train.grid import Grid, Parameters
 from lastiterate.train.summation import charged
@@ -28,6 +30,9 @@ class Descent:
             proved error: no certificate may be given.
         partition_nonce: names the hidden partition; None where batches have none.
         objection: why the run is an experiment and what to do about it; empty if it is none.
+        exposure: whom the run was made for (``groups``): certify it for that person.
+        above: who has more records than one person may have. They are covered, as the rest of
+            their records was dropped. For whoever runs it: not for a report, nor a certificate.
     """
 
     parameters: Parameters
@@ -36,6 +41,8 @@ class Descent:
     experiment: bool
     partition_nonce: str | None
     objection: str = ""
+    exposure: Exposure = ONE_RECORD
+    above: tuple[Any, ...] = field(default=(), repr=False)
 
 
 _SEEDED = (

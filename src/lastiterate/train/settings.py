@@ -17,6 +17,7 @@ from lastiterate.noise import Source, source
 from lastiterate.noise.seeded import Seed
 from lastiterate.train.checkpoint import Checkpoint, usable
 from lastiterate.train.grid import Parameters
+from lastiterate.train.people import WHOSE, People, both_or_none
 
 Products = Literal["double", "exact", "exact8", "split", "fast"]
 RowRule = Literal["check", "shorten", "rescale"]
@@ -39,6 +40,9 @@ class Settings:
     products: Products = "double"
     rows: RowRule = "check"
     entry_bound: float | None = None
+    groups: Any = None
+    per_person: int | None = None
+    per_batch: int | None = None
 
     def __post_init__(self) -> None:
         if self.noise is not None and self.random_state is not None:
@@ -51,6 +55,16 @@ class Settings:
         l2 = number("regularization", self.regularization, why, at_least=0.0)
         object.__setattr__(self, "regularization", l2)
         usable(self.checkpoint)
+        both_or_none(self.groups, self.per_person)
+        if self.per_batch is not None and self.groups is None:
+            allowed = "absent without groups"
+            raise DescriptionError("per_batch", self.per_batch, allowed, WHOSE)
+
+    def people(self, training: Training) -> People | None:
+        """Who owns the records; None if every record counts for itself."""
+        if self.groups is None:
+            return None
+        return People.of(self.groups, training, self.per_person, self.per_batch)
 
     def source(self) -> Source:
         """The run's source of randomness: as given, or seeded, or the secure one."""

@@ -79,7 +79,7 @@ def recorded(updates: Updates) -> Replay | None:
     gradients, training = updates.gradients, updates.run.training
     if not isinstance(gradients, DeviceGradients) or not isinstance(updates.draws, Draws):
         return None
-    full = training.batches.full and gradients.resident
+    full = training.batches.full and updates.run.batches.kept is None and gradients.resident
     if not full or training.momentum or training.steps - updates.done < WORTH:
         return None
     theta, tail = updates.theta, updates.tail
