@@ -15,14 +15,18 @@ __version__ = "0.1.0"
 
 _PACKAGES = {
     "lastiterate.description": (
+        "L1",
         "Arithmetic",
+        "Box",
         "Cyclic",
         "Exposure",
         "FullBatch",
+        "GroupLasso",
         "Loss",
         "Poisson",
         "Reshuffled",
         "Shuffled",
+        "Simplex",
         "TailAverage",
         "Training",
         "WithoutReplacement",
@@ -48,14 +52,18 @@ if TYPE_CHECKING:
     from lastiterate.accounting import account, compare, theorems
     from lastiterate.certificate import Certificate, certify, compose
     from lastiterate.description import (
+        L1,
         Arithmetic,
+        Box,
         Cyclic,
         Exposure,
         FullBatch,
+        GroupLasso,
         Loss,
         Poisson,
         Reshuffled,
         Shuffled,
+        Simplex,
         TailAverage,
         Training,
         WithoutReplacement,
@@ -74,8 +82,10 @@ if TYPE_CHECKING:
     from lastiterate.verifier import verify
 
 __all__ = [
+    "L1",
     "Arithmetic",
     "AssumptionError",
+    "Box",
     "Certificate",
     "CertificateError",
     "Cyclic",
@@ -83,12 +93,14 @@ __all__ = [
     "EstimateWarning",
     "Exposure",
     "FullBatch",
+    "GroupLasso",
     "Guarantee",
     "LastIterateError",
     "Loss",
     "Poisson",
     "Reshuffled",
     "Shuffled",
+    "Simplex",
     "TailAverage",
     "TargetError",
     "Training",

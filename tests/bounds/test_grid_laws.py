@@ -13,19 +13,25 @@ import pytest
 from grid_laws import Line, Plane, bounded, lipschitz, stick, turned
 
 from lastiterate import (
+    L1,
     Arithmetic,
+    Box,
     Cyclic,
     FullBatch,
+    GroupLasso,
     Loss,
     Poisson,
     Reshuffled,
     Shuffled,
+    Simplex,
     Training,
     WithoutReplacement,
     account,
     certify,
     verify,
 )
+from lastiterate.train.grid import length
+from lastiterate.train.proximal import proximal_step
 
 pytestmark = pytest.mark.filterwarnings("ignore:delta")  # few records, large delta: a test
 DELTAS = (0.3, 1e-2, 1e-5)
@@ -232,13 +238,15 @@ def without_replacement(rng):
     return never_below(account(run, one.loss), p, q)
 
 
-def planar(rng):
+def planar(rng, step=None, radius=None, diameter=None):
     """Two dimensions, turned maps, a disc to be projected on and truncated into: g times root 2."""
     steps, grid = int(rng.integers(1, 6)), float(rng.choice([0.25, 0.5, 1.0]))
     c = float(rng.choice([1.0, 0.9, 0.5, rng.uniform(0, 1)]))
     s = float(rng.choice([rng.uniform(0, 1.5), 0.3 * grid]))
-    radius = float(rng.choice([math.inf, rng.uniform(1.0, 3.0)]))
-    plane = Plane(grid, math.ceil(5.0 / grid), radius)
+    if radius is None:
+        radius = float(rng.choice([math.inf, rng.uniform(1.0, 3.0)]))
+    after = step and (lambda x: proximal_step(step, x, 1.0, grid, length))
+    plane = Plane(grid, math.ceil(5.0 / grid), radius, after)
     angle = rng.uniform(0, 2 * math.pi)
     push = s / 2 * np.array([math.cos(angle), math.sin(angle)])
     p = q = plane.start()
@@ -253,8 +261,9 @@ def planar(rng):
         noise=1.0,
         gradient_norm=2 * s,
         batches=FullBatch(),
-        diameter=2 * radius,
+        diameter=2 * radius if diameter is None else diameter,
         arithmetic=Arithmetic(grid=grid, coordinates=2),
+        proximal=step,
     )
     return never_below(account(run, Loss(smoothness=0.0, regularization=1 - c)), p, q)
 
@@ -273,6 +282,54 @@ def long_bounded(rng):
     return never_below(account(one.training(FullBatch(), 4), one.loss), p, q)
 
 
+def followed(rng, one):
+    """The instance with a penalty or a constraint after every step, and the description's field."""
+    if rng.uniform() < 0.6:
+        step = L1(float(rng.choice([0.0, one.grid, rng.uniform(0, 1.5)])))
+    else:
+        low, high = np.sort(rng.uniform(-4, 4, 2))
+        step = Box(float(low), float(high) + 2 * one.grid)
+        one.diameter = float(rng.choice([math.inf, step.width(1)]))
+    far = min(one.diameter / 2, 6.0 + 2.0 * one.grid) if isinstance(step, L1) else 8.0
+    one.line = Line(one.grid, far, lambda x: proximal_step(step, x, 1.0, one.grid, length))
+    return step
+
+
+def proximal(rng):
+    one = Instance(rng, int(rng.integers(1, 8)), most_steep=1.2)
+    step, every = followed(rng, one), set(range(one.steps))
+    p, q = (one.law(every, world) for world in one.worlds)
+    return never_below(account(one.training(FullBatch(), 4, proximal=step), one.loss), p, q)
+
+
+def proximal_shuffled(rng):
+    batches = int(rng.integers(2, 5))
+    one = Instance(rng, batches * int(rng.integers(1, 3)), most_steep=1.1)
+    step = followed(rng, one)
+    p, q = (np.mean(laws, axis=0) for laws in positions(one, batches))
+    run = one.training(Shuffled(3), 3 * batches, proximal=step)
+    return never_below(account(run, one.loss), p, q)
+
+
+def proximal_poisson(rng):
+    one = Instance(rng, int(rng.integers(1, 7)))
+    step, rate = followed(rng, one), float(rng.uniform(0.05, 1.0))
+    p, q = tossed(one, rate, 1.0), tossed(one, rate, 0.0)
+    settings = {"adjacency": "zero-out", "gradient_norm": one.s * rate * 50, "proximal": step}
+    return never_below(account(one.training(Poisson(rate), 50, **settings), one.loss), p, q)
+
+
+def proximal_planar(rng):
+    """Groups that are shortened and weights that add up, both rounded to coarse grids."""
+    simplex = Simplex(float(rng.uniform(1.0, 4.0)))
+    group = GroupLasso(float(rng.choice([0.3, rng.uniform(0, 2)])), sizes=(2,))
+    step = simplex if rng.uniform() < 0.5 else group
+    bounded = rng.uniform() < 0.5
+    radius = float(rng.uniform(1.0, 3.0)) if bounded and step is group else math.inf
+    diameter = simplex.width(2) if bounded and step is simplex else 2 * radius
+    return planar(rng, step, radius, diameter)
+
+
 SCHEMES = {
     f.__name__: f
     for f in (
@@ -287,12 +344,16 @@ SCHEMES = {
         without_replacement,
         planar,
         long_bounded,
+        proximal,
+        proximal_shuffled,
+        proximal_poisson,
+        proximal_planar,
     )
 }
 
 
 # Schemes whose curves are convolved or searched take a second for each instance.
-SLOW = ("reshuffled", "poisson", "poisson_replaced", "without_replacement")
+SLOW = ("reshuffled", "poisson", "poisson_replaced", "without_replacement", "proximal_poisson")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -306,7 +367,7 @@ def test_no_bound_is_below_the_law_of_a_run_on_a_grid(scheme):
 def test_many_runs_on_grids(scheme):
     count = 15 if scheme in SLOW else 500
     ratios = [SCHEMES[scheme](np.random.default_rng([23, seed])) for seed in range(count)]
-    if scheme in ("full", "scheduled", "known_order", "shuffled"):
+    if scheme in ("full", "scheduled", "known_order", "shuffled", "proximal"):
         assert min(ratios) < 2  # tested where the bounds are near the truth
 
 

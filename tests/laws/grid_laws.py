@@ -46,10 +46,15 @@ class Line:
 
     grid: float
     reach: float
+    after: Map | None = None  # of a point, at the end of every step
 
     def __post_init__(self):
         self.most = math.floor(self.reach / self.grid * (1 + 1e-12))  # cut towards zero: inside
         self.x = np.arange(-self.most, self.most + 1) * self.grid
+        self.ends = None
+        if self.after is not None:
+            ends = np.array([self.after(x[None])[0] for x in self.x])
+            self.ends = np.rint(ends / self.grid).astype(int) + self.most
 
     def start(self):
         law = np.zeros(len(self.x))
@@ -59,7 +64,8 @@ class Line:
     def step(self, law, phi: Map, noise):
         """The law after x -> projection of R(phi(x)) + R(noise Z), started from ``law``."""
         width = self.grid / noise if noise else math.inf
-        return cells(phi(self.x) / self.grid, self.most, width) @ law
+        moved = cells(phi(self.x) / self.grid, self.most, width) @ law
+        return moved if self.ends is None else np.bincount(self.ends, moved, len(moved))
 
 
 @dataclass
@@ -69,19 +75,25 @@ class Plane:
     grid: float
     most: int
     radius: float = math.inf
+    after: Map | None = None
 
     def __post_init__(self):
         one = np.arange(-self.most, self.most + 1)
         self.cells = np.stack(np.meshgrid(one, one, indexing="ij"), axis=-1).reshape(-1, 2)
         x = self.cells * self.grid
+        if self.after is not None:
+            x = np.array([self.after(point) for point in x])
         if math.isinf(self.radius):
-            self.target = np.arange(len(self.cells))
+            self.target = self._index(np.rint(x / self.grid).astype(int))
             return
         lengths = np.maximum(np.hypot(x[:, 0], x[:, 1]), 1e-300)
         inside = x * np.minimum(1.0, self.radius / lengths)[:, None]
         cells = np.trunc(inside / self.grid * (1 - 1e-12)).astype(int)
-        cells = np.where((lengths <= self.radius)[:, None], self.cells, cells)
-        self.target = (cells[:, 0] + self.most) * len(one) + cells[:, 1] + self.most
+        cells = np.where((lengths <= self.radius)[:, None], np.rint(x / self.grid), cells)
+        self.target = self._index(cells.astype(int))
+
+    def _index(self, cells):
+        return (cells[:, 0] + self.most) * (2 * self.most + 1) + cells[:, 1] + self.most
 
     def start(self):
         law = np.zeros(len(self.cells))

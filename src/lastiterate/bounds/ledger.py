@@ -243,6 +243,8 @@ class Theorem(ABC):
         if not (run.exposure.default or run.exposure.differs <= self.covers):
             return self._unknown_exposure(run)
         if not self.rounding and self.hidden_state:
+            if run.training.proximal is not None:
+                return "it is not stated for updates that a proximal step follows"
             if run.training.slip:
                 return "it speaks of real numbers, and these parameters are rounded to a grid"
             if not run.training.batches.full and np.any(run.drifts > 0):

@@ -17,22 +17,27 @@ from lastiterate.description.batches import (
 from lastiterate.description.exposure import Exposure
 from lastiterate.description.loss import Loss
 from lastiterate.description.origin import Origin
+from lastiterate.description.proximal import L1, Box, GroupLasso, Simplex
 from lastiterate.description.release import TailAverage
 from lastiterate.description.schedule import Schedule
 from lastiterate.description.training import Training
 
 __all__ = [
+    "L1",
     "Arithmetic",
     "Batches",
+    "Box",
     "Cyclic",
     "Exposure",
     "FullBatch",
+    "GroupLasso",
     "Loss",
     "Origin",
     "Poisson",
     "Reshuffled",
     "Schedule",
     "Shuffled",
+    "Simplex",
     "TailAverage",
     "Training",
     "WithoutReplacement",

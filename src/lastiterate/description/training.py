@@ -7,7 +7,8 @@ certified is what ran. The update it describes is
                   + noise·N(0, I))
 
 with the nominal batch size as divisor, never the realised one. With momentum the noisy update is
-added to a velocity first, and the velocity moves the parameters.
+added to a velocity first, and the velocity moves the parameters. A proximal step comes before the
+projection.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from lastiterate.description.batches import (
     read_batches,
 )
 from lastiterate.description.portable import Portable, known_fields
+from lastiterate.description.proximal import Proximal, read_proximal
 from lastiterate.description.release import Release, TailAverage, read_release
 from lastiterate.description.schedule import Schedule, equalising
 from lastiterate.description.validation import number, one_of, whole
-from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.printing import printed
 
 Array = NDArray[np.float64]
@@ -92,6 +94,9 @@ class Training(Portable):
             is the pair (θ, v), and its update does not bring two runs closer.
         arithmetic: "exact" (real numbers, as in theory), or an `Arithmetic` that says how far the
             computed updates can be from them; trainers fill it in.
+        proximal: what follows every update: `L1`, `GroupLasso`, `Box` or `Simplex`, at no price
+            (`description.proximal`). The last two take the place of the ball around the start that
+            a diameter stands for.
 
     >>> from lastiterate import Shuffled
     >>> run = Training(records=60_000, steps=2_000, step_size=0.05, noise=0.0005,
@@ -115,6 +120,7 @@ class Training(Portable):
     final_noise: float = 1.0
     momentum: float = 0.0
     arithmetic: Exactness = "exact"
+    proximal: Proximal | None = None
 
     def __init__(
         self,
@@ -133,6 +139,7 @@ class Training(Portable):
         final_noise: float = 1.0,
         momentum: float = 0.0,
         arithmetic: Exactness = "exact",
+        proximal: Proximal | None = None,
     ) -> None:
         put = object.__setattr__
         put(self, "records", whole("records", records, "a guarantee for nobody protects nobody"))
@@ -166,6 +173,10 @@ class Training(Portable):
         why = "it says how much of the last movement is kept"
         put(self, "momentum", number("momentum", momentum, why, at_least=0, at_most=1))
         put(self, "arithmetic", read_arithmetic(arithmetic))
+        put(self, "proximal", read_proximal(proximal))
+        if self.proximal is not None and self.momentum:
+            why = "a velocity would carry parameters away from what the proximal step made of them"
+            raise DescriptionError("momentum", momentum, "0 with a proximal step", why)
 
     def _per_step(self, field: str, value: PerStep) -> float | Schedule:
         given = _one_or_many(field, value)
@@ -221,6 +232,14 @@ class Training(Portable):
                 "is. Give gradient_norm = K, if no record's gradient is longer than K."
             )
         return self.gradient_norm
+
+    def needs_plain_updates(self, purpose: str) -> None:
+        """Raise if a proximal step follows the updates, which ``purpose`` knows nothing of."""
+        if self.proximal is not None:
+            raise UnsupportedError(
+                f"{purpose} knows no proximal step, and this description has {self.proximal}. Use "
+                "noisy_descent, or leave proximal out."
+            )
 
     def _schedule(self, name: str | None) -> str | None:
         if name is None:
@@ -424,7 +443,21 @@ class Training(Portable):
         >>> run.slip == 2.0**-8, run.replace(arithmetic="exact").slip
         (True, 0.0)
         """
-        return self.arithmetic.slip if isinstance(self.arithmetic, Arithmetic) else 0.0
+        if not isinstance(self.arithmetic, Arithmetic) or not self.arithmetic.slip:
+            return 0.0
+        slip = self.arithmetic.slip
+        if self.proximal is not None and self.proximal.rounds:  # 6 g√d: it is rounded once more
+            return math.nextafter(1.5 * slip, math.inf)
+        return slip
+
+    @property
+    def radius(self) -> float:
+        """Of the ball around the start that parameters are projected on: half of the diameter.
+
+        Infinite where a proximal step keeps them in a set of its own.
+        """
+        own = self.proximal is not None and self.proximal.constrains
+        return math.inf if own else self.diameter / 2
 
     # --- as a value ---------------------------------------------------------------------------
 
@@ -459,7 +492,7 @@ class Training(Portable):
                 continue
             if isinstance(value, Schedule):
                 value = value.values.tolist()
-            elif isinstance(value, (TailAverage, Arithmetic)):
+            elif isinstance(value, (TailAverage, Arithmetic, Proximal)):
                 value = value.to_dict()
             elif field.name == "batches":
                 value = {"scheme": value.name, **dataclasses.asdict(value)}
@@ -497,6 +530,8 @@ class Training(Portable):
             parts.append(f"variance of the last step's noise times {self.final_noise:g}")
         if self.momentum:
             parts.append(f"momentum {self.momentum:g}")
+        if self.proximal is not None:
+            parts.append(f"after every update {self.proximal}")
         if math.isfinite(self.diameter):
             parts.append(f"projected on a set of diameter {self.diameter:g}")
         if self.dropped_records:

@@ -83,6 +83,9 @@ def assumptions(
     if math.isfinite(training.diameter):
         domain = f"parameters are projected on a convex set of diameter {training.diameter:g}"
         found.append(Assumption(domain, "the trainer"))
+    if training.proximal is not None:
+        after = f"after every update comes {training.proximal}, which does not depend on the data"
+        found.append(Assumption(after, "the trainer"))
     found.append(Assumption("the starting point does not depend on the data", "the trainer"))
     found.append(_arithmetic(training))
     if hidden_state and isinstance(training.arithmetic, Arithmetic) and _computed_elsewhere(loss):
@@ -149,7 +152,7 @@ def vouchers(training: Training, loss: Loss, *, hidden_state: bool) -> dict[str,
     {'regularity': 'declared', 'gradient_norm': 'enforced', 'sensitivity': 'declared'}
     """
     origin = loss.origin
-    inside = origin is None or origin.covers(training.diameter)
+    inside = origin is None or origin.covers(2 * training.radius)
     regularity: str = loss.provenance if inside or loss.provenance != "proved" else "declared"
     norm: str = regularity
     if training.clipping != "none":

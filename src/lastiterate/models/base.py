@@ -24,6 +24,7 @@ from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.models.choose import Choice, choose
+from lastiterate.models.penalty import penalised
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
@@ -58,6 +59,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     feature_bound: float | None = None
     _: KW_ONLY
     regularization: float | None = None
+    penalty: str = "l2"
+    l1_ratio: float | None = None
     steps: int | None = None
     batch_size: int | None = None
     final_noise: float | str | None = None
@@ -224,17 +227,27 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         one_of("adjacency", self.adjacency, ("replace", "zero-out"), why)
         most = 1 if self.per_person is None else min(self.per_person, records)
         given = {"steps": self.steps, "batch_size": self.batch_size, "per_person": most, **known}
-        return choose(
+        l2, proximal = penalised(
+            self.penalty, self.regularization, self.l1_ratio, spared=int(bool(self.fit_intercept))
+        )
+        if proximal is not None and given["batch_size"] is None:
+            given["batch_size"] = records  # the noise of one small batch is above any threshold
+        chosen = choose(
             objective,
             records=records,
             row_norm=self._rows.norm,
             epsilon=self.epsilon,
             delta=self.delta_,
-            regularization=self.regularization,
+            regularization=l2,
             adjacency=self.adjacency,
             final_noise=self.final_noise,
             **given,
         )
+        if proximal is None:
+            return chosen
+        free = "it follows every update, at no price: it brings no two models farther apart"
+        chosen = chosen.described(chosen.training.replace(proximal=proximal))
+        return chosen.because((str(proximal), free))
 
     def _calibrated(self, choice: Choice) -> Training:
         """The chosen run with the smallest noise that keeps the promise."""

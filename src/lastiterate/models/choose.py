@@ -131,7 +131,8 @@ def choose(
     count, batches, learning, why_so_long = run
     step = min(learning / count, LONGEST_STEP)
     if math.isinf(epsilon):
-        step = 2 * smoothness / (smoothness + loss.strong_convexity + loss.regularization)
+        weakest = loss.strong_convexity + loss.regularization
+        step = min(2 * smoothness / (smoothness + weakest), LONGEST_STEP)
     if known_order and isinstance(batches, Shuffled):
         batches = Cyclic(batches.size)
     training = Training(
@@ -155,6 +156,8 @@ def choose(
         why_step = "learning time / steps / smoothness"
     if math.isinf(epsilon):
         why_step = "2 / (largest + smallest curvature), the fastest for gradient descent"
+        if step == LONGEST_STEP:
+            why_step = f"{LONGEST_STEP:g} / smoothness: from 2 on steps expand"
     reasons.append((f"step size {training.step_size:.3g}", why_step))
     reasons.append(_why_batches(training, asked=batch_size is not None))
     reasons.append(("the end", ending))

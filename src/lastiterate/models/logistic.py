@@ -29,8 +29,11 @@ class PrivateLogisticRegression(PrivateClassifier):
             private rows would itself leak.
         cap: how hard one record may push: the probability of its wrong class counts up to here.
             Missing: 1/2 with noise, 1 (the plain logistic loss) without.
-        regularization: coefficient of the L2 term, on the intercept too; 0.1/n if
-            missing (scikit-learn's C is 1/(n * regularization)).
+        regularization: coefficient of the penalty; an L2 term is on the intercept too, and 0.1/n
+            if missing (scikit-learn's C is 1/(n * regularization)).
+        penalty: "l2"; "l1", whose zeros are exactly zero; or "elasticnet", both. An L1 term spares
+            the intercept, needs a regularization and costs no privacy.
+        l1_ratio: of "elasticnet": the share of the L1 term, as in scikit-learn.
         steps: number of updates; chosen if missing.
         batch_size: records per update; chosen if missing, full batches if at least n.
         final_noise: factor on the variance of the last step's noise, or "best"; if missing, a

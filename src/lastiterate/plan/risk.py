@@ -72,6 +72,7 @@ def predicted_risk(
     >>> print(predicted_risk(run, Loss(smoothness=1.0), spectrum=[0.2, 1.0]))
     0.01333 (0.00148 bias + 0.0119 noise)
     """
+    training.needs_plain_updates("predicted_risk")
     values = checked_spectrum(spectrum, loss)
     distances = np.broadcast_to(np.asarray(start, dtype=np.float64), values.shape)
     curved = values * np.asarray(counts, dtype=np.float64)

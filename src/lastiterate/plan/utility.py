@@ -46,6 +46,7 @@ def excess_risk(training: Training, loss: Loss, dimension: int) -> float:
 
 
 def _strongly_convex(training: Training, loss: Loss) -> tuple[float, float]:
+    training.needs_plain_updates("excess_risk")
     lam = loss.strong_convexity + loss.regularization
     if not training.batches.full or not training.constant or training.momentum:
         raise AssumptionError(

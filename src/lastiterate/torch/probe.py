@@ -31,8 +31,8 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
         epsilon: how much one record may change what is released; inf trains without noise.
         delta: the probability with which epsilon may fail; 1/(10 n) with a warning.
         feature_bound: longer rows are shortened. Missing: every row is rescaled to norm 1.
-        cap, regularization, steps, batch_size, final_noise, adjacency, classes: as in
-            `PrivateSoftmaxRegression`; batch_size=n asks for full batches.
+        cap, regularization, penalty, l1_ratio, steps, batch_size, final_noise, adjacency, classes:
+            as in `PrivateSoftmaxRegression`; batch_size=n asks for full batches.
         per_person: with ``fit(X, y, groups=owners)``, for a person with up to so many records.
         device: where to train; by default where the features are, else a GPU if there is one.
         products: "double" (default) can be certified; "split" and "fast" multiply 16-bit features

@@ -10,6 +10,7 @@ box clips every coordinate to public bounds, and project is the projection on th
 towards its centre to the grid. All of it but inc is exact in doubles. With an error of the computed
 mean gradient of at most e, this is the described run, in which every step drives two runs farther
 apart by at most 2ηe + 4g√d more than theirs in real numbers: `Arithmetic.charge` and `slip`.
+A proximal step comes before the projection, and may cost 2g√d more (`proximal`).
 
 *Proof.* Theorem A (docs/theory/arithmetic.md) is about X' = R(P[R(m) + R(νZ)]) and charges
 2ηe + 2g√d, and g√d more where the projection is rounded again. As θ is on the grid, R(θ − inc) and
@@ -88,6 +89,9 @@ class Grid:
         narrow = 2.0 ** max(0, math.ceil(math.log2(steep))) if steep > 0 else 1.0
         walk = _WALK * narrow * loudest * math.sqrt(training.steps)
         held = _RADIUS * radius if math.isfinite(radius) else 0.0
+        if training.proximal is not None:
+            longest = float(_each(training.step_sizes).max())
+            held = max(held, _RADIUS * training.proximal.scale(longest))
         far = 2 * narrow / BOX * furthest
         # The finest for which the proof holds, and the box is beyond what the run does.
         least = max(held, far, walk, _SCALE * loudest, _SMALLEST)
@@ -137,7 +141,7 @@ def on_its_grid(
         with_noise: puts as much noise into a description as is needed.
         per_length: what its scores round (`summation.score_error`).
     """
-    run, radius = training, training.diameter / 2
+    run, radius = training, training.radius
     if not _each(run.noises).any():
         largest = float(_each(run.step_sizes).max(initial=0.0))
         run = run.replace(noise=run.impulse * largest)
@@ -163,7 +167,8 @@ def reach(training: Training, start: Parameters, radius: float, l2: float) -> fl
     """How far from zero a coordinate can get without noise.
 
     Every update moves it by at most η·K·(largest batch/divisor); regularization pulls it back
-    before it is farther out than K·(largest batch/divisor)/l2 (if η·l2 ≤ 1).
+    before it is farther out than K·(largest batch/divisor)/l2 (if η·l2 ≤ 1). A penalty's proximal
+    step puts nothing farther out; a constraint's puts it within its bounds.
     """
     first = float(np.abs(start).max(initial=0.0))
     batches, records = training.batches, training.records
@@ -171,9 +176,11 @@ def reach(training: Training, start: Parameters, radius: float, l2: float) -> fl
     sizes = _each(training.step_sizes)
     total = float(sizes.sum()) * (training.steps / max(sizes.size, 1))
     furthest = first + pushed * total if total else first
+    once = pushed * float(sizes.max(initial=0.0))
     if l2 > 0:
-        once = pushed * float(sizes.max(initial=0.0))
         furthest = min(furthest, max(first, pushed / l2) + once)
+    if training.proximal is not None and training.proximal.constrains:
+        furthest = max(first, training.proximal.reach) + once
     return min(furthest, first + radius)
 
 
@@ -226,19 +233,24 @@ def block(size: int) -> int:
     return math.isqrt(size) + 1
 
 
+def length(n: Parameters) -> float:
+    """The length of a vector of whole numbers, 2δ longer than computed: it is never short."""
+    n = n.ravel()
+    blocks = np.add.reduceat(n * n, np.arange(0, n.size, block(n.size))) if n.size else n
+    return math.sqrt(float(blocks.sum())) * (1 + 2 * room(n.size))
+
+
 def projection(offset: Parameters, radius: float, spacing: float) -> Parameters | None:
     """The nearest point of the ball, truncated towards its centre to the grid; None: it is inside.
 
-    In multiples of the spacing, where nothing overflows or underflows. The length is taken 2δ
-    longer than computed, so that it is never short: what is returned is inside the ball.
+    In multiples of the spacing, where nothing overflows or underflows. What is returned is inside
+    the ball, because `length` is never short.
 
     >>> projection(np.array([3.0, 4.0]), 1.0, 0.25).tolist(), projection(np.zeros(2), 1.0, 0.25)
     ([0.5, 0.75], None)
     """
-    n = offset.ravel() / spacing
-    blocks = np.add.reduceat(n * n, np.arange(0, n.size, block(n.size))) if n.size else n
-    length = math.sqrt(float(blocks.sum())) * (1 + 2 * room(n.size))
-    limit = radius / spacing
-    if length <= limit:
+    n = offset / spacing
+    long, limit = length(n), radius / spacing
+    if long <= limit:
         return None
-    return np.trunc(n * (limit / length)).reshape(offset.shape) * spacing
+    return np.trunc(n * (limit / long)) * spacing

@@ -3,7 +3,8 @@
     θ ← project(θ − η_k·(Σ_{i in batch k} g_i(θ)/divisor + regularization·θ) + ν_k·N(0, I))
 
 with the batch scheme, the nominal divisor, the step sizes η, the noises ν, the clipping of the
-per-record gradients g_i and the projection of the `Training`. With momentum m the noisy update u_k
+per-record gradients g_i and the projection of the `Training`, before which its proximal step comes,
+if there is one. With momentum m the noisy update u_k
 moves a velocity, v ← m·v + u_k, and that the parameters, θ ← project(θ − v). Nothing but what it
 releases leaves. Noise is added on a grid (`grid`), which every update that has any lives on.
 """
@@ -25,9 +26,10 @@ from lastiterate.description import Arithmetic, Loss, Training
 from lastiterate.description.rows import Rows, RowStream
 from lastiterate.noise import Source, unpredictable
 from lastiterate.progress import shown
-from lastiterate.train.grid import INTERIM, Grid, Parameters, projection
+from lastiterate.train.grid import INTERIM, Grid, Parameters, length, projection
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.people import People
+from lastiterate.train.proximal import fits, proximal_step
 from lastiterate.train.result import Descent, concluded, released, shares
 from lastiterate.train.settings import Settings
 
@@ -112,6 +114,10 @@ class Backend:
         length = float(np.linalg.norm(offset))
         return theta if length <= radius else centre + offset * (radius / length)
 
+    def length(self, values: Array) -> Any:
+        """Of a vector, never short."""
+        return length(values)
+
     def running(self) -> AbstractContextManager[Any]:
         """What holds during the updates."""
         return np.errstate(over="ignore", invalid="ignore")  # divergence is reported at the end
@@ -143,12 +149,13 @@ class Run:
         centre, ball = told.centre(gradients.shape), told.ball(training)
         grid = Grid.of(training, centre, ball, l2)
         centre = centre if grid is None else grid.on(centre)
+        spacing = 0.0 if grid is None else grid.spacing
+        fits(training.proximal, centre.shape, training.diameter, spacing)
         people = told.people(training)
         batches = training.batches.rows(training.records, source)
         content: Iterable[NDArray[Any]] = () if told.checkpoint is None else gradients.content()
         if people is not None:
             batches, content = people.rows(training, source), chain(content, people.content())
-        spacing = 0.0 if grid is None else grid.spacing
         run = fingerprint(objective, training, l2, ball, centre, spacing, content)
         keeping = Keeping(told.checkpoint, run, batches, source, bool(gradients.objection))
         return cls(
@@ -243,6 +250,13 @@ class Updates:
         grid = self.run.grid
         return step if grid is None else self._backend.rounded(step, grid.spacing)
 
+    def _proximal(self, theta: Array, eta: float) -> Array:
+        """What the description lets follow an update."""
+        step, grid = self.run.training.proximal, self.run.grid
+        assert step is not None
+        spacing = 0.0 if grid is None else grid.spacing
+        return proximal_step(step, theta, eta, spacing, self._backend.length)
+
     def projected(self, theta: Array) -> Array:
         """The nearest parameters that the description allows."""
         spacing = 0.0 if self.run.grid is None else self.run.grid.spacing
@@ -252,7 +266,10 @@ class Updates:
         """Update number k; asked for one after another."""
         rows, noise, eta = self.draws.rows(), self.draws.noise(k), float(self._etas[k])
         if self.velocity is None:
-            self.theta = self.projected(self.moved(rows, eta, noise))
+            moved = self.moved(rows, eta, noise)
+            if self.run.training.proximal is not None:
+                moved = self._proximal(moved, eta)
+            self.theta = self.projected(moved)
         else:
             self._carry(self.velocity, self._noisy(rows, eta, noise))
         if self._counts[k]:
@@ -292,6 +309,10 @@ def _descend(run: Run, gradients: Total, draws: Drawing, backend: Backend) -> Pa
                 run.keeping.save(k + 1, theta, tail, carried)
         final = backend.taken(updates.tail / updates.window if steps else updates.theta)
         last = backend.taken(updates.theta)
+    if run.training.proximal is not None and run.training.release != "last" and steps:
+        # An average of sparse iterates is not sparse: it gets a step of its own, post-processing.
+        eta = float(run.training.step_sizes[-1])
+        final = proximal_step(run.training.proximal, final, eta, 0.0, length)
     final = released(final, last, run.training, None if run.training.momentum else run.grid)
     run.keeping.end()
     return final

@@ -92,7 +92,7 @@ class Settings:
 
     def ball(self, training: Training) -> float:
         """The radius that parameters are projected on: half of the diameter, or less."""
-        half = training.diameter / 2
+        half = training.radius
         if self.radius is None:
             return half
         why = "the guarantee counts on the diameter of the set that parameters are projected on"

@@ -73,11 +73,15 @@ class Case:
 
     @cached_property
     def slip(self) -> Ball:
-        """What rounding to the grid adds to the distance of two runs at every step: 4 g sqrt(d)."""
+        """What rounding to the grid adds to the distance of two runs at every step: 4 g sqrt(d).
+
+        Half as much again where a proximal step is rounded too.
+        """
         arithmetic = self.training.arithmetic
         if not isinstance(arithmetic, Arithmetic) or not arithmetic.grid:
             return arb(0)
-        return 4 * arb(arithmetic.grid) * arb(arithmetic.coordinates).sqrt()
+        again = self.training.proximal is not None and self.training.proximal.rounds
+        return (6 if again else 4) * arb(arithmetic.grid) * arb(arithmetic.coordinates).sqrt()
 
     @property
     def rounds(self) -> bool:

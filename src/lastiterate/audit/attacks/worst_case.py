@@ -39,6 +39,7 @@ class QuadraticDescent:
     """
 
     def __init__(self, training: Training, loss: Loss) -> None:
+        training.needs_plain_updates("the worst case of linear maps")
         if training.diameter < np.inf or training.release != "last":
             raise UnsupportedError(
                 "Worst-case neighbours are built for unbounded runs that release the last iterate."

@@ -69,6 +69,7 @@ class LinearCohort:
                 "trained with StackedCohort, or one by one with noisy_descent."
             )
         training.needs_gradient_norm("training")
+        training.needs_plain_updates("a cohort of shadow models")
         self.loss, self.training = loss, training
         self.regularization = regularization
         self.start = start

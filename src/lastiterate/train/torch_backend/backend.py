@@ -57,14 +57,18 @@ class TorchBackend(Backend):
             return theta
         offset = theta - centre
         if spacing:
-            n, limit = offset.flatten() / spacing, radius / spacing
-            squares = torch.nn.functional.pad(n * n, (0, -n.numel() % block(n.numel())))
-            length = squares.view(-1, block(n.numel())).sum(1).sum().sqrt()
-            length = length * (1 + 2 * room(n.numel()))
-            inside = (n * (limit / length)).trunc().view_as(offset) * spacing
-            return torch.where(length <= limit, theta, centre + inside)
+            n, limit = offset / spacing, radius / spacing
+            long = self.length(n)
+            inside = (n * (limit / long)).trunc() * spacing
+            return torch.where(long <= limit, theta, centre + inside)
         length = torch.linalg.vector_norm(offset)  # without waiting for it
         return torch.where(length <= radius, theta, centre + offset * (radius / length))
+
+    def length(self, values: Tensor) -> Tensor:
+        n = values.flatten()
+        squares = torch.nn.functional.pad(n * n, (0, -n.numel() % block(n.numel())))
+        long = squares.view(-1, block(n.numel())).sum(1).sum().sqrt()
+        return long * (1 + 2 * room(n.numel()))
 
     @contextmanager
     def running(self) -> Iterator[None]:

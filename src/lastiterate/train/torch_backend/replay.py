@@ -75,12 +75,16 @@ class Replay:
 
 
 def recorded(updates: Updates) -> Replay | None:
-    """The update as a graph, if it is the same launches every time: full batches on a GPU."""
+    """The update as a graph, if it is the same launches every time: full batches on a GPU.
+
+    A proximal step looks at numbers on the host.
+    """
     gradients, training = updates.gradients, updates.run.training
     if not isinstance(gradients, DeviceGradients) or not isinstance(updates.draws, Draws):
         return None
     full = training.batches.full and updates.run.batches.kept is None and gradients.resident
-    if not full or training.momentum or training.steps - updates.done < WORTH:
+    plain = not training.momentum and training.proximal is None
+    if not full or not plain or training.steps - updates.done < WORTH:
         return None
     theta, tail = updates.theta, updates.tail
     try:
