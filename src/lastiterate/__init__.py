@@ -33,7 +33,14 @@ _PACKAGES = {
     ),
     "lastiterate.accounting": ("account", "compare", "theorems"),
     "lastiterate.guarantee": ("Guarantee",),
-    "lastiterate.plan": ("calibrate", "excess_risk", "plateau", "predicted_risk", "recommend"),
+    "lastiterate.plan": (
+        "calibrate",
+        "excess_risk",
+        "personal",
+        "plateau",
+        "predicted_risk",
+        "recommend",
+    ),
     "lastiterate.certificate": ("Certificate", "certify", "compose"),
     "lastiterate.verifier": ("verify",),
     "lastiterate.errors": (
@@ -78,7 +85,14 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from lastiterate.guarantee import Guarantee
-    from lastiterate.plan import calibrate, excess_risk, plateau, predicted_risk, recommend
+    from lastiterate.plan import (
+        calibrate,
+        excess_risk,
+        personal,
+        plateau,
+        predicted_risk,
+        recommend,
+    )
     from lastiterate.verifier import verify
 
 __all__ = [
@@ -112,6 +126,7 @@ __all__ = [
     "compare",
     "compose",
     "excess_risk",
+    "personal",
     "plateau",
     "predicted_risk",
     "recommend",
