@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from lastiterate.accounting import account
 from lastiterate.description import Exposure
@@ -113,7 +114,7 @@ def personal(
     training, person = guarantee.training, guarantee.exposure
     longest = training.gradient_norm if person.gradient_norm is None else person.gradient_norm
     shorter = [longest / 2, longest / 10] if math.isfinite(longest) else []
-    lists = {
+    lists: dict[str, Iterable[Any]] = {
         "joined": _epochs(guarantee, 1, 4) if joined is None else joined,
         "left": _epochs(guarantee, 4, 1) if left is None else left,
         "gradient_norm": shorter if gradient_norm is None else gradient_norm,
