@@ -481,13 +481,13 @@ def test_the_grid_keeps_what_its_proof_needs(changes, radius, l2):
     assert Fraction(grid.box) <= 2**51 * g
     assert (Fraction(grid.box) / g).denominator == 1
     assert Fraction(float(run.step_sizes.max())) * Fraction(l2) * Fraction(grid.box) <= 2**49 * g
-    assert math.isinf(radius) or Fraction(radius) <= 2**46 * g
+    assert grid.own == math.isinf(radius)
+    assert grid.own or grid.ball == radius
+    assert 16 * Fraction(room(3)) * Fraction(grid.ball) <= Fraction(math.sqrt(3)) * g * (1 + RARE)
+    assert 40 + Fraction(grid.ball) <= Fraction(grid.box) / 2
     assert Fraction(float(run.noises.max())) / g <= 2**42
-    assert Fraction(grid.box) >= 40
-    far = Fraction(grid.box) if math.isinf(radius) else Fraction(radius)
-    assert Fraction(grid.longest) >= far
-    if math.isinf(radius):
-        assert Fraction(grid.longest) ** 2 >= 3 * far**2
+    centre = sum(Fraction(float(v)) ** 2 for v in grid.on(start))
+    assert (Fraction(grid.longest) - Fraction(grid.ball)) ** 2 >= centre
     assert math.isfinite(1 / grid.spacing)
     assert math.isfinite(grid.box * 2)
 
@@ -511,29 +511,32 @@ def test_noise_is_asked_for_until_it_fits_its_grid():
         asked.append(described.arithmetic.grid)
         return described.replace(noise=1e9)
 
-    run = on_its_grid(describe(noise=0.0), Arithmetic(error=1e-12), np.zeros(3), 0.0, vast)
+    given = (Arithmetic(error=1e-12), np.zeros(3), Loss.unknown())
+    run, radius = on_its_grid(describe(noise=0.0), *given, vast)
+    assert math.isinf(radius)
     assert len(asked) == 2
     assert run.arithmetic == Arithmetic(grid=asked[1], error=1e-12, coordinates=3)
     assert grid_of(run).spacing == asked[1] > asked[0]
     vast = describe(noise=0.0, gradient_norm=1e200)  # a guess of its noise has no grid
-    assert on_its_grid(vast, None, np.zeros(3), 0.0, lambda run: run) == vast
-    silent = on_its_grid(describe(noise=0.0), None, np.zeros(3), 0.0, lambda run: run)
-    assert silent == describe(noise=0.0)
+    nothing = (None, np.zeros(3), Loss.unknown(), lambda run: run)
+    assert on_its_grid(vast, *nothing) == (vast, math.inf)
+    assert on_its_grid(describe(noise=0.0), *nothing) == (describe(noise=0.0), math.inf)
 
 
 def test_noise_that_is_found_to_a_tolerance_does_not_end_in_a_circle():
-    """A little more error, a little less noise: the box would be halved and doubled for ever."""
+    """A little more error, a little less noise: the ball would be halved and doubled for ever."""
     asked = []
 
     def wobbling(described):
         asked.append(described.arithmetic.error)
         assert len(asked) < 20
-        return described.replace(noise=50.0 if len(asked) % 2 else 40.0)
+        return described.replace(noise=60.0 if len(asked) % 2 else 40.0)
 
     engine, start = Arithmetic(error=1e-12), np.zeros(3)
-    boxes = {grid_of(describe(noise=noise)).box for noise in (40.0, 50.0)}
-    assert len(boxes) == 2
-    run = on_its_grid(describe(noise=0.0), engine, start, 0.0, wobbling, per_length=1e-15)
+    balls = {grid_of(describe(noise=noise)).ball for noise in (40.0, 60.0)}
+    assert len(balls) == 2
+    unknown = Loss.unknown()
+    run, _ = on_its_grid(describe(noise=0.0), engine, start, unknown, wobbling, per_length=1e-15)
     grid = grid_of(run)
     assert run.arithmetic.error >= grid.arithmetic(engine, 3, 1e-15).error
     assert run.arithmetic.error == max(asked)

@@ -62,6 +62,16 @@ class LinearLoss(ABC):
     def margin_limit(self, gradient_norm: float, feature_bound: float) -> float:
         """Where to clip each margin derivative so that no gradient is longer than the bound."""
 
+    def at_zero(self) -> float:
+        """No record's loss is larger where all scores are 0; numbers as labels within ±1.
+
+        >>> from lastiterate.losses import Huber, Softmax
+        >>> Huber(0.5).at_zero(), round(Softmax(4).at_zero(), 4)
+        (0.375, 1.3863)
+        """
+        scores = np.zeros(1 if self.outputs() == 1 else (1, self.outputs()))
+        return float(self.value(scores, self.targets([1]))[0])
+
     def regularity(self, feature_bound: float, regularization: float = 0.0) -> Loss:
         """What the accountant needs to know, vouched for by this library.
 

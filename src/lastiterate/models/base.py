@@ -125,7 +125,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         chosen = self._choose(objective, X.shape[0], dimension=parameters)
         engine = linear_arithmetic(chosen.training, objective, data.shape[1])
         per_length = score_error(chosen.training, objective, data.shape[1], self._rows.norm)
-        self._pay(chosen.because(*origin), engine, parameters, with_noise, per_length)
+        radius = self._pay(chosen.because(*origin), engine, parameters, with_noise, per_length)
         released = noisy_descent(
             objective,
             data,
@@ -133,6 +133,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             labels=self._targets(y),
             regularization=self.loss_.regularization,
             feature_bound=self._rows.norm,
+            radius=radius,
             random_state=self.random_state,
             groups=groups,
             per_person=self.per_person,
@@ -148,17 +149,28 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         engine: Arithmetic | None,
         size: int,
         with_noise: Callable[[Choice], Training],
-        per_length: float = 0.0,
-    ) -> None:
-        """The noise of the run, with what its engine and its grid round; so many parameters."""
+        per_length: float,
+    ) -> float:
+        """The noise of the run, with what its engine and its grid round; so many parameters.
+
+        Returns the radius of a ball that it practically never leaves (`train.reach`).
+        """
         self.loss_ = chosen.loss
 
         def paid(training: Training) -> Training:
             self.choice_ = chosen.described(training)
             return with_noise(self.choice_)
 
-        l2 = self.loss_.regularization
-        self.training_ = on_its_grid(chosen.training, engine, np.zeros(size), l2, paid, per_length)
+        self.training_, radius = on_its_grid(
+            chosen.training,
+            engine,
+            np.zeros(size),
+            self.loss_,
+            paid,
+            per_length,
+            self._objective().at_zero(),
+        )
+        return radius
 
     def _device_settings(self) -> dict[str, Any]:
         """How tensors are trained on: too long rows are shortened on the fly."""

@@ -86,11 +86,11 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
             adjacency=self.adjacency,
             clipping="gradient",
         )
-        self.training_ = on_its_grid(
+        self.training_, _ = on_its_grid(
             run,
             gradient_arithmetic(run, 2 * columns),
             np.zeros(2 * columns),
-            0.0,
+            loss,
             lambda described: calibrate(described, loss, self.epsilon, delta),
         )
         released = self._release(self._contributions(X), self.random_state)

@@ -79,13 +79,14 @@ class Streamed(_Model):
             engine = Arithmetic(error=up(Fraction(sums.error) + Fraction(each.error)))
         per_length = score_error(chosen.training, objective, columns, self._rows.norm)
         paid = chosen.because(("stream", why), *origin)
-        self._pay(paid, engine, size, self._calibrated, per_length)
+        radius = self._pay(paid, engine, size, self._calibrated, per_length)
         released = noisy_descent(
             reader.gradients,
             None,
             self.training_,
             start=reader.start(),
             regularization=self.loss_.regularization,
+            radius=radius,
             random_state=self.random_state,
         )
         reader.must_be_empty()

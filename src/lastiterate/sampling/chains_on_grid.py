@@ -21,6 +21,7 @@ projections. ∎
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def chain_grid(
     if prior_precision is not None:
         return Grid.of(chain, first, math.inf, prior_precision / chain.records)
     grid = Grid.of(chain, first, math.inf, 0.0)
-    return grid and Grid(grid.spacing, grid.spacing * BOX, math.inf)
+    return grid and replace(grid, box=grid.spacing * BOX)
 
 
 class GridSteps:

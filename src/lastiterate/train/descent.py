@@ -59,7 +59,8 @@ def noisy_descent(
             subclass of the secure one too, the run is an experiment.
         random_state: a seed: the run is then an experiment that cannot be certified.
         radius: of the ball that parameters are projected on; by default half of
-            training.diameter, and never more.
+            training.diameter, and never more. Without either, noise has a ball so wide that it
+            practically never acts (`lastiterate.train.reach`); a smaller one rounds less.
         progress: show a bar; by default only for long runs on a terminal.
         checkpoint: `MemoryCheckpoint` or `EncryptedCheckpoint`: the run goes on from what it
             holds, with the same records in the same order (a gradient function must see to that

@@ -148,7 +148,9 @@ class Run:
         source, l2 = told.source(), told.regularization
         centre, ball = told.centre(gradients.shape), told.ball(training)
         grid = Grid.of(training, centre, ball, l2)
-        centre = centre if grid is None else grid.on(centre)
+        if grid is not None:
+            centre = grid.on(centre)
+            ball = ball if training.momentum else grid.ball
         spacing = 0.0 if grid is None else grid.spacing
         fits(training.proximal, centre.shape, training.diameter, spacing)
         people = told.people(training)
@@ -313,6 +315,7 @@ def _descend(run: Run, gradients: Total, draws: Drawing, backend: Backend) -> Pa
         # An average of sparse iterates is not sparse: it gets a step of its own, post-processing.
         eta = float(run.training.step_sizes[-1])
         final = proximal_step(run.training.proximal, final, eta, 0.0, length)
-    final = released(final, last, run.training, None if run.training.momentum else run.grid)
+    grid = None if run.training.momentum else run.grid
+    final = released(final, run.training, grid is not None and grid.left(last - run.centre))
     run.keeping.end()
     return final

@@ -8,8 +8,8 @@ one: with the 4g√d of `grid`, less than 6g√d in all.
 *Proof.* `L1`: the threshold is rounded to a multiple t of g, and v − clip(v, ±t) has no rounding.
 `Box`: its bounds are rounded inwards to multiples of g. `GroupLasso`: in multiples of g the result
 is n − rint(n·min(1, t/L)), t = step size·weight/g ≤ 2⁴⁶, L the computed length, which is too long
-by at most 4δ, relatively (`grid.length`, δ = (√d_G + 8)·2⁻⁵³). The vector that is subtracted is no
-longer than t, so it is off by at most 4δt ≤ (√d_G + 8)/32 ≤ (9/32)·√d_G before it is rounded to
+by at most 4δ, relatively (`grid.length`, δ ≤ 9√d_G·2⁻⁵³: `grid.room`). The vector that is
+subtracted is no longer than t, so it is off by at most 4δt ≤ (9/32)·√d_G before it is rounded to
 whole numbers, √d_G/2 more; groups add up in squares, and for two runs it is twice that. `Simplex`:
 the projection on weights that add up to S is (n − τ)₊ with Σ(n − τ)₊ = S, and no coordinate moves
 more than τ does. Here τ is rounded up, so it is between 0 and 1 too large; and a sum of k terms in

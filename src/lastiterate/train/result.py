@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,12 +109,9 @@ def shares(training: Training) -> tuple[int, NDArray[np.float64]]:
     return window, counts
 
 
-def released(
-    parameters: Parameters, last: Parameters, training: Training, grid: Grid | None
-) -> Parameters:
+def released(parameters: Parameters, training: Training, left: bool) -> Parameters:
     """The parameters, read-only; raises if the run diverged: infinite, or at the grid's end."""
-    box = math.inf if grid is None else grid.box
-    if not np.isfinite(parameters).all() or not (np.abs(last) < box).all():
+    if left or not np.isfinite(parameters).all():
         raise AssumptionError(
             "The run diverged: the parameters grew without bounds, and nothing is released. The "
             f"step size {training.step_size} is too large for this loss, or the data too large."

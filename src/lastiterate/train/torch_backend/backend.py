@@ -66,8 +66,9 @@ class TorchBackend(Backend):
 
     def length(self, values: Tensor) -> Tensor:
         n = values.flatten()
-        squares = torch.nn.functional.pad(n * n, (0, -n.numel() % block(n.numel())))
-        long = squares.view(-1, block(n.numel())).sum(1).sum().sqrt()
+        b = block(n.numel())
+        squares = torch.nn.functional.pad(n * n, (0, b**3 - n.numel()))
+        long = squares.view(b, b, b).sum(2).sum(1).sum().sqrt()
         return long * (1 + 2 * room(n.numel()))
 
     @contextmanager
