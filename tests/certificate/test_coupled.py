@@ -91,6 +91,15 @@ def test_never_below_the_exact_law(kind):
     assert min(ratios) < 3  # the references are near enough to catch a factor of three
 
 
+def test_an_answer_that_will_do_lies_between_the_full_one_and_what_is_asked():
+    problem = Coupled(0.99, 0.2, 1.0, 6.0, 400, 64)
+    for epsilon in (0.5, 1.5, 3.0):
+        full = problem.delta(epsilon)
+        for sufficient in (full * 1.001, full * 1.5, 1.0):
+            assert full <= problem.delta(epsilon, sufficient) <= sufficient
+        assert problem.delta(epsilon, full * 0.9) == full
+
+
 def test_one_step_is_a_gaussian_or_a_meeting():
     for s, epsilon in ((0.3, 0.5), (1.0, 2.0), (0.5, 0.0)):
         found = Coupled(1.0, s, 1.0, 5.0, 1, 200).delta(epsilon)

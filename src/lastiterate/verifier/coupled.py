@@ -10,7 +10,7 @@ at most n + 1 roundings, in whatever order they are added. Every result is then 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -88,7 +88,6 @@ class Coupled:
     diameter: float
     steps: int
     cells: int
-    _answers: dict[float, float] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         sound = 0 <= self.c <= 1 and self.s >= 0 and self.nu > 0 and self.steps >= 0
@@ -97,12 +96,10 @@ class Coupled:
         if not self.diameter + self.s < WIDEST * self.nu:
             raise CertificateError("the domain or an impulse is too large for so little noise")
 
-    def delta(self, epsilon: float) -> float:
-        """An upper bound on delta(epsilon) in both orders."""
-        if epsilon not in self._answers:
-            with precision():
-                self._answers[epsilon] = self._delta(epsilon)
-        return self._answers[epsilon]
+    def delta(self, epsilon: float, sufficient: float = 0.0) -> float:
+        """An upper bound on delta(epsilon) in both orders; one below ``sufficient`` will do."""
+        with precision():
+            return self._delta(epsilon, sufficient)
 
     @cached_property
     def _width(self) -> float:
@@ -130,7 +127,7 @@ class Coupled:
         lost, _ = tail.bounds(far)
         return np.minimum(first - np.maximum(lost, 0.0) + 4 * _U * first + _TINY, 1.0)
 
-    def _delta(self, epsilon: float) -> float:
+    def _delta(self, epsilon: float, sufficient: float) -> float:
         if self.steps == 0:
             return 0.0
         h, nu, n = self._width, self.nu, self.cells
@@ -140,6 +137,7 @@ class Coupled:
         prices = _Prices(self, epsilon)
         V = np.append(0.0, np.ones(n))
         chord = np.zeros(n, dtype=bool)  # cells on which V is below its chord
+        stopping = True
         last = min(self.steps, MOST_PRODUCTS // (n + 1) ** 2, MOST_STEPS)
         for left in range(1, last + 1):
             rise = np.diff(V)
@@ -149,11 +147,14 @@ class Coupled:
             gain[:-1] += bend * gain[1:]
             gain[-1] *= 1 + bend
             goes_on = np.minimum(np.maximum.accumulate((V[0] + gain) * raised), 1.0)
-            stops = prices(left)
-            V = np.minimum(goes_on, stops)
-            free = goes_on < stops
+            V, free = goes_on, goes_on < 1
+            if stopping:
+                stops = prices(left)
+                V, free = np.minimum(goes_on, stops), goes_on < stops
+                # Strings of more steps than a start is worth cost more and more; nobody need stop.
+                stopping = not (left * self.s > self.diameter and free.all())
             chord = free[:-1] & free[1:]
-            if V[-1] <= V[0] * (1 + SETTLED):
+            if V[-1] <= max(V[0] * (1 + SETTLED), sufficient):
                 last = left
                 break
         # No distance exceeds the diameter, whatever happened before the steps looked at.

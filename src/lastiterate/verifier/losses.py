@@ -96,20 +96,17 @@ class LossLaw:
 
     def trimmed(self, budget: int) -> LossLaw:
         """Without its thin ends: the top becomes infinite, the bottom is raised."""
-        coefficients = self.masses.coeffs()
-        low, high = 0, len(coefficients)
+        masses, low, high = self.masses, 0, len(self.masses)
         left = budget
-        while high > 1 and coefficients[high - 1] <= left:
+        while high > 1 and masses[high - 1] <= left:
             high -= 1
-            left -= coefficients[high]
+            left -= masses[high]
         lost, left = budget - int(left), budget
-        while low < high - 1 and coefficients[low] <= left:
-            left -= coefficients[low]
+        while low < high - 1 and masses[low] <= left:
+            left -= masses[low]
             low += 1
-        kept = coefficients[low:high]
-        if kept:
-            kept[0] += budget - left
-        return LossLaw(self.first + low, fmpz_poly(kept), self.infinite + lost, self.lift)
+        kept = masses.truncate(high).right_shift(low) + (budget - left if high else 0)
+        return LossLaw(self.first + low, kept, self.infinite + lost, self.lift)
 
 
 def _sum_of(laws: Sequence[tuple[LossLaw, int]], bits: int, budget: int) -> LossLaw:
@@ -459,16 +456,11 @@ class Replaced:
         self, near: list[Ball], far: list[Ball]
     ) -> tuple[list[Ball], list[Ball], Ball, Ball]:
         """Masses of both laws between edges, and above the last of them."""
-        rate, tails = arb(self.rate), []
-        for low, high in ((self.low, self.mu), (0.0, 0.0)):
-            tails.append(
-                [
-                    (1 - rate) * _tail(a - low) + rate * _tail(b - high)
-                    for a, b in zip(near, far, strict=True)
-                ]
-            )
-        upper, lower = ([a - b for a, b in pairwise(tail)] for tail in tails)
-        return upper, lower, tails[0][-1], tails[1][-1]
+        rate, both = arb(self.rate), list(zip(near, far, strict=True))
+        mixed = [(1 - rate) * _tail(a - self.low) + rate * _tail(b - self.mu) for a, b in both]
+        plain = [_tail(a) if a is b else (1 - rate) * _tail(a) + rate * _tail(b) for a, b in both]
+        upper, lower = ([a - b for a, b in pairwise(tail)] for tail in (mixed, plain))
+        return upper, lower, mixed[-1], plain[-1]
 
 
 def check_pairs(count: int) -> None:
@@ -530,6 +522,7 @@ def _scale(steps: Sequence[tuple[Step, int]], delta: float) -> Scale:
     reach = math.sqrt(2.0 * math.log(count / (delta * _TAIL_SHARE))) + 0.5
     return Scale(
         cell=max(math.floor(-math.log2(wide)), -8),
-        bits=96 + math.ceil(-math.log2(delta)),
+        # Every product adds at most a unit to each of 2^20 cells: 2^-28 of delta in all of them.
+        bits=48 + math.ceil(math.log2(count)) + math.ceil(-math.log2(delta)),
         reach=reach,
     )

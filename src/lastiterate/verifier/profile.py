@@ -143,7 +143,7 @@ class Judge:
                 mixed = mixture_delta(self.profile.squares, self.profile.weights, point)
                 value = self._or_failed(mixed)
         if self.profile.coupled is not None and not value <= sufficient:
-            value = value.min(arb(self.profile.coupled.delta(epsilon)))
+            value = value.min(arb(self.profile.coupled.delta(epsilon, sufficient)))
         return value
 
     def _or_failed(self, value: Ball) -> Ball:
