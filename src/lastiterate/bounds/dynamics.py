@@ -29,7 +29,6 @@ import numpy as np
 from lastiterate.bounds.modulus import Modulus
 from lastiterate.bounds.steps import Array, alike
 from lastiterate.description import Loss, Training
-from lastiterate.description.arithmetic import impulse_up
 
 ROUNDING = 1 + 2**-50  # a few rounding errors of the expressions below
 OUT_OF_RANGE = "its updates expand beyond the range of doubles"
@@ -153,8 +152,7 @@ def impulses(etas: Array, training: Training, change: float | None = None) -> Ar
     The record changes the sum of the batch's gradients by ``change``, its sensitivity if None.
     """
     change = training.sensitivity if change is None else change
-    each = impulse_up(change, training.batches.divisor(training.records), training.arithmetic)
-    return pushes(etas, each, training)
+    return pushes(etas, training.impulse_of(change), training)
 
 
 def drifts(etas: Array, training: Training) -> Array:

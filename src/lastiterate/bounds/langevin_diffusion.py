@@ -24,17 +24,6 @@ def unit(run: Run) -> float:
     return float(squared_ratio(run.impulses[:1], run.training.noises[:1])[0]) / 2
 
 
-def curvature(run: Run) -> float:
-    """λ: the strong convexity that every update sees."""
-    data = run.loss.strong_convexity if run.training.clipping == "none" else 0.0
-    return data + run.loss.regularization
-
-
-def roughness(run: Run) -> float:
-    """β: the smoothness that every update sees."""
-    return (run.loss.smoothness or 0.0) + run.loss.regularization
-
-
 def strongly_convex_objection(run: Run) -> str | None:
     """What stands in the way of the strongly convex full-batch theorems of 2021 and 2022."""
     training = run.training
@@ -44,9 +33,9 @@ def strongly_convex_objection(run: Run) -> str | None:
         return "more than the last iterate is released"
     if not run.loss.convex or training.clipping == "gradient":
         return "it needs a convex loss whose gradients are not clipped"
-    if curvature(run) <= 0:
+    if run.curvature <= 0:
         return "it needs strong convexity (strong_convexity or regularization above 0)"
-    if run.etas[0] * curvature(run) < _SLOWEST:
+    if run.etas[0] * run.curvature < _SLOWEST:
         return "it needs a step size above 0: it divides by what one step forgets"
     return None
 
@@ -96,12 +85,12 @@ class LangevinDynamics(Theorem):
 
     def objection(self, run: Run) -> str | None:
         reason = strongly_convex_objection(run)
-        if reason is None and run.etas[0] * roughness(run) >= 1:
+        if reason is None and run.etas[0] * run.roughness >= 1:
             return "it needs step_size < 1/(smoothness + regularization)"
         return reason
 
     def prove(self, run: Run) -> Bound:
-        rate = float(run.etas[0]) * curvature(run)
+        rate = float(run.etas[0]) * run.curvature
 
         def shape(gamma: float) -> float:
             return dissipation(1.0, rate, run.training.steps, gamma)
@@ -130,7 +119,7 @@ class LangevinStronglyConvex(LangevinDynamics):
     correction = "The bound stands; its proof is repaired as for Theorem 2."
 
     def prove(self, run: Run) -> Bound:
-        rate = float(run.etas[0]) * curvature(run)
+        rate = float(run.etas[0]) * run.curvature
         return Bound(self, linear(dissipation(unit(run), rate, run.training.steps, 0.5) * _UP))
 
 
@@ -152,13 +141,13 @@ class LangevinSquaredLoss(Theorem):
 
     def objection(self, run: Run) -> str | None:
         reason = strongly_convex_objection(run)
-        if reason is None and curvature(run) != roughness(run):
+        if reason is None and run.curvature != run.roughness:
             return "it needs smoothness equal to strong_convexity (a squared loss)"
-        if reason is None and run.etas[0] * curvature(run) >= 2:
+        if reason is None and run.etas[0] * run.curvature >= 2:
             return "it needs step_size < 2/(strong_convexity + regularization)"
         return reason
 
     def prove(self, run: Run) -> Bound:
-        h = float(run.etas[0]) * curvature(run)
+        h = float(run.etas[0]) * run.curvature
         growth = -math.expm1(-(2 - h) * h * run.training.steps / 2)
         return Bound(self, linear(unit(run) * 4 * growth / (h * (2 - h)) * _UP))

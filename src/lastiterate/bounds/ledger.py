@@ -127,6 +127,30 @@ class Run:
         """Whether every update has a finite Lipschitz constant."""
         return self.contraction is not None and bool(np.all(np.isfinite(self.contraction)))
 
+    @property
+    def curvature(self) -> float:
+        """λ: the strong convexity that every update sees."""
+        data = self.loss.strong_convexity if self.training.clipping == "none" else 0.0
+        return data + self.loss.regularization
+
+    @property
+    def roughness(self) -> float:
+        """β: the smoothness that every update sees."""
+        return (self.loss.smoothness or 0.0) + self.loss.regularization
+
+    @property
+    def capped(self) -> bool:
+        """Whether bounded gradients say more than the Lipschitz constant somewhere on the domain.
+
+        (c - |1 - eta r|) D > 2 eta K. Elsewhere the string of the Lipschitz constants is exact.
+        """
+        if self.contraction is None or math.isinf(self.training.diameter):
+            return False
+        excess = self.contraction - dynamics.shrinkage(self.etas, self.loss)
+        with np.errstate(over="ignore"):
+            gained = excess * self.training.diameter > dynamics.reach(self.etas, self.training)
+        return bool(np.any(gained))
+
     @cached_property
     def impulses(self) -> Array:
         """s of every step that uses the record (once if all are alike).

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lastiterate.bounds.langevin_diffusion import (
-    curvature,
-    roughness,
-    strongly_convex_objection,
-    unit,
-)
+from lastiterate.bounds.langevin_diffusion import strongly_convex_objection, unit
 from lastiterate.bounds.ledger import Bound, Run, Theorem
 from lastiterate.curves.renyi import linear
 from lastiterate.description import FullBatch
@@ -36,15 +31,15 @@ class LogSobolev(Theorem):
         if reason is not None:
             return reason
         eta = float(run.etas[0])
-        if eta * (curvature(run) + roughness(run)) > 2:
+        if eta * (run.curvature + run.roughness) > 2:
             return "it needs step_size <= 2/(strong convexity + smoothness of the step)"
-        if eta * curvature(run) > 1:
+        if eta * run.curvature > 1:
             return "it needs step_size <= 1/(strong convexity of the step)"
         return None
 
     def decay(self, run: Run) -> float:
         """x, where 1 − x multiplies the divergence in one step."""
-        return float(run.etas[0]) * curvature(run) / 2
+        return float(run.etas[0]) * run.curvature / 2
 
     def prove(self, run: Run) -> Bound:
         x = self.decay(run)
@@ -64,5 +59,5 @@ class SharperLogSobolev(LogSobolev):
     correction = "Line (125) of the proof gives away a factor of up to 2; this keeps line (124)."
 
     def decay(self, run: Run) -> float:
-        h = float(run.etas[0]) * curvature(run)
+        h = float(run.etas[0]) * run.curvature
         return h - h * h / 2

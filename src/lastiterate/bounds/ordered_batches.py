@@ -26,7 +26,7 @@ from lastiterate.bounds.positions import (
 )
 from lastiterate.bounds.replay import root_sum_squares_up
 from lastiterate.bounds.reshuffled import reshuffled
-from lastiterate.bounds.shifted_interpolation import cap_binds, modulus_objection
+from lastiterate.bounds.shifted_interpolation import modulus_objection
 from lastiterate.bounds.steps import Array, Steps
 from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves.base import Curve
@@ -60,7 +60,7 @@ def _paths_pay(run: Run) -> bool:
 
     Those are exact for c <= 1 where bounded gradients say nothing more.
     """
-    if run.regular and not (cap_binds(run) or _restart_pays(run)):
+    if run.regular and not (run.capped or _restart_pays(run)):
         return False
     return math.isfinite(run.training.diameter) and run.last_only
 

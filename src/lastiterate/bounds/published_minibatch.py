@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from lastiterate.bounds import langevin_minibatch as y
 from lastiterate.bounds import shifted_divergence_minibatch as el
-from lastiterate.bounds.langevin_diffusion import curvature, roughness, unit
+from lastiterate.bounds.langevin_diffusion import unit
 from lastiterate.bounds.ledger import Bound, Run, Theorem
 from lastiterate.curves.renyi import Renyi, linear
 from lastiterate.description import Batches, Cyclic, Shuffled, WithoutReplacement
@@ -41,7 +41,7 @@ class _Published(Theorem):
         """What is missing in the loss."""
         if not run.loss.convex or run.training.clipping == "gradient":
             return "it needs a convex loss whose gradients are not clipped"
-        if not run.etas[0] * roughness(run) < 2:
+        if not run.etas[0] * run.roughness < 2:
             return "it needs step_size < 2/(smoothness + regularization)"
         return None
 
@@ -61,9 +61,9 @@ class _StronglyConvex(_WholeEpochs):
 
     def regularity_objection(self, run: Run) -> str | None:
         reason = super().regularity_objection(run)
-        if reason is None and curvature(run) <= 0:
+        if reason is None and run.curvature <= 0:
             return "it needs strong convexity (strong_convexity or regularization above 0)"
-        if reason is None and run.etas[0] * (curvature(run) + roughness(run)) >= 2:
+        if reason is None and run.etas[0] * (run.curvature + run.roughness) >= 2:
             return "it needs step_size < 2/(strong convexity + smoothness of the step)"
         if reason is None and (run.training.batches_per_epoch or 1) < 2:
             return "it needs at least two batches per epoch"
@@ -157,7 +157,7 @@ class BalleCyclic(_StronglyConvex):
 
     def prove(self, run: Run) -> Bound:
         batches, epochs = _epochs(run)
-        eta, beta, lam = float(run.etas[0]), roughness(run), curvature(run)
+        eta, beta, lam = float(run.etas[0]), run.roughness, run.curvature
         price = unit(run)
         worst = _worst(lambda j: y.balle(price, eta, beta, lam, batches, epochs, j), batches)
         return Bound(self, linear(worst))
@@ -203,7 +203,7 @@ class SampledBatches(_Published):
         if run.training.adjacency != "replace":
             return "it is stated for replace adjacency"
         reason = super().regularity_objection(run)
-        if reason is None and run.etas[0] * (curvature(run) + roughness(run)) >= 2:
+        if reason is None and run.etas[0] * (run.curvature + run.roughness) >= 2:
             return "it needs step_size < 2/(strong convexity + smoothness of the step)"
         return reason
 

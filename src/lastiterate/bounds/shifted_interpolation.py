@@ -67,26 +67,13 @@ def modulus_objection(run: Run) -> str | None:
     return None
 
 
-def cap_binds(run: Run) -> bool:
-    """Whether bounded gradients say more than the Lipschitz constant somewhere on the domain.
-
-    (c - |1 - eta r|) D > 2 eta K. Elsewhere the taut string of the Lipschitz constants is exact.
-    """
-    if run.contraction is None or math.isinf(run.training.diameter):
-        return False
-    excess = run.contraction - dynamics.shrinkage(run.etas, run.loss)
-    with np.errstate(over="ignore"):
-        gained = excess * run.training.diameter > dynamics.reach(run.etas, run.training)
-    return bool(np.any(gained))
-
-
 def _stretch(run: Run, first: int, last: int) -> tuple[float, dict[str, Any]]:
     """mu and witness of the hidden steps first..last, started from a common point."""
     place: dict[str, Any] = {"first": first, "last": last}
     if last == first:
         return 0.0, {"kind": "empty", **place}
     found = [_lipschitz(run, first, last, place)] if run.regular else []
-    if not found or cap_binds(run):
+    if not found or run.capped:
         steps = run.steps[first:last]
         found += [(dynamics.at_once(steps.s, steps.nu), {"kind": "published", **place})]
         path, skipped = modulus_path(run, first, last)

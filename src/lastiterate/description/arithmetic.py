@@ -104,13 +104,3 @@ def read_arithmetic(value: Any) -> Exactness:
             "a guarantee says whether it covers what floats round",
         )
     return "exact"
-
-
-def impulse_up(sensitivity: float, divisor: float, arithmetic: Exactness) -> float:
-    """sensitivity/divisor + 2·error, rounded up: what a step adds per unit of its size."""
-    impulse = sensitivity / divisor
-    if arithmetic == "exact" or not arithmetic.error:
-        if sensitivity > 0 and impulse < 2.0**-1000:  # a quotient without its last bits
-            return math.nextafter(impulse, math.inf)
-        return impulse  # whoever multiplies it with a step size rounds up
-    return math.nextafter((impulse + arithmetic.charge) * (1 + 2**-50), math.inf)

@@ -22,7 +22,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description.arithmetic import Arithmetic, Exactness, impulse_up, read_arithmetic
+from lastiterate.description.arithmetic import Arithmetic, Exactness, read_arithmetic
 from lastiterate.description.batches import (
     SCHEMES,
     Batches,
@@ -432,7 +432,16 @@ class Training(Portable):
         >>> run.replace(arithmetic="exact").impulse, round(run.impulse, 6)
         (0.2, 0.202)
         """
-        return impulse_up(self.sensitivity, self.batches.divisor(self.records), self.arithmetic)
+        return self.impulse_of(self.sensitivity)
+
+    def impulse_of(self, change: float) -> float:
+        """The same if a batch's sum changes by ``change``: change/divisor + 2·error, rounded up."""
+        impulse = change / self.batches.divisor(self.records)
+        if self.arithmetic == "exact" or not self.arithmetic.error:
+            if change > 0 and impulse < 2.0**-1000:  # a quotient without its last bits
+                return math.nextafter(impulse, math.inf)
+            return impulse  # whoever multiplies it with a step size rounds up
+        return math.nextafter((impulse + self.arithmetic.charge) * (1 + 2**-50), math.inf)
 
     @property
     def slip(self) -> float:
