@@ -93,10 +93,7 @@ def _numbers(description: Description, name: str, best: Bounded, lower: Outcome 
             html.Div([html.Dt("at delta"), html.Dd(f"{printed(description.delta)}")]),
             html.Div([html.Dt("some loss really suffers"), html.Dd(below, id="lower")]),
             html.Div(
-                [
-                    html.Dt("mu"),
-                    html.Dd("–" if best.mu is None else printed(best.mu), id="mu"),
-                ]
+                [html.Dt("mu"), html.Dd("–" if best.mu is None else printed(best.mu), id="mu")]
             ),
             html.Div([html.Dt("by"), html.Dd(name, id="theorem", className="name")]),
         ],
@@ -106,10 +103,7 @@ def _numbers(description: Description, name: str, best: Bounded, lower: Outcome 
 
 def _in_words(description: Description, found: float) -> str:
     training = description.training
-    what = {
-        "replace": "was replaced by another",
-        "zero-out": "was left out",
-    }[training.adjacency]
+    what = {"replace": "was replaced by another", "zero-out": "was left out"}[training.adjacency]
     sees = (
         "the last iterate"
         if training.release == "last"

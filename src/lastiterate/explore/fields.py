@@ -13,37 +13,23 @@ Kind = Literal["whole", "number", "choice"]
 
 
 @dataclass(frozen=True)
-class Slider:
-    """Where a slider begins and ends; ``log``: equal distances are equal factors."""
-
-    low: float
-    high: float
-    log: bool = True
-
-
-@dataclass(frozen=True)
 class Field:
     """One thing to fill in."""
 
     name: str
     label: str
     default: str
+    low: float = 0.0  # where its slider begins
+    high: float = 0.0  # and ends; choices have none
     words: str = ""
     kind: Kind = "number"
+    log: bool = True  # equal distances on the slider are equal factors
     options: tuple[tuple[str, str], ...] = ()  # value and label
-    slider: Slider | None = None
     blank: str = ""  # what an empty field means, where it may be empty
 
 
 RUN = (
-    Field(
-        "records",
-        "Records",
-        "60000",
-        "how many records the data has",
-        "whole",
-        slider=Slider(10, 1e7),
-    ),
+    Field("records", "Records", "60000", 10, 1e7, "how many records the data has", kind="whole"),
     Field(
         "unit",
         "Length counted in",
@@ -52,27 +38,18 @@ RUN = (
         options=(("steps", "steps"), ("epochs", "epochs")),
     ),
     Field(
-        "length",
-        "Length of the run",
-        "50",
-        "how many steps (updates) or epochs (passes)",
-        slider=Slider(1, 1e5),
+        "length", "Length of the run", "50", 1, 1e5, "how many steps (updates) or epochs (passes)"
     ),
-    Field("step_size", "Step size", "0.05", slider=Slider(1e-4, 10)),
+    Field("step_size", "Step size", "0.05", 1e-4, 10),
     Field(
         "noise",
         "Noise",
         "0.0005",
+        1e-7,
+        100,
         "standard deviation of the Gaussian added to the parameters in one update",
-        slider=Slider(1e-7, 100),
     ),
-    Field(
-        "gradient_norm",
-        "Gradient norm",
-        "5",
-        "no record's gradient is longer",
-        slider=Slider(1e-2, 1e3),
-    ),
+    Field("gradient_norm", "Gradient norm", "5", 1e-2, 1e3, "no record's gradient is longer"),
     Field(
         "clipping",
         "Gradient norm enforced by",
@@ -98,20 +75,15 @@ RUN = (
             ("without-replacement", "drawn without replacement"),
         ),
     ),
-    Field("size", "Batch size", "1500", "records in one batch", "whole", slider=Slider(1, 1e5)),
-    Field(
-        "rate",
-        "Sampling rate",
-        "0.025",
-        "probability that a record joins a batch",
-        slider=Slider(1e-5, 1),
-    ),
+    Field("size", "Batch size", "1500", 1, 1e5, "records in one batch", kind="whole"),
+    Field("rate", "Sampling rate", "0.025", 1e-5, 1, "probability that a record joins a batch"),
     Field(
         "diameter",
         "Diameter of the domain",
         "",
+        1e-2,
+        1e3,
         "parameters are projected on a convex set of this diameter; empty: no projection",
-        slider=Slider(1e-2, 1e3),
         blank="inf",
     ),
     Field(
@@ -140,23 +112,26 @@ LOSS = (
         "smoothness",
         "Smoothness",
         "0.25",
+        1e-3,
+        1e3,
         "Lipschitz (or Hölder) constant of the gradient",
-        slider=Slider(1e-3, 1e3),
     ),
     Field(
         "strong_convexity",
         "Strong convexity",
         "0",
+        1e-5,
+        100,
         "without the L2 term; 0: merely convex",
-        slider=Slider(1e-5, 100),
     ),
-    Field("exponent", "Hölder exponent", "0.5", "between 0 and 1", slider=Slider(0, 1, log=False)),
+    Field("exponent", "Hölder exponent", "0.5", 0, 1, "between 0 and 1", log=False),
     Field(
         "regularization",
         "L2 term",
         "0.002",
+        1e-6,
+        10,
         "coefficient of the data-free penalty; 0: none",
-        slider=Slider(1e-6, 10),
     ),
 )
 
@@ -168,14 +143,8 @@ RELEASE = (
         kind="choice",
         options=(("last", "the last iterate"), ("tail", "an average of the last iterates")),
     ),
-    Field("window", "Iterates in the average", "10", "", "whole", slider=Slider(1, 1e4)),
-    Field(
-        "delta",
-        "Delta",
-        "1e-5",
-        "the probability with which epsilon may fail",
-        slider=Slider(1e-10, 1e-1),
-    ),
+    Field("window", "Iterates in the average", "10", 1, 1e4, kind="whole"),
+    Field("delta", "Delta", "1e-5", 1e-10, 1e-1, "the probability with which epsilon may fail"),
 )
 
 SGLD = (
@@ -183,26 +152,23 @@ SGLD = (
         "sgld_records",
         "Records",
         "17864389",
+        10,
+        1e9,
         "all alike but one, which is half as long",
-        "whole",
-        slider=Slider(10, 1e9),
+        kind="whole",
     ),
     Field(
         "sgld_exponent",
         "Slope exponent",
         "1.145578",
+        0.5,
+        1.5,
         "the slope y/x is records to this power",
-        slider=Slider(0.5, 1.5, log=False),
+        log=False,
     ),
-    Field(
-        "sgld_scale",
-        "Step size times A²",
-        "2",
-        "A is the precision of the posterior",
-        slider=Slider(0.1, 10),
-    ),
-    Field("sgld_epochs", "Epochs", "60", "", "whole", slider=Slider(1, 200)),
-    Field("sgld_delta", "Delta", "0.001", "", slider=Slider(1e-10, 1e-1)),
+    Field("sgld_scale", "Step size times A²", "2", 0.1, 10, "A is the precision of the posterior"),
+    Field("sgld_epochs", "Epochs", "60", 1, 200, kind="whole"),
+    Field("sgld_delta", "Delta", "0.001", 1e-10, 1e-1),
 )
 
 FIELDS = {field.name: field for field in (*RUN, *LOSS, *RELEASE, *SGLD)}

@@ -124,15 +124,14 @@ def _field(field: Field) -> Any:
 
 
 def _slider(field: Field) -> Any:
-    assert field.slider is not None
     return html.Div(
         className="slider",
         **_attributes(
             data_field=field.name,
             data_label=f"{field.label}, slider",
-            data_low=repr(field.slider.low),
-            data_high=repr(field.slider.high),
-            data_log=str(field.slider.log).lower(),
+            data_low=repr(field.low),
+            data_high=repr(field.high),
+            data_log=str(field.log).lower(),
             data_whole=str(field.kind == "whole" or field.name == "length").lower(),
         ),
     )

@@ -15,74 +15,51 @@ class Preset:
     name: str
     label: str
     words: str
-    changes: tuple[tuple[str, str], ...]
+    changes: str = ""  # name=text for every field that is not at its default
 
     @property
     def values(self) -> State:
         """The fields it fills in: those of the run, or those of the SGLD panel."""
         fields = SGLD if self.name == "heller-fetaya" else (*RUN, *LOSS, *RELEASE)
-        return {field.name: field.default for field in fields} | dict(self.changes)
+        changed = dict(pair.split("=") for pair in self.changes.split())
+        return {field.name: field.default for field in fields} | changed
 
 
-def _preset(name: str, label: str, words: str, **changes: str) -> tuple[str, Preset]:
-    return name, Preset(name, label, words, tuple(changes.items()))
-
-
-PRESETS = dict(
-    (
-        _preset(
-            "chien-li-figure-1",
-            "Chien & Li 2025, Figure 1",
-            "Chien and Li 2025, Figure 1: L = m = 1, K = 2, sigma = 1, D = 1, n = 5, eta = 0.1, "
-            "full batches. Composition grows for ever, the hidden state does not.",
-            records="5",
-            unit="steps",
-            length="200",
-            step_size="0.1",
-            noise="1",
-            gradient_norm="2",
-            batches="full",
-            diameter="1",
-            loss="convex",
-            smoothness="1",
-            strong_convexity="1",
-            regularization="0",
-        ),
-        _preset(
-            "chourasia-figure-2",
-            "Chourasia, Ye & Shokri 2021, Figure 2",
-            "Chourasia, Ye and Shokri 2021, Figure 2: squared norm loss, sigma = 0.02, eta = 0.02, "
-            "n = 5000, S_g = 4. Here the bound is exact: the lower reference meets it.",
-            records="5000",
-            unit="steps",
-            length="400",
-            step_size="0.02",
-            noise="0.004",
-            gradient_norm="2",
-            batches="full",
-            loss="convex",
-            smoothness="1",
-            strong_convexity="1",
-            regularization="0",
-        ),
-        _preset(
-            "ye-shokri-logistic",
-            "Ye & Shokri 2022, logistic regression",
-            "Ye and Shokri 2022: regularised logistic regression on MNIST, 40 batches of 1500 in "
-            "a known order, L2 term 0.002. The worst position of a record counts.",
-            batches="cyclic",
-        ),
-        _preset(
-            "mnist-shuffled",
-            "MNIST shuffled",
-            "The same run, but the partition into batches is drawn once and kept secret: the "
-            "profiles of all positions are averaged.",
-        ),
-        _preset(
-            "heller-fetaya",
-            "Heller & Fetaya 2022",
-            "Heller and Fetaya 2022: one sample of the posterior is private, and so is SGLD at the "
-            "end; on its way there it is not. See the panel on SGLD at the end of the page.",
-        ),
-    )
+_ALL = (
+    Preset(
+        "chien-li-figure-1",
+        "Chien & Li 2025, Figure 1",
+        "Chien and Li 2025, Figure 1: L = m = 1, K = 2, sigma = 1, D = 1, n = 5, eta = 0.1, "
+        "full batches. Composition grows for ever, the hidden state does not.",
+        "records=5 unit=steps length=200 step_size=0.1 noise=1 gradient_norm=2 batches=full "
+        "diameter=1 loss=convex smoothness=1 strong_convexity=1 regularization=0",
+    ),
+    Preset(
+        "chourasia-figure-2",
+        "Chourasia, Ye & Shokri 2021, Figure 2",
+        "Chourasia, Ye and Shokri 2021, Figure 2: squared norm loss, sigma = 0.02, eta = 0.02, "
+        "n = 5000, S_g = 4. Here the bound is exact: the lower reference meets it.",
+        "records=5000 unit=steps length=400 step_size=0.02 noise=0.004 gradient_norm=2 "
+        "batches=full loss=convex smoothness=1 strong_convexity=1 regularization=0",
+    ),
+    Preset(
+        "ye-shokri-logistic",
+        "Ye & Shokri 2022, logistic regression",
+        "Ye and Shokri 2022: regularised logistic regression on MNIST, 40 batches of 1500 in "
+        "a known order, L2 term 0.002. The worst position of a record counts.",
+        "batches=cyclic",
+    ),
+    Preset(
+        "mnist-shuffled",
+        "MNIST shuffled",
+        "The same run, but the partition into batches is drawn once and kept secret: the "
+        "profiles of all positions are averaged.",
+    ),
+    Preset(
+        "heller-fetaya",
+        "Heller & Fetaya 2022",
+        "Heller and Fetaya 2022: one sample of the posterior is private, and so is SGLD at the "
+        "end; on its way there it is not. See the panel on SGLD at the end of the page.",
+    ),
 )
+PRESETS = {preset.name: preset for preset in _ALL}

@@ -7,7 +7,7 @@ bad text stays in its field, where `read` marks it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 from lastiterate.explore.fields import DEFAULTS, FIELDS
 
@@ -16,15 +16,6 @@ State = dict[str, str]
 LONGEST_TEXT = 60  # characters of a field
 _LONGEST_LINK = 8_000
 _MOST_PAIRS = 200
-
-
-def to_query(state: Mapping[str, str]) -> str:
-    """The whole state as the query of a link.
-
-    >>> from_query(to_query({**DEFAULTS, "noise": "1e-3 %&"}))[0]["noise"]
-    '1e-3 %&'
-    """
-    return "?" + urlencode({name: state[name] for name in FIELDS})
 
 
 def from_query(query: object) -> tuple[State, list[str]]:

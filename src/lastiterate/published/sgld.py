@@ -18,7 +18,7 @@ from lastiterate.curves import gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError
-from lastiterate.sampling.posterior import lemma_a1
+from lastiterate.sampling.posterior import PosteriorPrivacy
 
 
 def theorem_7_gaussian(mu: float, step_delta: float) -> Pair:
@@ -138,39 +138,27 @@ def theorem_7_exact(mu: float, rate: float, steps: int, delta: float) -> float:
     return LossDistribution.replaced(rate, mu).self_compose(steps).epsilon(delta)
 
 
-def lemma_a1_printed(
-    order: float,
-    records: int,
-    prior_precision: float,
-    noise_precision: float,
-    x_low: float,
-    x_high: float,
-    slope: float,
-    deviation: float,
-) -> float:
+def lemma_a1_printed(order: float, posterior: PosteriorPrivacy) -> float:
     """Heller & Fetaya 2022, Lemma A.1 with its printed condition on n. REFUTED for noise_precision
     > 1.
 
     The printed n > 1 + 10 (x_high^2/x_low^2) order/noise_precision lets the variances differ too
-    much; ``posterior_privacy(...).lemma(order)`` has the corrected condition.
+    much; ``posterior.lemma(order)`` has the corrected condition.
 
-    >>> n = 23
-    >>> claim = lemma_a1_printed(20, n, 0.1, 10, 1, 1, 5 * n**0.3, n**0.3)
     >>> from lastiterate.sampling import posterior_privacy
-    >>> truth = posterior_privacy(n, 0.1, 10, 1, 1, 5 * n**0.3, n**0.3, adjacency="either").rdp(20)
-    >>> round(claim, 1), round(truth, 1)
+    >>> n = 23
+    >>> p = posterior_privacy(n, 0.1, 10, 1, 1, 5 * n**0.3, n**0.3, adjacency="either")
+    >>> round(lemma_a1_printed(20, p), 1), round(p.rdp(20), 1)
     (257.4, 835.8)
     """
-    ratio = x_high**2 / x_low**2
-    needed = max(1 + 10 * ratio * order / noise_precision, 1 + order * ratio)
-    if not records > needed:
+    ratio = posterior.x_high**2 / posterior.x_low**2
+    needed = max(1 + 10 * ratio * order / posterior.noise_precision, 1 + order * ratio)
+    if not posterior.records > needed:
         raise AssumptionError(
             f"Heller & Fetaya 2022, Lemma A.1 needs more than {needed:g} records, and there "
-            f"are {records}."
+            f"are {posterior.records}."
         )
-    return lemma_a1(
-        order, records, prior_precision, noise_precision, x_low, x_high, slope, deviation
-    )
+    return posterior.lemma_value(order)
 
 
 def _check(mu: float, rate: float, steps: int, step_delta: float) -> None:

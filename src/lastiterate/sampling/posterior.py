@@ -144,15 +144,19 @@ class PosteriorPrivacy:
                 f"Lemma A.1 needs deviation <= slope, not {self.deviation:g} > {self.slope:g}: "
                 "slopes of both signs move the posterior further. Use rdp(order)."
             )
-        return UP * lemma_a1(
-            order,
-            self.records,
-            self.prior_precision,
-            self.noise_precision,
-            self.x_low,
-            self.x_high,
-            self.slope,
-            self.deviation,
+        return UP * self.lemma_value(order)
+
+    def lemma_value(self, order: float) -> float:
+        """eps_1 of Heller & Fetaya 2022, Lemma A.1 (deviation = n^gamma_1), whatever n is."""
+        n, alpha, beta = self.records, self.prior_precision, self.noise_precision
+        c, dev, low, high = self.slope, self.deviation, self.x_low**2, self.x_high**2
+        curved = high * (alpha + high * beta) * (c + dev)
+        return (
+            high / (2 * (n - 1) * low)
+            + (order - 1) * order * high / (2 * ((n - 1) * low - order * high))
+            + 20 * order * beta * high**2 * dev**2 / (9 * n * low)
+            + 20 * order * high**2 * (alpha + high * beta) / (9 * low**2) * (c + dev) * dev / n**2
+            + 5 * order * curved**2 / (9 * low**3 * beta) / n**3
         )
 
     # -- the pair of posteriors as a function of (z, a, a') ---------------------------------
@@ -325,30 +329,6 @@ def posterior_privacy(
     one_of("adjacency", adjacency, ("replace", "zero-out", "either"), "it defines neighbours")
     return PosteriorPrivacy(
         records, prior_precision, noise_precision, x_low, x_high, slope, deviation, adjacency
-    )
-
-
-def lemma_a1(
-    order: float,
-    records: int,
-    prior_precision: float,
-    noise_precision: float,
-    x_low: float,
-    x_high: float,
-    slope: float,
-    deviation: float,
-) -> float:
-    """The value eps_1 of Heller & Fetaya 2022, Lemma A.1 (deviation = n^gamma_1), without its
-    condition on n.
-    """
-    n, alpha, beta, c, dev = records, prior_precision, noise_precision, slope, deviation
-    low, high = x_low**2, x_high**2
-    return (
-        high / (2 * (n - 1) * low)
-        + (order - 1) * order * high / (2 * ((n - 1) * low - order * high))
-        + 20 * order * beta * high**2 * dev**2 / (9 * n * low)
-        + 20 * order * high**2 * (alpha + high * beta) / (9 * low**2) * (c + dev) * dev / n**2
-        + 5 * order * (high * (alpha + high * beta) * (c + dev)) ** 2 / (9 * low**3 * beta) / n**3
     )
 
 

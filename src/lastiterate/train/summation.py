@@ -21,14 +21,9 @@ sensitivity times 1 + ρ, so two computed sums of neighbouring data sets differ 
 
 E over the nominal divisor is part of `Arithmetic.error`.
 
-**The map.** Guarantees for hidden states compare the computed mean gradient with the exact one,
-whose steps spread two runs by c. For linear models the terms are then off too: the scores by
-γ_(d+8)·R·‖θ‖ in length (d products and additions each), so gradients by β·γ_(d+8)·‖θ‖, as slopes
-turn by at most β/R² per unit of score (`score_error`); slopes and what shortens them by ρ·K, if
-exponentials are good to eight units in their last place, as all libraries' are. Both for every
-record, so m/divisor times, and both are in `Arithmetic.error`. What gradient functions and networks
-round inside of a gradient nobody here knows: a guarantee for hidden states says that it rests on it
-(`description.words`). What adding noise would round, `grid` avoids.
+**The map.** Guarantees for hidden states compare the computed mean gradient with the exact one:
+what scores and slopes round is in `Arithmetic.error` too (`score_error`; docs/theory/arithmetic.md,
+"The error of the map"). What adding noise would round, `grid` avoids.
 
 **How h stays small.** All engines add blocks: no block has more than `MOST_ROWS` rows, and none but
 the last fewer than `least_rows`. So whatever a library does inside a block, and however many cores

@@ -7,7 +7,7 @@ value. A comparison that comes out true is a proof. Nothing here is shared with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 from lastiterate.errors import CertificateError
@@ -47,6 +47,11 @@ def precision(bits: int = BITS) -> Any:
 def above(ball: Ball) -> Ball:
     """The upper end, as an exact number."""
     return ball.upper()
+
+
+def greatest(balls: Sequence[Ball]) -> Ball:
+    """One that is no smaller than any of them."""
+    return reduce(lambda one, other: one.max(other), balls)
 
 
 def proved(condition: Any) -> bool:

@@ -22,7 +22,7 @@ from lastiterate.description import (
 )
 from lastiterate.errors import CertificateError
 from lastiterate.verifier import epochs, placed, sampled, strings
-from lastiterate.verifier.balls import Ball, above, arb, proved
+from lastiterate.verifier.balls import Ball, above, arb, greatest, proved
 from lastiterate.verifier.coupled import Coupled
 from lastiterate.verifier.profile import Profile
 from lastiterate.verifier.steps import Case, spreads
@@ -273,18 +273,11 @@ def _published_positions(case: Case) -> list[Ball]:
     return totals
 
 
-def _largest(squares: Sequence[Ball]) -> Ball:
-    worst = squares[0]
-    for square in squares[1:]:
-        worst = worst.max(square)
-    return worst
-
-
 def worst_position(case: Case, witness: Witness) -> Profile:
     """Cyclic batches: the largest of the positions' values."""
     _scheme(case, Cyclic)
     _bounded_replay(case)
-    return Profile.gaussian(_largest(_position_squares(case, witness)))
+    return Profile.gaussian(greatest(_position_squares(case, witness)))
 
 
 def hidden_position(case: Case, witness: Witness) -> Profile:
@@ -329,7 +322,7 @@ def composition(case: Case, witness: Witness) -> Profile:
         return Profile.gaussian(_worst_steps(case, steps, batches))
     squares = _published_positions(case)
     if not case.training.batches.hidden:
-        return Profile.gaussian(_largest(squares))
+        return Profile.gaussian(greatest(squares))
     return Profile.average(squares)
 
 
@@ -441,7 +434,7 @@ def _worst_steps(case: Case, steps: int, batches: int) -> Ball:
     pairs = zip(case.impulses(0, steps), case.noises(0, steps), strict=True)
     costs = [ratio(s, nu) ** 2 for s, nu in pairs]
     rows = (costs[k : k + batches] for k in range(0, steps, batches))
-    return sum((_largest(row) for row in rows), arb(0))
+    return sum((greatest(row) for row in rows), arb(0))
 
 
 def output_perturbation(case: Case, witness: Witness) -> Profile:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lastiterate.errors import CertificateError
-from lastiterate.verifier.balls import Ball, above, arb, fmpz_poly, proved, units_up
+from lastiterate.verifier.balls import Ball, above, arb, fmpz_poly, greatest, proved, units_up
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.strings import Block, Stack, geometric, infinite, ratio, repeated
 
@@ -306,7 +306,7 @@ def _extra(case: Case, start: int, costs: list[Ball]) -> list[Ball]:
 
 def worst_sequence(priced: Sequence[Priced]) -> Ball:
     """A sum of costs that no sequence of positions exceeds."""
-    return sum((above(_largest(p.costs)) * p.epochs for p in priced), arb(0))
+    return sum((above(greatest(p.costs)) * p.epochs for p in priced), arb(0))
 
 
 def sum_of_costs(priced: Sequence[Priced], cap: Ball | None = None) -> list[tuple[Ball, Ball]]:
@@ -343,13 +343,6 @@ def sum_of_costs(priced: Sequence[Priced], cap: Ball | None = None) -> list[tupl
         (above((grid * index).min(worst).min(cap)), above(arb(mass) / unit))
         for index, mass in _gathered(masses)
     ]
-
-
-def _largest(costs: Sequence[Ball]) -> Ball:
-    best = costs[0]
-    for cost in costs[1:]:
-        best = best.max(cost)
-    return best
 
 
 def _histogram(costs: Sequence[Ball], grid: Ball) -> Any:

@@ -19,24 +19,7 @@ precision rounds. So the computed sum of m gradients is within m·R·ε + (what 
 to doubles rounds) of the exact one, and every term is within R·ε of one of length K: both are
 covered by `Arithmetic.error`, for accounting by composition and by hidden states alike.
 
-*Proof.* (1) Rounding a parameter moves it by at most half a unit, so a score by at most ‖x‖ times
-the length of d such moves; rounding the score moves it by half a unit more. Nothing is cut off
-inside the ball: `Units` are chosen for the largest parameter and score of it.
-(2) λ. Softmax: the derivative of p is diag(p) − ppᵀ, and Σ p_o |v_o − Σ p v| is the mean absolute
-deviation of a variable within ±max|v|, at most max|v|: λ = 1, and the Euclidean length is below
-the sum of absolute values. Where the wrong classes are capped, the slope is the cap times
-(p of the wrong classes among themselves, −1): the same with λ = cap; the two pieces meet, so that
-it holds across. One score: λ = sup φ''; C scores of their own: √C times that. Clipping a slope is
-1-Lipschitz.
-(3) f. `exp_minus` is within 2⁻³⁶ of exp(−t), relatively (its docstring). A probability is a
-quotient of whole numbers of 2^−q (`weight_bits`), whose sum is exact in a double: Σ|p̂ − p| ≤
-2·(2⁻³⁶ + C·2^(−q−1)) + 4 roundings; dividing by what the wrong classes have, at least the cap,
-multiplies that by at most 1 + 2/cap. One score: at most 2⁻³⁶ + 8 roundings of the largest slope.
-Twice to four times that is charged.
-(4) Whole numbers. |feature piece| ≤ 128, |parameter or slope piece| ≤ 128: int32 holds the sum of
-fewer than 2³¹/2¹⁴ = 131,072 products, and no more than 65,536 are added before int64 takes over.
-Rows have no more than 32,768 features of two pieces. In double precision (without kernels) all
-partial sums are whole numbers below 2⁵³. ∎
+Proof: docs/theory/arithmetic.md, "Sums in whole numbers".
 """
 
 from __future__ import annotations
