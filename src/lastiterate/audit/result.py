@@ -79,6 +79,11 @@ class AuditResult:
         return max(self.looks, key=key)
 
     @property
+    def best_look(self) -> int:
+        """Which look (epoch) it was, counted from 0."""
+        return self.looks.index(self.best)
+
+    @property
     def epsilon_lower(self) -> float:
         """No claim of (epsilon, delta)-DP below this is true (see `hypothesis`)."""
         return self.best.epsilon_lower
