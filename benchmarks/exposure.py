@@ -1,4 +1,4 @@
-"""People with several records: the reference tables of hidden groups, and how long they take."""
+"""Reference tables of exposed runs: hidden groups and how long they take, rounds of local steps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate import Loss
 from lastiterate.bounds.cycle_law import Placement, cycle_law
 from lastiterate.bounds.positions import constant_position_mus
 from lastiterate.bounds.superposed_groups import superposed_law
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
+from lastiterate.federated import Federation, account_federated
 
 # (batches, size, epochs, delta): k: known k mu, known spread, hidden in one batch, free, spread, G4
 GROUPS = {
@@ -35,6 +37,12 @@ CONTRACTING = {
     (0.9999, 40, 50, 2 / 3): (7.509, 7.202, 9.905),
     (0.99, 40, 20, 0.5): (2.537, 3.218, 4.584),
     (0.95, 20, 30, 0.5): (2.638, 5.727, 4.462),
+}
+# (clients, rounds, local steps, step, L2, noise over H eta K): against outsiders, against clients
+LOCAL_STEPS = {
+    (100, 200, 10, 0.1, 0.05, 8): (3.253, 8.365),
+    (100, 500, 20, 0.05, 0.02, 10): (4.328, 11.345),
+    (1000, 100, 5, 0.1, 0.1, 5): (5.567, 9.755),
 }
 
 
@@ -101,4 +109,21 @@ def rows() -> list[dict[str, Any]]:
         placement = Placement(batches, 2, 1, True)
         note(f"{where}: G3, epsilon", three, cycle_epsilon(placement, epochs, ratio, 1e-5))
         note(f"{where}: known, epsilon", known, Gaussian(2 * float(mus.max())).epsilon(1e-5))
+    for (clients, rounds, steps, eta, l2, z), (outside, inside) in LOCAL_STEPS.items():
+        clip = Federation.local_reach(1.0, eta, steps, l2)
+        federated = account_federated(
+            clients,
+            clients,
+            rounds,
+            clip,
+            z * steps * eta / clip,
+            adjacency="zero-out",
+            local_step=eta,
+            local_steps=steps,
+            loss=Loss(smoothness=1.0, regularization=l2),
+            clipping="none",
+        )
+        where = f"{rounds} rounds of {steps} local steps"
+        note(f"{where}: outsiders, epsilon", outside, federated.epsilon(1e-5, "outsiders"))
+        note(f"{where}: clients, epsilon", inside, federated.epsilon(1e-5))
     return found

@@ -183,7 +183,11 @@ def test_outsiders_get_the_last_iterate_number() -> None:
     [
         ({"loss": None}, "nothing is declared"),
         ({"loss": Loss.nonconvex(smoothness=1.0)}, "not declared convex"),
-        ({"local_steps": 2}, "several local steps"),
+        ({"local_steps": 2, "clipping": "gradient"}, "may be clipped"),
+        ({"local_steps": 2, "server_step": 1.5}, "overshoots"),
+        ({"local_steps": 2, "local_step": 6.0}, "longer than"),
+        ({"local_steps": 2, "sampled": 5, "sampling": "poisson"}, "more clients"),
+        ({"local_steps": 2, "loss": Loss.nonconvex(smoothness=1.0)}, "not declared convex"),
     ],
 )
 def test_outsiders_get_the_clients_number_otherwise(changes, reason) -> None:

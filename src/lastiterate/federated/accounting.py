@@ -3,7 +3,7 @@
 A federation is a `Training` whose records are its clients. Clients receive the model of every
 round: against them that run is accounted with all iterates released and nothing known about the
 loss. Outsiders see the last model only: against them the last-iterate theorems apply, if the
-objective is convex and a client's update is one gradient step.
+objective is convex and a client's update is one gradient step, or several that nothing clips.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from lastiterate.printing import printed
 Audience = Literal["clients", "outsiders"]
 
 UNIT = "a record is one client's whole data"  # in the label of every federated certificate
+
+_ALIKE = "a step is a round of {:,} local steps, and its L2 term has their contraction"
 
 NOT_COVERED = (
     "metrics that clients report without noise",
@@ -71,7 +73,7 @@ def account_federated(
         sampling: "without-replacement" or "poisson".
         adjacency: "replace" or "zero-out" one client; what the sampling allows by default.
         server_step: factor on the averaged update.
-        local_step, local_steps: step size and number of steps of a client.
+        local_step, local_steps: step size and number of steps of a client (see `Federation`).
         loss: what is known about the loss, for a bound on the last model alone.
         clipping: how ``clip`` is enforced on a client.
         releases: rounds after which outsiders see the model too.
@@ -147,13 +149,17 @@ class FederatedGuarantee:
             return "nothing is declared about the clients' objective (loss)"
         if not loss.convex:
             return "the clients' objective is not declared convex"
+        steps = run.rounds if self.kept is None else self.kept
+        training = run.training.replace(steps=steps)
         if run.local_steps != 1:
-            return "an update of several local steps is not a gradient step"
+            alike = run.one_step()
+            if isinstance(alike, str):
+                return alike
+            return account(training, alike, releases=self.releases)
         # A client who does not answer is, that round, one with a constant objective: convex and
         # smooth, but not strongly convex. So only the server's own L2 term may contract.
         weaker = dataclasses.replace(loss, strong_convexity=0.0)
-        steps = run.rounds if self.kept is None else self.kept
-        return account(run.training.replace(steps=steps), weaker, releases=self.releases)
+        return account(training, weaker, releases=self.releases)
 
     @property
     def outsiders(self) -> Guarantee | None:
@@ -209,7 +215,10 @@ class FederatedGuarantee:
         delta = promised_delta(delta, self.federation.clients)
         best = min(self._against(against), key=lambda each: each.epsilon(delta))
         if isinstance(dataset, str):  # `certify` refuses any other label
-            dataset = f"{dataset}; {UNIT}" if dataset else UNIT
+            label = UNIT
+            if self.federation.local_steps > 1 and best is not self.clients:
+                label = f"{UNIT}; {_ALIKE.format(self.federation.local_steps)}"
+            dataset = f"{dataset}; {label}" if dataset else label
         return certify(
             best.training,
             best.loss,
@@ -240,8 +249,11 @@ class FederatedGuarantee:
         if not run.everybody:
             found.append(Assumption("who takes part in a round stays secret", "the server"))
         if self.outsiders is not None:
+            count = "one gradient step"
+            if run.local_steps > 1:
+                count = f"{run.local_steps:,} gradient steps of {run.local_step:g}, none clipped,"
             honest = (
-                f"against outsiders: every client answers with one gradient step on an objective "
+                f"against outsiders: every client answers with {count} on an objective "
                 f"that is {run.loss} (what its own floats round is not counted), whether it "
                 f"answers does not depend on the model, and no client passes a model on"
             )

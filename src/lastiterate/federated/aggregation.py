@@ -52,9 +52,12 @@ def shaped(vector: Vector, like: Mapping[str, NDArray[Any]]) -> dict[str, NDArra
 
 
 def bounded(
-    answer: Mapping[str, NDArray[Any]], model: Mapping[str, NDArray[Any]], clip: float
+    answer: Mapping[str, NDArray[Any]],
+    model: Mapping[str, NDArray[Any]],
+    clip: float,
+    shrink: float = 1.0,
 ) -> BoundedUpdate:
-    """The update answer − model, no longer than ``clip``, or an `UnusableUpdateError`.
+    """The update answer − shrink·model, no longer than ``clip``, or an `UnusableUpdateError`.
 
     >>> model = {"w": np.zeros(2)}
     >>> bounded({"w": np.array([3e300, 4e300])}, model, clip=5.0)
@@ -68,7 +71,7 @@ def bounded(
         if answer[name].dtype.kind not in "fiu":
             raise UnusableUpdateError(f"{name} does not hold numbers")
     with np.errstate(over="ignore", invalid="ignore"):
-        update = flat(answer) - flat(model)
+        update = flat(answer) - shrink * flat(model)
     if not np.all(np.isfinite(update)):
         raise UnusableUpdateError("it holds numbers that are not finite")
     # The largest entry is divided out first, so that no square overflows or underflows; the
@@ -107,8 +110,10 @@ def next_model(
     and N is below 2⁵², or the result outside of the box. Rounding the map and the noise is worth
     g√d each. What θ's share of the map rounds (the factor, the product, the sum: 3 units of at
     most 2⁵⁰g) is at most g/2 in a coordinate, for two models g√d; the updates' share is in
-    `rounding`. Boxes are projections. A double holds multiples of g up to 2⁵³g, so its cast is
-    exact. Given the same model before the round, any cast is post-processing. ∎
+    `rounding`, but for what shrink·θ rounds in every update: g/8 in a coordinate, as the server
+    step is at most 1 where shrink is not 1, for two models g√d/4. Boxes are projections. A double
+    holds multiples of g up to 2⁵³g, so its cast is exact. Given the same model before the round,
+    any cast is post-processing. ∎
 
     Updates are added up before there is noise: what their sum rounds is then bounded by their
     lengths alone (`Federation.rounding`).

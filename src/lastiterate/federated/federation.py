@@ -6,7 +6,12 @@ Every round draws clients, sends them the model, clips each answer and updates
           − server_step·local_step·regularization·θ
 
 with the nominal number of sampled clients as divisor, however many really answer (He, Wang & Tao
-2020, Algorithm 2).
+2020, Algorithm 2). A client that takes H > 1 local steps includes the L2 term in each of them,
+
+    w ← w − local_step·(gradient(w) + regularization·w),    from w = θ,
+
+and its update is w − shrink·θ, shrink = (1 − local_step·regularization)^H: what its data did. The
+server puts the L2 term's own doing, server_step·(1 − shrink)·θ, in the last line of the update.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal, Self
 
 from lastiterate.description import (
@@ -53,9 +59,9 @@ class Federation(Portable):
             replaced by 0). By default "replace" without replacement and "zero-out" with Poisson.
         server_step: multiplies the averaged update.
         local_step: the step size with which a client turns its gradient into an update.
-        local_steps: how many of those steps a client takes.
-        loss: what is declared about the objective of one client, the L2 term applied by the server
-            (regularization) included; None declares nothing.
+        local_steps: how many of those steps a client takes; if several, with the L2 term.
+        loss: what is declared about the objective of one client, the L2 term (regularization),
+            which the server applies or accounts for, beside it; None declares nothing.
         clipping: "gradient" (clipping may bite) or "none" (by the declared objective itself no
             honest update is longer than clip).
         parameters: how many numbers the model has, which fixes the grid that noise is added on;
@@ -112,6 +118,10 @@ class Federation(Portable):
         if self.loss is not None and not isinstance(self.loss, Loss):
             why = "the outsiders' number rests on it"
             raise DescriptionError("loss", self.loss, "a Loss or None", why)
+        if self.local_steps > 1 and self.loss is not None:
+            why = "local steps longer than that jump over the minimum of the L2 term"
+            pull = self.local_step * self.loss.regularization
+            number("local_step * regularization", pull, why, at_most=1.0)
         why = "clipping changes how far a round can drive two runs apart"
         one_of("clipping", self.clipping, ("gradient", "none"), why)
         if self.parameters is not None:
@@ -178,8 +188,61 @@ class Federation(Portable):
 
     @property
     def decay(self) -> float:
-        """What the server's L2 term takes off the model in a round."""
+        """What the L2 term takes off the model in a round."""
+        if self.local_steps > 1:
+            return self.server_step * (1 - self.shrink)
         return 0.0 if self.loss is None else self._step * self.loss.regularization
+
+    @property
+    def shrink(self) -> float:
+        """What the L2 term of several local steps leaves of the model; 1 where the server has it.
+
+        >>> loss = Loss(smoothness=1.0, regularization=0.5)
+        >>> fields = {"clip": 1.0, "noise_multiplier": 1.0, "local_steps": 3, "loss": loss}
+        >>> Federation(clients=4, sampled=4, rounds=1, **fields).shrink
+        0.125
+        """
+        if self.local_steps == 1 or self.loss is None:
+            return 1.0
+        return float((1 - self.local_step * self.loss.regularization) ** self.local_steps)
+
+    def one_step(self) -> Loss | str:
+        """The loss whose gradient step contracts as a round does, or why there is none.
+
+        **Statement.** H local steps of η ≤ 2/(β + 2λ), β the smoothness and λ the L2 term of a
+        convex objective, fixed draws, server step γ ≤ 1: a round brings two models together by
+        c_round = 1 − γ·(1 − shrink), and one client moves it by γ·clip/sampled (zero-out) or twice
+        that (replace).
+
+        *Proof.* A local step is (1 − ηλ)-Lipschitz, so H of them are shrink-Lipschitz. With p ≤ 1
+        the share of clients who answer, the round is
+        (1 − γ)θ + γ·[(1 − p)·shrink·θ + p·(mean of the clients' H-fold maps)]: a convex combination
+        of maps with Lipschitz constants 1, shrink and shrink. Whoever does not answer counts as a
+        client without data. Updates count for no more than clip; noise and divisor are those of a
+        plain round. ∎ Linear losses attain it. The strong convexity of clients' data is not used:
+        they may not answer.
+
+        Steps that are clipped inside do not keep two models together, nor does an update that is
+        clipped: clip must be at least `local_reach`. With Poisson draws more clients than the
+        divisor counts may answer, and p is above 1.
+        """
+        loss, eta = self.loss, self.local_step
+        assert loss is not None
+        if self.clipping != "none":
+            return "an update of several local steps may be clipped (clipping is not 'none')"
+        if self.sampling == "poisson" and not self.everybody:
+            return "more clients than are divided by may answer with several local steps"
+        if self.server_step > 1:
+            return "a server step above 1 overshoots the mean of several local steps"
+        curved = None if loss.smoothness is None else Fraction(loss.smoothness)
+        if curved is None or Fraction(eta) * (curved + 2 * Fraction(loss.regularization)) > 2:
+            return f"local steps of {eta:g} are longer than 2/(smoothness + 2 regularization)"
+        # What is computed is off by a few units: of the power, of the decay, of the quotient.
+        shrink = self.shrink * (1 + (self.local_steps + 8) * 2.0**-52) + 2.0**-50
+        left = max(1 - shrink, 0.0) / eta * (1 - 2.0**-50)
+        if loss.provenance == "estimated":
+            return Loss(smoothness=0.0, regularization=left, provenance="estimated")
+        return Loss(smoothness=0.0, regularization=left)
 
     @property
     def _step(self) -> float:
@@ -220,6 +283,28 @@ class Federation(Portable):
             clipping=self.clipping,
             arithmetic=arithmetic,
         )
+
+    @staticmethod
+    def local_reach(
+        gradient_norm: float, local_step: float, local_steps: int, regularization: float = 0.0
+    ) -> float:
+        """How long an update can get if no gradient is longer than ``gradient_norm``, rounded up.
+
+        η·K·(1 + a + … + a^(H−1)) with a = 1 − local_step·regularization: a clip of that length
+        never acts.
+
+        >>> Federation.local_reach(1.0, local_step=0.5, local_steps=3, regularization=1.0)
+        0.8750000000000008
+        """
+        why = "it bounds every gradient of an honest client"
+        norm = number("gradient_norm", gradient_norm, why, at_least=0.0)
+        eta = number("local_step", local_step, "it scales every local step", above=0.0)
+        count = whole("local_steps", local_steps, "a client must do something")
+        why = "local steps longer than that jump over the minimum of the L2 term"
+        pull = number("local_step * regularization", eta * regularization, why, at_least=0.0)
+        pull = number("local_step * regularization", pull, why, at_most=1.0)
+        total = -math.expm1(count * math.log1p(-pull)) / pull if 0 < pull < 1 else float(count)
+        return eta * norm * (1.0 if pull == 1 else total) * (1 + 2.0**-50)
 
     def replace(self, **changes: Any) -> Self:
         """The same description with some fields changed (and validated again)."""

@@ -44,7 +44,8 @@ class PrivateFedAvg(Strategy):
     """Federated averaging with user-level privacy, for Flower's ``ServerApp``.
 
     Clients answer a ``train`` message with their new weights under "arrays", as for Flower's own
-    ``FedAvg``; whatever else they send is ignored.
+    ``FedAvg``; whatever else they send is ignored. With several local steps they include the L2
+    term of the federation's loss in each, and the server takes its part off (`Federation`).
 
     Args:
         federation: the run; what is accounted is what is done.
@@ -236,7 +237,8 @@ class PrivateFedAvg(Strategy):
                 raise UnusableUpdateError("it was not drawn, or has answered already")
             if reply.has_error():
                 raise UnusableUpdateError(f"it failed ({reply.error.reason})")
-            update = bounded(_sent(reply, self._model), self._model, self.federation.clip)
+            run, model = self.federation, self._model
+            update = bounded(_sent(reply, model), model, run.clip, run.shrink)
         except Exception as problem:  # whatever a client sends, the round goes on
             log.warning("an answer is dropped: %s", problem)
             return None
