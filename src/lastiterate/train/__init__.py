@@ -7,6 +7,7 @@ certified is what was trained.
 from lastiterate.train.checkpoint import Checkpoint, EncryptedCheckpoint, MemoryCheckpoint
 from lastiterate.train.descent import noisy_descent
 from lastiterate.train.features import bound_rows
+from lastiterate.train.preconditioner import Preconditioner
 from lastiterate.train.result import Descent
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Descent",
     "EncryptedCheckpoint",
     "MemoryCheckpoint",
+    "Preconditioner",
     "bound_rows",
     "noisy_descent",
 ]
