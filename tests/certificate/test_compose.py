@@ -28,6 +28,7 @@ from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.mixture import Mixture
 from lastiterate.errors import DescriptionError
+from lastiterate.verifier.verification import check
 
 DELTA = 1e-6
 
@@ -108,6 +109,16 @@ def test_loss_distributions():
     slightly_less = joint.epsilon * 0.995
     assert sum(c.delta(slightly_less) for c in composed) / len(positions) > DELTA
     verify(joint)
+
+
+def test_claims_about_sampled_steps_leave_room_for_other_machines():
+    """Cells are found in floats: a claim at the very edge holds on the machine that sealed it."""
+    sampled = run(Poisson(0.1), adjacency="zero-out", steps=5)
+    part, other = (certify(sampled, RIDGE, DELTA) for _ in range(2))
+    for sealed in (part, compose([part, other])):
+        judge = check(sealed).judge(DELTA)
+        for delta, epsilon in [(sealed.delta, sealed.epsilon), *sealed.curve]:
+            assert float(judge.delta(epsilon)) <= delta * (1 - 0.9e-6)
 
 
 def test_many_averages_become_loss_distributions():

@@ -74,6 +74,7 @@ def compose(certificates: Iterable[Document], delta: float | None = None) -> Cer
 
 def _smallest_epsilon(judge: Judge, delta: float) -> float | None:
     """A proved epsilon at ``delta``, the smallest up to one part in 10^7; None if none is."""
+    delta = judge.asked(delta)
     if judge.holds(0.0, delta):
         return 0.0
     goal = math.log(delta)

@@ -196,8 +196,7 @@ def _points(judge: Judge, curve: Curve, delta: float) -> list[list[float]]:
 
 def _confirmed(judge: Judge, proposed: float, delta: float) -> float | None:
     """The proposed epsilon if it is confirmed, else the smallest confirmed one a little above."""
-    # Cells are found in floats, whose last digit differs between machines: leave that much room.
-    asked = delta * (1 - 1e-6) if judge.profile.steps else delta
+    asked = judge.asked(delta)
     if judge.holds(proposed, asked):
         return proposed
     low, high = proposed, proposed * (1 + 1e-6) + 1e-12
