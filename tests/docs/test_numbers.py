@@ -5,6 +5,7 @@ Every value is compared at the digits it is printed with, so a table that is out
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -209,3 +210,15 @@ def test_counterexample_of_gaussian_divergences() -> None:
     section = text_of("errata.md").split(heading)[1].split("###")[0]
     assert f"true {truth:.4f}" in section
     assert f"**−{-printed:.2f}**" in section
+
+
+def test_people_on_real_data() -> None:
+    saved = json.loads((RESULTS / "people.json").read_text(encoding="utf-8"))["rows"]
+    measured = [
+        numbers(row["measured"].replace(",", "")) for row in saved if "alike" not in row["name"]
+    ]
+    shown = table("how-to/people.md", "noise / impulse", "accuracy")
+    assert len(shown) == len(measured)
+    for (_, _, noise, accuracy), values in zip(shown, measured, strict=True):
+        assert shows(noise, values[-1])
+        assert shows(accuracy.removesuffix(" %"), values[0])
