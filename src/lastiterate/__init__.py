@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 _PACKAGES = {
     "lastiterate.description": (
         "L1",
+        "Allowance",
         "Arithmetic",
         "Box",
         "Cyclic",
@@ -44,6 +45,7 @@ _PACKAGES = {
     "lastiterate.certificate": ("Certificate", "certify", "compose"),
     "lastiterate.verifier": ("verify",),
     "lastiterate.errors": (
+        "AllowanceError",
         "AssumptionError",
         "CertificateError",
         "DescriptionError",
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from lastiterate.certificate import Certificate, certify, compose
     from lastiterate.description import (
         L1,
+        Allowance,
         Arithmetic,
         Box,
         Cyclic,
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
         WithoutReplacement,
     )
     from lastiterate.errors import (
+        AllowanceError,
         AssumptionError,
         CertificateError,
         DescriptionError,
@@ -97,6 +101,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "L1",
+    "Allowance",
+    "AllowanceError",
     "Arithmetic",
     "AssumptionError",
     "Box",

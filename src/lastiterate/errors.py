@@ -45,6 +45,10 @@ class TargetError(LastIterateError, ValueError):
     """A privacy target that cannot be reached; the message says what would make it possible."""
 
 
+class AllowanceError(LastIterateError, ValueError):
+    """A release that would cost somebody more than was declared in advance; it must not happen."""
+
+
 class CertificateError(LastIterateError, ValueError):
     """A certificate that cannot be read, or whose claims do not hold."""
 

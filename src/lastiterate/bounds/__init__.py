@@ -9,6 +9,7 @@ has to find out twice; they can never carry a guarantee.
 ['corrected', 'refuted', 'sound']
 """
 
+from lastiterate.bounds.adaptive_stretches import AdaptiveStretches, Filter
 from lastiterate.bounds.composition import Composition
 from lastiterate.bounds.coupling import StoppedCoupling
 from lastiterate.bounds.known_groups import KnownGroups
@@ -52,6 +53,7 @@ LEDGER: tuple[Theorem, ...] = (
     KnownGroups(),
     SuperposedGroups(),
     EqualisedLastEpoch(),
+    AdaptiveStretches(),
     Composition(),
     PoissonDeferral(),
     PoissonComposition(),
@@ -74,4 +76,4 @@ LEDGER: tuple[Theorem, ...] = (
 
 BY_KEY: dict[str, Theorem] = {theorem.key: theorem for theorem in LEDGER}
 
-__all__ = ["BY_KEY", "LEDGER", "Bound", "Run", "Theorem"]
+__all__ = ["BY_KEY", "LEDGER", "Bound", "Filter", "Run", "Theorem"]

@@ -4,6 +4,7 @@
 what is known about the objective. Everything is frozen, validated and round-trips through text.
 """
 
+from lastiterate.description.allowance import Allowance
 from lastiterate.description.arithmetic import Arithmetic
 from lastiterate.description.batches import (
     Batches,
@@ -24,6 +25,7 @@ from lastiterate.description.training import Training
 
 __all__ = [
     "L1",
+    "Allowance",
     "Arithmetic",
     "Batches",
     "Box",

@@ -1,0 +1,195 @@
+"""Stretches between releases that are chosen on the way (the Gaussian filter).
+
+A stretch starts from what was released and ends in a release. Which records it uses, how long it
+is, how it steps and whether there is another one may depend on everything that was released before
+it, and on nothing else that the data decide.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+
+from lastiterate.bounds.composition import Composition
+from lastiterate.bounds.known_groups import KnownGroups
+from lastiterate.bounds.ledger import PRESENCE, Bound, Run, Theorem
+from lastiterate.bounds.ordered_batches import BoundaryPolicy, WorstPosition
+from lastiterate.bounds.replay import root_sum_squares_up
+from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
+from lastiterate.curves.gaussian import Gaussian
+from lastiterate.curves.mixture import Mixture
+from lastiterate.description import (
+    Allowance,
+    Cyclic,
+    Exposure,
+    FullBatch,
+    Loss,
+    Reshuffled,
+    Shuffled,
+    Training,
+)
+from lastiterate.description.exposure import ONE_RECORD
+
+_UP = 1 + 1e-12
+_ANY_DELTA = 1e-5  # the worst sequence of positions is the same for all of them
+
+
+class AdaptiveStretches(Theorem):
+    """Lemma F: rounds that are chosen by what earlier ones released, under a declared bound.
+
+    *Statement.* Round t applies a mechanism, chosen from past outputs, that is mu_t-GDP for the two
+    worlds, mu_t a function of past outputs; finitely many rounds; sum mu_t^2 <= mu^2 always. Then
+    all outputs together are mu-GDP.
+
+    *Proof.* Add a last Gaussian round so that the sum is mu^2. By Blackwell each round is a
+    post-processing of Z_t ~ N(mu_t, 1) against N(0, 1). The log-likelihood ratio of these is
+    S - mu^2/2 with S = sum mu_t Z_t. In the second world E exp(i h S + h^2 sum mu_t^2/2) = 1 (one
+    round after the other), and the sum is constant, so S ~ N(0, mu^2); in the first one
+    S ~ N(mu^2, mu^2). That is the pair of one Gaussian. QED
+
+    A round must be one Gaussian, so a hidden position is charged as the worst one. Nothing that is
+    read off at the end replaces the bound: `Filter` and `Allowance` keep it by refusing.
+    """
+
+    key = "adaptive-stretches"
+    name = "Stretches chosen on the way"
+    reference = "this library, docs/how-to/every-day.md: the filter of Gaussian privacy"
+    statement = (
+        "Each stretch between releases is chosen from what was released before it, and is mu_t-GDP "
+        "by its own taut string (worst position, worst placement). If sum mu_t^2 <= mu^2 whatever "
+        "is released, everything released is mu-GDP together. Fixed stretches: their sum."
+    )
+    schemes = (FullBatch, Cyclic, Shuffled, Reshuffled)
+    assumptions = ("stretches depend on releases, and on no hidden iterate",)
+    rounding = True
+    momentum = True
+    covers = PRESENCE | {"records", "per_batch"}
+    dominated_by = (
+        "taut-string",
+        "worst-position",
+        "hidden-position",
+        "boundary-policy",
+        "known-groups",
+        "gaussian-composition",
+    )
+
+    def objection(self, run: Run) -> str | None:
+        batches = run.training.batches_per_epoch or 1
+        renewed = not (run.training.batches.repeated or run.training.batches.full)
+        if renewed and any(step % batches for step in run.releases[:-1]):
+            return "released checkpoints must lie on epoch boundaries, where partitions renew"
+        return None
+
+    def prove(self, run: Run) -> Bound:
+        parts = np.array([_worst_mu(stretch) for stretch in _stretches(run)])
+        return Bound(self, Gaussian(root_sum_squares_up(parts) * _UP))
+
+
+_ROUNDS: tuple[Theorem, ...] = (
+    ShiftedInterpolation(),
+    WorstPosition(),
+    BoundaryPolicy(),
+    KnownGroups(),
+    Composition(),
+)
+
+
+def _worst_mu(stretch: Run) -> float:
+    """One Gaussian for the stretch, whatever is hidden in it."""
+    found = [math.inf]
+    for theorem in _ROUNDS:
+        if theorem.obstacle(stretch) is None:
+            curve = theorem.prove(stretch).at(_ANY_DELTA).curve
+            worst = float(curve.mus.max()) if isinstance(curve, Mixture) else curve.mu
+            found.append(math.inf if worst is None else worst)
+    return min(found)
+
+
+def _stretches(run: Run) -> Iterator[Run]:
+    """Each stretch as a run of its own, in a known order: a phase only renames positions."""
+    training, exposure = run.training, run.exposure
+    if isinstance(training.batches, Shuffled):
+        training = training.replace(batches=Cyclic(training.batches.size))
+    segments = run.segments
+    for first, last in segments:
+        if (first, last) == segments[-1]:
+            last = training.steps  # the window of an average belongs to the last stretch
+        part = training.replace(steps=last - first, release="last")
+        if not training.constant:
+            part = training.replace(
+                steps=last - first,
+                step_size=training.step_sizes[first:last],
+                noise=training.noises[first:last],
+                schedule=None,
+                final_noise=1.0,
+                release="last",
+            )
+        if last == training.steps:
+            part = part.replace(release=training.release)
+        yield Run(part, run.loss, (), _during(exposure, first, last))
+
+
+def _during(exposure: Exposure, first: int, last: int) -> Exposure:
+    """The exposure to the steps first..last, counted from the first of them."""
+    if not exposure.timed:
+        return exposure
+    joined = min(max(exposure.joined, first), last) - first
+    left = exposure.left
+    left = None if left is None else max(min(max(left, first), last) - first, joined)
+    return dataclasses.replace(exposure, joined=joined, left=left)
+
+
+class Filter:
+    """Spends an allowance stretch by stretch, and refuses what is beyond it.
+
+    Ask it before a stretch is released, for a stretch that starts from what was released. Only
+    what it accepted is covered; then everything released together is `Allowance.mu`-GDP, however
+    stretches were chosen from earlier releases.
+
+    >>> from lastiterate import FullBatch
+    >>> day = Training(records=100, steps=50, step_size=0.5, noise=0.1, gradient_norm=1.0,
+    ...                batches=FullBatch())
+    >>> days = Filter(Allowance(mu=1.0))
+    >>> loss = Loss(smoothness=1.0)
+    >>> f"{days.spend(day, loss):.3f}", f"{days.spend(day.replace(noise=0.12), loss):.3f}"
+    ('0.707', '0.589')
+    >>> days.spend(day, loss)
+    Traceback (most recent call last):
+        ...
+    lastiterate.errors.AllowanceError: Day 3 is refused: ...
+    """
+
+    def __init__(self, allowance: Allowance) -> None:
+        self.allowance = allowance
+        self._spent: list[float] = []
+        self._lock = threading.Lock()
+
+    @property
+    def spent(self) -> tuple[float, ...]:
+        """mu of every stretch that was accepted."""
+        return tuple(self._spent)
+
+    @property
+    def left(self) -> float:
+        """The largest mu that the next stretch may have."""
+        return self.allowance.left(self._spent)
+
+    def spend(
+        self,
+        training: Training,
+        loss: Loss,
+        *,
+        releases: tuple[int, ...] = (),
+        exposure: Exposure = ONE_RECORD,
+    ) -> float:
+        """Charge a stretch and return its mu; raise an AllowanceError if that is too much."""
+        curve = AdaptiveStretches().bound(training, loss, releases, exposure).curve
+        mu = math.inf if curve.mu is None else curve.mu
+        with self._lock:
+            self.allowance.check([*self._spent, min(mu, 1.7e308)])
+            self._spent.append(mu)
+        return mu
