@@ -42,7 +42,7 @@ _PACKAGES = {
         "predicted_risk",
         "recommend",
     ),
-    "lastiterate.certificate": ("Certificate", "certify", "compose"),
+    "lastiterate.certificate": ("Certificate", "Chain", "certify", "compose"),
     "lastiterate.verifier": ("verify",),
     "lastiterate.errors": (
         "AllowanceError",
@@ -59,7 +59,7 @@ _HOME = {name: package for package, names in _PACKAGES.items() for name in names
 
 if TYPE_CHECKING:
     from lastiterate.accounting import account, compare, theorems
-    from lastiterate.certificate import Certificate, certify, compose
+    from lastiterate.certificate import Certificate, Chain, certify, compose
     from lastiterate.description import (
         L1,
         Allowance,
@@ -108,6 +108,7 @@ __all__ = [
     "Box",
     "Certificate",
     "CertificateError",
+    "Chain",
     "Cyclic",
     "DescriptionError",
     "EstimateWarning",

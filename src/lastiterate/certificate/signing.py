@@ -19,13 +19,18 @@ from lastiterate.curves.base import Curve
 from lastiterate.curves.bracket import halved
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.failure import promised_delta
-from lastiterate.errors import AssumptionError, CertificateError, DescriptionError
+from lastiterate.errors import (
+    AssumptionError,
+    CertificateError,
+    DescriptionError,
+    UnsupportedError,
+)
 from lastiterate.guarantee import Guarantee
 from lastiterate.printing import printed
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.coupled import WIDEST
-from lastiterate.verifier.document import FORMAT, VERSION, parameters_hash
+from lastiterate.verifier.document import FORMAT, VERSION, Head, Link, parameters_hash
 from lastiterate.verifier.profile import STANDARD_DELTAS, Judge
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.witness import pack, unpack
@@ -45,6 +50,8 @@ def certify(
     exposure: Exposure | None = None,
     seeded_noise: bool = False,
     nonce: str | None = None,
+    follows: Head | None = None,
+    started: str | None = None,
 ) -> Certificate:
     """A certificate of the run's privacy at ``delta``, checked before it is returned.
 
@@ -65,6 +72,9 @@ def certify(
         seeded_noise: whether the noise came from a seeded generator; that is refused.
         nonce: names the hidden partition. Give the same nonce to runs that share one (checkpoints,
             warm starts, a shared loader seed); otherwise leave it out and a fresh one is drawn.
+        follows: of a run that goes on from a released model: ``Chain.head``, or the ``head`` of
+            that model's certificate. `Chain.seal` gives both of these.
+        started: the hash of the model it started from, `Descent.started`.
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
@@ -81,6 +91,7 @@ def certify(
         why = "it is a label that a person gives, compared letter by letter"
         raise DescriptionError("dataset", dataset, "a text", why)
     _refuse(loss, seeded_noise)
+    _refuse_other_start(follows, started, parameters)
     if parameters is not None:
         _refuse_unrounded(training)
     bound = _best(guarantee, delta)
@@ -93,6 +104,13 @@ def certify(
         judge = profile.judge(delta)
         epsilon = _confirmed_epsilon(judge, curve, delta)
         points = _points(judge, curve, delta)
+        worst = profile.worst
+    if follows is not None and worst is None:
+        raise UnsupportedError(
+            f"{bound.theorem.name} is no single Gaussian, so no bound holds for people who are "
+            "used in several links of a chain that are chosen on the way. Use full, cyclic, "
+            "shuffled or reshuffled batches."
+        )
     return Certificate.sealed(
         {
             "format": FORMAT,
@@ -104,7 +122,8 @@ def certify(
             "loss": {**pack(loss.to_dict()), "provenance": loss.provenance},
             "releases": list(checkpoints),
             **({} if person.default else {"exposure": pack(person.to_dict())}),
-            **words(training, loss, checkpoints, bound.theorem.key, person),
+            **({} if follows is None or worst is None else _link(follows, worst)),
+            **words(training, loss, checkpoints, bound.theorem.key, person, follows),
             "witness": witness,
             "epsilon": epsilon,
             "delta": delta,
@@ -114,6 +133,10 @@ def certify(
             "parameters": None if parameters is None else parameters_hash(parameters),
         }
     )
+
+
+def _link(follows: Head, worst: float) -> dict[str, Any]:
+    return {"link": Link(follows.sha256, follows.parameters, worst)._asdict()}
 
 
 def _library() -> str:
@@ -133,6 +156,23 @@ def _refuse(loss: Loss, seeded_noise: bool) -> None:
             "The regularity of the loss is only estimated, and a measurement on some points bounds "
             "nothing on the others: it cannot be certified. Prove or declare the constants, or use "
             "Loss.unknown(), which assumes none."
+        )
+
+
+def _refuse_other_start(follows: Head | None, started: str | None, parameters: Any) -> None:
+    """A link starts from the very model that the certificate before it is bound to."""
+    before = None if follows is None else follows.parameters
+    if started != before:
+        raise AssumptionError(
+            f"The run started from {started or 'no released model'}, but what it follows released "
+            f"{before or 'none'}: whoever was used for that model pays for this one too, and no "
+            "certificate would say so. Train with noisy_descent(..., continue_from=chain), and "
+            "certify with follows=chain.head."
+        )
+    if follows is not None and parameters is None:
+        raise AssumptionError(
+            "A link of a chain is bound to the model that it releases, from which the next one "
+            "starts: give parameters=."
         )
 
 

@@ -62,9 +62,16 @@ class Assumption:
 
 
 def assumptions(
-    training: Training, loss: Loss, *, hidden_state: bool, exposure: Exposure | None = None
+    training: Training,
+    loss: Loss,
+    *,
+    hidden_state: bool,
+    exposure: Exposure | None = None,
+    head: tuple[str, str | None] | None = None,
 ) -> tuple[Assumption, ...]:
     """Everything a theorem's numbers rest on; ``hidden_state``: it needs iterates to stay secret.
+
+    ``head``: of a link of a chain, the hashes of the certificate and of the model that it follows.
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
@@ -86,7 +93,7 @@ def assumptions(
     if training.proximal is not None:
         after = f"after every update comes {training.proximal}, which does not depend on the data"
         found.append(Assumption(after, "the trainer"))
-    found.append(Assumption("the starting point does not depend on the data", "the trainer"))
+    found += _started(head)
     found.append(_arithmetic(training))
     if hidden_state and isinstance(training.arithmetic, Arithmetic) and _computed_elsewhere(loss):
         found.append(Assumption(_GRADIENTS, "whoever computes them"))
@@ -105,6 +112,21 @@ def _computed_elsewhere(loss: Loss) -> bool:
     if loss.kind == "unknown":
         return False
     return loss.origin is None or loss.origin.bounded_head
+
+
+def _started(head: tuple[str, str | None] | None) -> Iterator[Assumption]:
+    """Where the run starts: somewhere public, or from the released model of a chain's last link."""
+    if head is None or head[1] is None:
+        yield Assumption("the starting point does not depend on the data", "the trainer")
+    else:
+        start = f"the run starts from the released model with the hash {head[1]}"
+        yield Assumption(start, "the trainer")
+    if head is not None:
+        others = (
+            "the records in question are used in this link of the chain alone: for others the "
+            f"allowance of the chain holds (this link follows {head[0]})"
+        )
+        yield Assumption(others, "whoever loads the data")
 
 
 def _exposed(exposure: Exposure, training: Training) -> Iterator[Assumption]:

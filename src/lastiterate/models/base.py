@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
@@ -36,6 +36,7 @@ from lastiterate.train.grid import on_its_grid
 from lastiterate.train.people import both_or_none
 from lastiterate.train.summation import linear_arithmetic, score_error
 from lastiterate.train.torch_backend import on_device
+from lastiterate.verifier.document import Head
 
 Array = NDArray[Any]
 
@@ -125,7 +126,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         chosen = self._choose(objective, X.shape[0], dimension=parameters)
         engine = linear_arithmetic(chosen.training, objective, data.shape[1])
         per_length = score_error(chosen.training, objective, data.shape[1], self._rows.norm)
-        radius = self._pay(chosen.because(*origin), engine, parameters, with_noise, per_length)
+        start = np.zeros(parameters)
+        radius = self._pay(chosen.because(*origin), engine, start, with_noise, per_length)
         released = noisy_descent(
             objective,
             data,
@@ -147,11 +149,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self,
         chosen: Choice,
         engine: Arithmetic | None,
-        size: int,
+        start: Array,
         with_noise: Callable[[Choice], Training],
         per_length: float,
     ) -> float:
-        """The noise of the run, with what its engine and its grid round; so many parameters.
+        """The noise of the run, with what its engine and its grid round; from this start.
 
         Returns the radius of a ball that it practically never leaves (`train.reach`).
         """
@@ -164,11 +166,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self.training_, radius = on_its_grid(
             chosen.training,
             engine,
-            np.zeros(size),
+            start,
             self.loss_,
             paid,
             per_length,
-            self._objective().at_zero(),
+            math.inf if start.any() else self._objective().at_zero(),
         )
         return radius
 
@@ -277,7 +279,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 "person. Prepare the records with public constants."
             )
 
-    def _finish(self, released: Descent, before: list[Certificate | None]) -> None:
+    def _finish(
+        self, released: Descent, before: list[Certificate | None], follows: Head | None = None
+    ) -> None:
         if released.above:  # told to the operator; a model that is handed on does not say it
             several = f"{len(released.above):,} of the people have more than per_person = "
             rest = f"{self.per_person} records; the others of theirs were dropped at random."
@@ -290,9 +294,16 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             warnings.warn(why, PrivacyWarning, stacklevel=4)
         self.certificate_ = None
         if not released.experiment and math.isfinite(self.epsilon) and None not in before:
-            parameters = {"coef_": self.coef_, "intercept_": self.intercept_}
             paid = [certificate for certificate in before if certificate is not None]
-            self.certificate_ = Unsealed.of(released, self.loss_, self.delta_, parameters, paid)
+            self.certificate_ = Unsealed.of(
+                released, self.loss_, self.delta_, self.parameters_, paid, follows
+            )
+
+    @property
+    def parameters_(self) -> dict[str, Array]:
+        """What the certificate is bound to: the coefficients and the intercept."""
+        check_is_fitted(self, "coef_")
+        return {"coef_": np.asarray(self.coef_), "intercept_": np.asarray(self.intercept_)}
 
     @property
     def certificate_(self) -> Certificate | None:
@@ -340,6 +351,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         if self.fit_intercept:
             return table[:, :-1], table[:, -1]
         return table, np.zeros(len(table))
+
+    def _joined(self, parameters: Mapping[str, Array]) -> Array:
+        """The parameters of a run whose `_store` gave these coefficients and intercepts."""
+        table = np.atleast_2d(parameters["coef_"])
+        if self.fit_intercept:
+            table = np.hstack([table, np.reshape(parameters["intercept_"], (-1, 1))])
+        return table[0] if len(table) == 1 else table.T
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -32,6 +33,9 @@ class PrivateRegressor(RegressorMixin, Streamed, PrivateLinearModel):  # type: i
     def _store(self, parameters: Array) -> None:
         coefficients, intercepts = self._split(parameters * self._unit)
         self.coef_, self.intercept_ = coefficients[0], float(intercepts[0])
+
+    def _joined(self, parameters: Mapping[str, Array]) -> Array:
+        return super()._joined(parameters) / self._unit
 
     def predict(self, X: Any) -> Array:
         """The predicted targets."""

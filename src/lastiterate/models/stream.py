@@ -2,21 +2,25 @@
 
 The number of batches is declared in advance, because the steps shrink over the pass so that every
 position costs the same. No coefficients exist until the pass is over: a model that is visible half
-way is a release. The order of the stream counts as known to the adversary.
+way is a release. The order of the stream counts as known to the adversary. A pass may go on from a
+model that was released: then its certificate is a link of a chain.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from lastiterate.certificate import Chain
 from lastiterate.description import Arithmetic
 from lastiterate.description.validation import whole
-from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses.rounding import up
+from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.train import noisy_descent
 from lastiterate.train.summation import (
     CALLABLE_OVERSHOOT,
@@ -25,6 +29,7 @@ from lastiterate.train.summation import (
     score_error,
 )
 from lastiterate.train.torch_backend import as_array
+from lastiterate.verifier.document import Head, parameters_hash
 
 if TYPE_CHECKING:
     from lastiterate.losses import LinearLoss
@@ -45,6 +50,7 @@ class Streamed(_Model):
         batches: int,
         batch_size: int,
         classes: Any = None,
+        continue_from: PrivateLinearModel | Chain | None = None,
     ) -> Self:
         """Train in one pass over ``stream``, pairs of features and labels.
 
@@ -55,10 +61,15 @@ class Streamed(_Model):
             batch_size: the records of a batch. Every record appears in one batch only.
             classes: of a classifier, in any order, unless the estimator has them; a stream shows
                 them too late.
+            continue_from: start from a model that was released: a fitted model of this package, or
+                a `Chain`, whose last model is taken (none yet: zeros). ``certificate_`` is then a
+                link; add it by ``chain.add(model.certificate_, model.parameters_)`` before you
+                publish the model.
 
         Nothing is fitted if the stream is too short, too long or raises.
         """
         self._refuse_stream()
+        before, follows, paid_for = _released(continue_from)
         self._forget()
         batches = whole("batches", batches, "every step of the pass has its own size")
         batch_size = whole("batch_size", batch_size, "every update is divided by it")
@@ -67,30 +78,32 @@ class Streamed(_Model):
         self.delta_ = self._delta(records)
         objective = self._objective()
         reader = _Reader(self, objective, iter(stream), batch_size, batches)
-        given = {"steps": batches, "batch_size": batch_size, "dimension": reader.start().size}
+        start = reader.start()
+        if before is not None:
+            start = _same_shape(self._joined(before), start)
+        given = {"steps": batches, "batch_size": batch_size, "dimension": start.size}
         chosen = self._choose(objective, records, known_order=True, **given)
         why = "one pass, each batch read once; the order counts as known"
-        size = reader.start().size
-        columns = reader.start().shape[0]
-        sums = gradient_arithmetic(chosen.training, size, CALLABLE_OVERSHOOT)
+        columns = start.shape[0]
+        sums = gradient_arithmetic(chosen.training, start.size, CALLABLE_OVERSHOOT)
         each = linear_arithmetic(chosen.training, objective, columns)
         engine = None
         if sums is not None and each is not None:
             engine = Arithmetic(error=up(Fraction(sums.error) + Fraction(each.error)))
         per_length = score_error(chosen.training, objective, columns, self._rows.norm)
         paid = chosen.because(("stream", why), *origin)
-        radius = self._pay(paid, engine, size, self._calibrated, per_length)
+        radius = self._pay(paid, engine, start, self._calibrated, per_length)
         released = noisy_descent(
             reader.gradients,
             None,
             self.training_,
-            start=reader.start(),
+            start=start,
             regularization=self.loss_.regularization,
             radius=radius,
             random_state=self.random_state,
         )
         reader.must_be_empty()
-        self._finish(released, [])
+        self._finish(released, [] if paid_for else [None], follows)
         return self
 
     def _declare(self, classes: Any) -> tuple[tuple[str, str], ...]:
@@ -115,6 +128,50 @@ class Streamed(_Model):
             raise UnsupportedError(
                 "epsilon=inf asks for convergence, which one pass does not give: use fit."
             )
+
+
+def _released(source: Any) -> tuple[dict[str, Array] | None, Head | None, bool]:
+    """The model to go on from, what a link then follows, and whether that has a certificate."""
+    if source is None:
+        return None, None, True
+    if isinstance(source, Chain):
+        head, found = source.head, source.parameters
+        if found is not None and not isinstance(found, dict):
+            why = "noisy_descent goes on from such a chain"
+            allowed = "a chain of models with coef_ and intercept_"
+            raise DescriptionError("continue_from", "a chain of plain arrays", allowed, why)
+        certified = True
+    elif callable(getattr(source, "fit_stream", None)):
+        found, certificate = source.parameters_, source.certificate_
+        certified = certificate is not None
+        head = Head("", None) if certificate is None else certificate.head
+    else:
+        why = "only a model that was released may depend on other people's data"
+        allowed = "a fitted model of this package or a Chain"
+        raise DescriptionError("continue_from", type(source).__name__, allowed, why)
+    if not certified:
+        warnings.warn(
+            "This model gets no certificate: it goes on from one that has none, and whoever was "
+            "used for that is covered by nothing.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+        return found, None, False
+    if head.parameters != (None if found is None else parameters_hash(found)):
+        raise AssumptionError(
+            "The model to go on from is not the one that its certificate is bound to: it was "
+            "changed, another link was added meanwhile, or its preparation has a certificate of "
+            "its own. Go on from a model of fit_stream as it was released."
+        )
+    return found, head, True
+
+
+def _same_shape(start: Array, wanted: Array) -> Array:
+    if start.shape != wanted.shape:
+        why = "there is one parameter per feature and output"
+        found = f"a model of shape {start.shape}"
+        raise DescriptionError("continue_from", found, f"one of shape {wanted.shape}", why)
+    return start
 
 
 class _Reader:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from lastiterate.certificate import Certificate, certify, compose
 from lastiterate.description import Loss
 from lastiterate.train import Descent
+from lastiterate.verifier.document import Head
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,7 @@ class Unsealed:
     parameters: Mapping[str, NDArray[Any]]
     nonce: str
     before: tuple[Certificate, ...]
+    follows: Head | None = None
 
     @classmethod
     def of(
@@ -39,11 +41,12 @@ class Unsealed:
         delta: float,
         parameters: Mapping[str, NDArray[Any]],
         before: Sequence[Certificate],
+        follows: Head | None = None,
     ) -> Unsealed:
         """Copies the parameters; copies of a model seal one certificate, with one nonce."""
         kept = {name: np.array(value) for name, value in parameters.items()}
         nonce = released.partition_nonce or secrets.token_hex(16)
-        return cls(released, loss, delta, kept, nonce, tuple(before))
+        return cls(released, loss, delta, kept, nonce, tuple(before), follows)
 
     def seal(self) -> Certificate:
         """The certificate, checked before it is returned."""
@@ -54,5 +57,7 @@ class Unsealed:
             parameters=self.parameters,
             nonce=self.nonce,
             exposure=self.released.exposure,
+            follows=self.follows,
+            started=None if self.follows is None else self.follows.parameters,
         )
         return compose([*self.before, own]) if self.before else own

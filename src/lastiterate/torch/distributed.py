@@ -32,7 +32,7 @@ from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of
 from lastiterate.noise import unpredictable
 from lastiterate.train.loop import Draws, Run, descend
-from lastiterate.train.result import Descent, concluded
+from lastiterate.train.result import Descent, concluded, continued
 from lastiterate.train.settings import Settings
 from lastiterate.train.torch_backend.backend import TorchBackend
 from lastiterate.train.torch_backend.descent import linear
@@ -114,7 +114,7 @@ def distributed_descent(
         np.save(content, released)
         write_whole(Path(save), content.getvalue(), mode=0o600)
     engine = gradients.among(len(everyone))
-    return concluded(
+    ran = concluded(
         released,
         training,
         gradients.loss,
@@ -125,6 +125,7 @@ def distributed_descent(
         coarse=objection,
         secure=not facts[0],
     )
+    return continued(ran, *run.started)
 
 
 _REFUSED, _HELD, _OBJECTION = "refused", "records", "why sums have no proved error"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
@@ -17,6 +17,9 @@ from lastiterate.train.loop import Backend, Gradients, Run
 from lastiterate.train.result import Descent
 from lastiterate.train.settings import Products, RowRule, Settings
 from lastiterate.train.torch_backend import on_device
+
+if TYPE_CHECKING:
+    from lastiterate.certificate import Chain
 
 
 def noisy_descent(
@@ -40,6 +43,7 @@ def noisy_descent(
     groups: Any = None,
     per_person: int | None = None,
     per_batch: int | None = None,
+    continue_from: Descent | Chain | None = None,
 ) -> Descent:
     """Run a description, with NumPy or, where the data is a tensor, with PyTorch.
 
@@ -73,6 +77,10 @@ def noisy_descent(
             random, and their slots stay empty.
         per_batch: with groups, at most so many of them are in one batch: shuffled batches deal
             them out, batches in a known order are looked at and refused.
+        continue_from: start from what an earlier run *released*, also where its people are other
+            ones: what it returned, or a `Chain`, whose last model is taken (none yet: the run
+            starts at ``start``'s default). Add the run to the chain by `Chain.seal` before you
+            publish it.
 
     Products and sums are in double precision, also where the features are not, and noise is added
     on a grid (`lastiterate.train.grid`). What is returned says how far sums can be off, and which
@@ -105,6 +113,7 @@ def noisy_descent(
         groups=groups,
         per_person=per_person,
         per_batch=per_batch,
+        continue_from=continue_from,
     )
     if isinstance(objective, LinearLoss) and (device is not None or on_device(data)):
         from lastiterate.train.torch_backend.descent import descent

@@ -30,7 +30,7 @@ from lastiterate.train.grid import INTERIM, Grid, Parameters, length, projection
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.people import People
 from lastiterate.train.proximal import fits, proximal_step
-from lastiterate.train.result import Descent, concluded, released, shares
+from lastiterate.train.result import Descent, concluded, continued, released, shares
 from lastiterate.train.settings import Settings
 
 Array = Any  # NumPy's or PyTorch's: the rule adds and multiplies, whoever does it
@@ -141,6 +141,7 @@ class Run:
     progress: bool | None
     grid: Grid | None
     people: People | None
+    started: tuple[str | None, bool] = (None, False)
 
     @classmethod
     def of(cls, objective: Any, training: Training, told: Settings, gradients: Gradients) -> Run:
@@ -160,14 +161,13 @@ class Run:
             batches, content = people.rows(training, source), chain(content, people.content())
         run = fingerprint(objective, training, l2, ball, centre, spacing, content)
         keeping = Keeping(told.checkpoint, run, batches, source, bool(gradients.objection))
-        return cls(
-            training, l2, centre, ball, source, batches, keeping, told.progress, grid, people
-        )
+        ways = source, batches, keeping, told.progress
+        return cls(training, l2, centre, ball, *ways, grid, people, told.started)
 
     def descended(self, gradients: Gradients, backend: Backend) -> Descent:
         """Run it, and say what ran."""
         final = descend(self, gradients, Draws(self, backend), backend)
-        done = concluded(
+        ran = concluded(
             final,
             self.training,
             gradients.loss,
@@ -179,6 +179,7 @@ class Run:
             secure=unpredictable(self.source),
             marked=self.keeping.experiment,
         )
+        done = continued(ran, *self.started)
         if self.people is None:
             return done
         return dataclasses.replace(done, exposure=self.people.exposure, above=self.people.above)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ class Descent:
         exposure: whom the run was made for (``groups``): certify it for that person.
         above: who has more records than one person may have. They are covered, as the rest of
             their records was dropped. For whoever runs it: not for a report, nor a certificate.
+        started: the hash of the released model that the run went on from (``continue_from``); None
+            if it started somewhere public. A certificate must say it: `Chain.seal` does.
     """
 
     parameters: Parameters
@@ -42,6 +44,7 @@ class Descent:
     objection: str = ""
     exposure: Exposure = ONE_RECORD
     above: tuple[Any, ...] = field(default=(), repr=False)
+    started: str | None = None
 
 
 _SEEDED = (
@@ -93,6 +96,20 @@ def concluded(
     # An experiment with coarse sums claims nothing about what it rounds.
     ran = training.replace(arithmetic="exact") if coarse else charged(training, engine)
     return Descent(parameters, ran, loss, bool(objection), nonce, objection)
+
+
+_CONTINUED = (
+    "It goes on from the model of an experiment, of whose people no certificate says anything: go "
+    "on from a run that can be certified."
+)
+
+
+def continued(ran: Descent, started: str | None, before: bool) -> Descent:
+    """What ran, from which released model; ``before``: that was one of an experiment."""
+    told = replace(ran, started=started)
+    if not before:
+        return told
+    return replace(told, experiment=True, objection=ran.objection or _CONTINUED)
 
 
 def shares(training: Training) -> tuple[int, NDArray[np.float64]]:

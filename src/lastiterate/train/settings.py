@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
@@ -18,6 +18,8 @@ from lastiterate.noise.seeded import Seed
 from lastiterate.train.checkpoint import Checkpoint, usable
 from lastiterate.train.grid import Parameters
 from lastiterate.train.people import WHOSE, People, both_or_none
+from lastiterate.train.result import Descent
+from lastiterate.verifier.document import parameters_hash
 
 Products = Literal["double", "exact", "exact8", "split", "fast"]
 RowRule = Literal["check", "shorten", "rescale"]
@@ -43,8 +45,13 @@ class Settings:
     groups: Any = None
     per_person: int | None = None
     per_batch: int | None = None
+    continue_from: Any = None
+    # The hash of the released model that it goes on from, and whether that was an experiment's.
+    started: tuple[str | None, bool] = field(default=(None, False), init=False)
 
     def __post_init__(self) -> None:
+        if self.continue_from is not None:
+            self._go_on(self.continue_from)
         if self.noise is not None and self.random_state is not None:
             given, why = self.random_state, "one run has one source of randomness"
             raise DescriptionError("random_state", given, "absent when noise is given", why)
@@ -90,6 +97,17 @@ class Settings:
             raise DescriptionError("start", "not finite", "finite numbers", why)
         return centre
 
+    def _go_on(self, source: Any) -> None:
+        """Start from what was released; looked at once, as a chain may grow meanwhile."""
+        if self.start is not None:
+            why = "a run starts at one point"
+            raise DescriptionError("start", "given", "absent with continue_from", why)
+        model = _released(source)
+        if model is not None:
+            object.__setattr__(self, "start", model)
+            experiment = isinstance(source, Descent) and source.experiment
+            object.__setattr__(self, "started", (parameters_hash(model), experiment))
+
     def ball(self, training: Training) -> float:
         """The radius that parameters are projected on: half of the diameter, or less."""
         half = training.radius
@@ -97,6 +115,23 @@ class Settings:
             return half
         why = "the guarantee counts on the diameter of the set that parameters are projected on"
         return number("radius", self.radius, why, at_least=0.0, at_most=half, infinite=True)
+
+
+def _released(source: Any) -> Any:
+    """The model that a run or a chain released last; None of a chain that has no link yet."""
+    if not isinstance(source, Descent):
+        from lastiterate.certificate import Chain
+
+        if not isinstance(source, Chain):
+            found, allowed = type(source).__name__, "what noisy_descent returned, or a Chain"
+            why = "only a model that was released may depend on other people's data"
+            raise DescriptionError("continue_from", found, allowed, why)
+    model = source.parameters
+    if isinstance(model, dict):
+        named, allowed = sorted(model), "a chain of models that are one array"
+        why = "estimators go on by fit_stream(continue_from=)"
+        raise DescriptionError("continue_from", f"of {named}", allowed, why)
+    return model
 
 
 P = ParamSpec("P")

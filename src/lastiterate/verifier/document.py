@@ -17,7 +17,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -71,8 +71,27 @@ _OWN: dict[str, dict[str, tuple[type, ...]]] = {
     _COMPOSITION: {"parts": (list,)},
 }
 _OUTSIDE = {"sha256", "signatures"}  # fields that are about the others
-_OPTIONAL: dict[str, tuple[type, ...]] = {"exposure": (dict,)}  # absent: one record all the time
+# Absent: one record all the time; a run that follows no other.
+_OPTIONAL: dict[str, tuple[type, ...]] = {"exposure": (dict,), "link": (dict,)}
 _THEOREM = {"key", "name", "reference", "status"}
+
+
+class Head(NamedTuple):
+    """What the next run of a chain follows: a certificate, and the released model it is bound to.
+
+    Before the first run: the terms of the chain, and no model.
+    """
+
+    sha256: str
+    parameters: str | None
+
+
+class Link(NamedTuple):
+    """Where a run stands in a chain: what it follows, and what it costs as one Gaussian."""
+
+    former: str  # sha256 of the certificate before it, or of the terms of the chain
+    start: str | None  # hash of the released parameters that it started from; None: public ones
+    mu: float  # whatever is hidden in the run
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +213,16 @@ class Document:
         return Exposure.from_dict(unpack(self.content.get("exposure", {})))
 
     @property
+    def link(self) -> Link | None:
+        """Its place in a chain; None for a run of its own."""
+        return Link(**self.content["link"]) if "link" in self.content else None
+
+    @property
+    def head(self) -> Head:
+        """What a run that goes on from this one's released model follows."""
+        return Head(self.sha256, self.content.get("parameters"))
+
+    @property
     def sha256(self) -> str:
         """The hash of everything else in the document."""
         return str(self.content["sha256"])
@@ -223,6 +252,7 @@ class Document:
             f"Certificate: epsilon <= {self.epsilon!r} at delta = {self.delta!r}{label}, "
             f"{self.adjacency} adjacency, {self.release}. "
             + (f"For {self.exposure}. " if "exposure" in self.content else "")
+            + (f"A link after {self.link.former[:16]}. " if self.link else "")
             + f"{self.theorem}. "
             + "".join(f"Declared, not proved: {text}. " for text in self.declarations)
             + f"Not covered: {'; '.join(self.not_covered)}."
@@ -392,10 +422,28 @@ def _check_shape(content: Mapping[str, Any]) -> None:
     if kind == _RUN and not _word_for_each(content["vouchers"]):
         raise MalformedCertificateError("The certificate does not say who vouches for it.")
     parameters = content.get("parameters")
-    if parameters is not None and not re.fullmatch("[0-9a-f]{64}", parameters):
+    if parameters is not None and not is_hash(parameters):
         raise MalformedCertificateError("The hash of the model is not a SHA-256.")
+    if "link" in content and not _good_link(content):
+        raise MalformedCertificateError("The link of the certificate is malformed.")
     if "signatures" in content:
         _check_signatures(content["signatures"])
+
+
+def is_hash(text: Any) -> bool:
+    """Whether this is a SHA-256 in hexadecimal."""
+    return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
+
+
+def _good_link(content: Mapping[str, Any]) -> bool:
+    """A link names what it follows, is bound to a model, and says a cost that is a number."""
+    link = content["link"]
+    if set(link) != set(Link._fields) or content["kind"] != _RUN:
+        return False
+    mu, start = link["mu"], link["start"]
+    known = is_hash(link["former"]) and (start is None or is_hash(start))
+    bound = content["parameters"] is not None
+    return known and bound and isinstance(mu, (int, float)) and mu is not True and _finite(mu)
 
 
 def _check_signatures(signatures: Any) -> None:

@@ -48,7 +48,7 @@ def composed_profile(certificate: Document, profiles: Sequence[Profile]) -> Prof
     runs = certificate.parts
     if not runs:
         raise ClaimError("The composition has no parts.")
-    expected: dict[str, Any] = {"exposure": None, **composed_words(runs)}
+    expected: dict[str, Any] = {"exposure": None, "link": None, **composed_words(runs)}
     for field, value in expected.items():
         if certificate.content.get(field) != value:
             raise ClaimError(f"The field {field!r} does not follow from the composed certificates.")
@@ -57,6 +57,12 @@ def composed_profile(certificate: Document, profiles: Sequence[Profile]) -> Prof
 
 def joint_profile(runs: Sequence[Document], profiles: Sequence[Profile]) -> Profile:
     """What several runs on the same data release together."""
+    if any(run.link is not None for run in runs):
+        raise UnsupportedError(
+            "Links of a chain are not composed: what a later one costs may have been chosen by "
+            "what an earlier one released, and then their sum bounds nothing. The chain's "
+            "allowance does: Chain(folder).verify()."
+        )
     for field in ("adjacency", "dataset", "exposure"):
         values = sorted({str(getattr(run, field)) for run in runs})
         if len(values) > 1:

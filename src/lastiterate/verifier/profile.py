@@ -60,6 +60,17 @@ class Profile:
             return None
         return math.nextafter(float(above(self.squares[0].sqrt())), math.inf)
 
+    @property
+    def worst(self) -> float | None:
+        """mu, rounded up, of one Gaussian that is no less private than this; None if none is known.
+
+        Given what is hidden the release is one Gaussian, and the largest is no less than each.
+        """
+        if self.steps or self.failure is not None:
+            return None
+        roots = [float(above(square.sqrt())) for square in self.squares]
+        return math.nextafter(max(roots), math.inf)
+
     def then(self, other: Profile) -> Profile:
         """Both releases, when their hidden randomness is independent."""
         steps = self.steps + other.steps

@@ -97,11 +97,17 @@ def verify(
         )
     if parameters is not None:
         _check_parameters(certificate, parameters)
+    recomputed(certificate)
+    return Verification(certificate, certificate.epsilon, certificate.delta, signers)
+
+
+def recomputed(certificate: Document) -> Profile:
+    """What the certificate proves, once every claim was held against it."""
     with precision():
         profile = check(certificate)
         with _refusing():
             _check_claims(certificate, profile)
-    return Verification(certificate, certificate.epsilon, certificate.delta, signers)
+    return profile
 
 
 @contextmanager
@@ -211,7 +217,9 @@ def _check_words(
             "that it names does not prove them: they are declared."
         )
     hidden = training.batches.hidden
-    expected = words(training, loss, releases, certificate.theorem_key, exposure)
+    link = certificate.link
+    head = None if link is None else (link.former, link.start)
+    expected = words(training, loss, releases, certificate.theorem_key, exposure, head)
     expected["nonce"] = content["nonce"] if hidden else None
     if hidden and not good_nonce(content["nonce"]):
         raise ClaimError(
@@ -241,6 +249,12 @@ def _check_claims(certificate: Document, profile: Profile) -> None:
                 f"The claim epsilon = {epsilon!r} at delta = {delta!r} does not hold: what the "
                 f"certificate proves at this epsilon is delta <= {rounded_up!r}."
             )
+    link = certificate.link
+    if link is not None and (profile.worst is None or not link.mu >= profile.worst):
+        raise ClaimError(
+            f"The claim that this link of a chain costs mu = {link.mu!r}, whatever is hidden in "
+            f"it, does not hold: what the certificate proves is {profile.worst!r}."
+        )
     if certificate.mu is not None:
         proved = profile.mu
         if proved is None or certificate.mu < proved:

@@ -103,12 +103,20 @@ def named(key: str) -> Named:
 
 
 def words(
-    training: Training, loss: Loss, releases: tuple[int, ...], theorem: str, exposure: Exposure
+    training: Training,
+    loss: Loss,
+    releases: tuple[int, ...],
+    theorem: str,
+    exposure: Exposure,
+    head: tuple[str, str | None] | None = None,
 ) -> dict[str, Any]:
-    """The fields of a certificate that are words; ``theorem`` is a key."""
+    """The fields of a certificate that are words.
+
+    ``theorem`` is a key, ``head`` what a link of a chain follows (`document.Head`).
+    """
     found = named(theorem)
     hidden = found.hidden_state
-    rests_on = assumptions(training, loss, hidden_state=hidden, exposure=exposure)
+    rests_on = assumptions(training, loss, hidden_state=hidden, exposure=exposure, head=head)
     return {
         "theorem": {
             "key": theorem,

@@ -1,0 +1,294 @@
+"""A model that is updated and released again and again: its certificates, in a folder.
+
+Each link is a folder of its own, with the certificate and the model that was released, which
+appears whole or not at all: a process that is killed leaves the chain as it was before the link, or
+after it. A link that would cost somebody more than was declared is refused before it exists.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.certificate.certificate import Certificate
+from lastiterate.certificate.signing import certify
+from lastiterate.curves import gaussian
+from lastiterate.description import Allowance, Exposure, Loss, Training
+from lastiterate.errors import AssumptionError, CertificateError, DescriptionError
+from lastiterate.printing import printed
+from lastiterate.verifier.authenticity import Key
+from lastiterate.verifier.chain import Terms, VerifiedChain, check_link, verify_chain
+from lastiterate.verifier.document import Head, parameters_hash
+from lastiterate.verifier.refusals import TamperedCertificateError, UnreadableCertificateError
+from lastiterate.verifier.verification import verify
+from lastiterate.whole_files import write_whole
+
+Model = NDArray[np.float64] | dict[str, NDArray[np.float64]]
+
+_TERMS, _CERTIFICATE, _MODEL = "terms.json", "certificate.json", "parameters.npz"
+_NAMED = "named."
+_ALONE = "parameters"  # the name of a model that is one array; those of others have a prefix
+
+
+class Released(Protocol):
+    """What a run released, as `noisy_descent` returns it."""
+
+    @property
+    def parameters(self) -> NDArray[np.float64]:
+        """The model."""
+
+    @property
+    def training(self) -> Training:
+        """What ran."""
+
+    @property
+    def loss(self) -> Loss | None:
+        """What is proved about the loss."""
+
+    @property
+    def experiment(self) -> bool:
+        """Whether no certificate may be given."""
+
+    @property
+    def objection(self) -> str:
+        """Why not."""
+
+    @property
+    def partition_nonce(self) -> str | None:
+        """Names the hidden batches."""
+
+    @property
+    def started(self) -> str | None:
+        """The hash of the released model that it started from."""
+
+
+class Chain:
+    """The links of a model that goes on from what it released before.
+
+    >>> from lastiterate import Chain, Cyclic
+    >>> from lastiterate.losses import Logistic
+    >>> from lastiterate.train import noisy_descent
+    >>> X, y = np.eye(40)[:, :3], np.resize([1.0, -1.0], 40)
+    >>> day = Training(records=40, steps=20, step_size=1.0, noise=0.3, gradient_norm=1.0,
+    ...                batches=Cyclic(2), adjacency="zero-out", schedule="equalised")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     chain = Chain.begin(Path(folder) / "model", epsilon=5.0, delta=1e-3, days=2)
+    ...     for _ in range(3):
+    ...         today = noisy_descent(Logistic(), X, day, labels=y, continue_from=chain)
+    ...         link = chain.seal(today, delta=1e-3)
+    ...     len(chain.verify().links), f"{link.epsilon:.3f}", f"{chain.epsilon(1e-3):.3f}"
+    (3, '0.952', '5.000')
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        try:
+            text = (self.folder / _TERMS).read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UnreadableCertificateError(
+                f"{self.folder} holds no chain ({type(error).__name__}). Chain.begin makes one."
+            ) from None
+        self.terms = Terms.from_json(text)
+
+    @classmethod
+    def begin(
+        cls,
+        folder: str | os.PathLike[str],
+        allowance: Allowance | None = None,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        days: int | None = None,
+    ) -> Chain:
+        """A new chain, with what one person may be charged for ever.
+
+        Args:
+            folder: where its links will be; it must not exist yet.
+            allowance: what is declared; or give epsilon and delta.
+            epsilon, delta: the same as (epsilon, delta), for somebody who is used on all ``days``.
+                Each day may cost its share: mu/√days.
+            days: nobody's data are used on more days; None: on all of them.
+        """
+        if (allowance is None) != (epsilon is not None and delta is not None):
+            why = "what a person may be charged is declared before the first day, once"
+            raise DescriptionError("allowance", allowance, "given, or epsilon and delta", why)
+        if allowance is None:
+            assert epsilon is not None
+            assert delta is not None
+            mu = gaussian.mu(epsilon, delta)
+            allowance = Allowance(mu, days)
+            if days is not None:  # a little less, so that so many of them are not too much
+                allowance = Allowance(mu, days, mu / np.sqrt(days) * (1 - 1e-12))
+        path = Path(folder)
+        try:
+            path.mkdir()
+        except OSError as error:
+            allowed = "a folder that does not exist yet, inside one that does"
+            why = "an older chain is never mixed with a new one"
+            raise DescriptionError("folder", f"{path} ({error.strerror})", allowed, why) from None
+        text = Terms(secrets.token_hex(16), allowance).to_json()
+        write_whole(path / _TERMS, text.encode("ascii"), replace=False)
+        return cls(path)
+
+    @property
+    def allowance(self) -> Allowance:
+        """What was declared before the first link."""
+        return self.terms.allowance
+
+    def __len__(self) -> int:
+        found = [path.name for path in self.folder.iterdir() if path.name.isdecimal()]
+        if sorted(found) != [_name(k) for k in range(1, len(found) + 1)]:
+            raise TamperedCertificateError(f"A link is missing in {self.folder}: {sorted(found)}.")
+        return len(found)
+
+    @property
+    def links(self) -> tuple[Certificate, ...]:
+        """The certificates, the oldest first."""
+        return tuple(self._certificate(k) for k in range(1, len(self) + 1))
+
+    @property
+    def head(self) -> Head:
+        """What the next link follows: `certify(..., follows=)`."""
+        count = len(self)
+        return self._certificate(count).head if count else self.terms.head
+
+    @property
+    def parameters(self) -> Model | None:
+        """The model that was released last, which the next run starts from; None: none yet."""
+        count = len(self)
+        if not count:
+            return None
+        model = _read(self.folder / _name(count) / _MODEL)
+        if parameters_hash(model) != self._certificate(count).content["parameters"]:
+            raise TamperedCertificateError(
+                f"The model of link {count} is not the one that its certificate is bound to."
+            )
+        return model
+
+    @property
+    def left(self) -> float:
+        """The largest mu that the next link may cost."""
+        return self.allowance.left(_mus(self.links))
+
+    def seal(
+        self,
+        released: Released,
+        delta: float,
+        *,
+        loss: Loss | None = None,
+        dataset: str = "",
+        releases: Iterable[int] = (),
+        exposure: Exposure | None = None,
+    ) -> Certificate:
+        """Certify what a run released and add it; nothing is added if it is refused.
+
+        Args:
+            released: of ``noisy_descent(..., continue_from=chain)``.
+            delta, dataset, releases, exposure: as in `certify`.
+            loss: what is known about the loss, where the run does not say it.
+        """
+        known = released.loss if loss is None else loss
+        if released.experiment or known is None:
+            why = released.objection or "Nothing is known about its loss: give loss=."
+            raise AssumptionError(f"The run cannot be a link of a chain. {why}")
+        certificate = certify(
+            released.training,
+            known,
+            delta,
+            dataset=dataset,
+            parameters=released.parameters,
+            releases=releases,
+            exposure=exposure,
+            nonce=released.partition_nonce,
+            follows=self.head,
+            started=released.started,
+        )
+        self.add(certificate, released.parameters)
+        return certificate
+
+    def add(self, certificate: Certificate, parameters: Any) -> None:
+        """Add a link that was certified with ``follows=chain.head``, and the model it is bound to.
+
+        Publish the model after this, never before: what is refused must not have left.
+        """
+        links = self.links
+        number = len(links) + 1
+        head = links[-1].head if links else self.terms.head
+        check_link(number, certificate, head, links[0] if links else certificate)
+        verify(certificate, parameters=parameters)
+        self.allowance.check(_mus((*links, certificate)))
+        staging = Path(tempfile.mkdtemp(prefix=".link-", dir=self.folder))
+        try:
+            write_whole(staging / _MODEL, _written(parameters))
+            write_whole(staging / _CERTIFICATE, certificate.to_json().encode("ascii"))
+            staging.chmod(0o755)
+            os.rename(staging, self.folder / _name(number))  # fails where the name is taken
+        except BaseException as error:
+            shutil.rmtree(staging, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise CertificateError(
+                    f"Link {number} could not be added to {self.folder} ({error.strerror}): "
+                    "another one may have been added meanwhile. The model must not be released."
+                ) from None
+            raise
+
+    def verify(self, *, trusted_keys: Iterable[Key] | None = None) -> VerifiedChain:
+        """Recompute every link, their order and what was spent; raise a CertificateError."""
+        checked = verify_chain(self.terms, self.links, trusted_keys=trusted_keys)
+        _ = self.parameters  # bound to the last link, or refused
+        return checked
+
+    def epsilon(self, delta: float, days: int | None = None) -> float:
+        """For ever: for everybody who is used on at most so many days (None: as was declared)."""
+        return gaussian.epsilon(self.allowance.person(days), delta)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self):,} links; declared before the first: {self.allowance}"]
+        for number, link in enumerate(self.links, start=1):
+            lines.append(
+                f"  used in link {number} alone: epsilon <= {printed(link.epsilon)} "
+                f"at delta = {printed(link.delta)}"
+            )
+        return "\n".join(lines)
+
+    def _certificate(self, number: int) -> Certificate:
+        return Certificate.load(self.folder / _name(number) / _CERTIFICATE)
+
+
+def _name(number: int) -> str:
+    return f"{number:06d}"
+
+
+def _mus(links: Iterable[Certificate]) -> list[float]:
+    return [link.link.mu for link in links if link.link is not None]
+
+
+def _written(parameters: Any) -> bytes:
+    """Arrays as an archive, never a pickle."""
+    named = parameters if isinstance(parameters, Mapping) else {_ALONE: parameters}
+    prefix = _NAMED if isinstance(parameters, Mapping) else ""
+    arrays = {f"{prefix}{key}": np.asarray(value, np.float64) for key, value in named.items()}
+    file = io.BytesIO()
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def _read(path: Path) -> Model:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: np.array(archive[name], np.float64) for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UnreadableCertificateError(f"{path} holds no model ({error}).") from None
+    if set(arrays) == {_ALONE}:
+        return arrays[_ALONE]
+    return {name.removeprefix(_NAMED): values for name, values in arrays.items()}
