@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from lastiterate import Cyclic, account
-from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate import Chain, Cyclic, account
+from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.models import (
+    PrivacyWarning,
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivateRidge,
@@ -131,3 +132,88 @@ def test_short_batches_sparse_batches_and_regression(data: Any) -> None:
     model = PrivateRidge(5.0, 1e-5, feature_bound=3.0, random_state=0)
     model.fit_stream(stream, batches=BATCHES, batch_size=SIZE)
     assert model.score(X, target) > 0
+
+
+# --- a model every day ------------------------------------------------------------------------
+
+
+def one_day(model: Any, data: Any, source: Any = None) -> Any:
+    return fit(model, *data, continue_from=source)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (PrivateLogisticRegression, {}),
+        (PrivateLogisticRegression, {"fit_intercept": False}),
+        (PrivateSoftmaxRegression, {}),
+        (PrivateRidge, {"target_bound": 3.0}),
+    ],
+)
+def test_a_day_starts_from_the_released_model(kind: Any, arguments: Any, data: Any) -> None:
+    """With hardly any noise and no data to learn from, the model stays where it was."""
+    X, y = data
+    settings = {} if kind is PrivateRidge else {"classes": [0, 1]}
+    first = kind(5.0, 1e-5, feature_bound=2.0, random_state=1, **arguments)
+    first.fit_stream(batches(X, y), batches=BATCHES, batch_size=SIZE, **settings)
+    start = first._joined(first.parameters_)
+    same = kind(5.0, 1e-5, feature_bound=2.0, random_state=1, **arguments)
+    with pytest.warns(PrivacyWarning, match="no certificate"):
+        same.fit_stream(
+            batches(X, y),
+            batches=BATCHES,
+            batch_size=SIZE,
+            continue_from=first,
+            **settings,
+        )
+    again = noisy_descent(
+        same._objective(),
+        same._rows.of(X),
+        same.training_,
+        labels=same._targets(y),
+        regularization=same.loss_.regularization,
+        feature_bound=same._rows.norm,
+        random_state=1,
+        start=start,
+    )
+    found = same._joined(same.parameters_)
+    assert found == pytest.approx(again.parameters, rel=1e-6, abs=1e-9)
+    assert same.certificate_ is None
+
+
+def test_a_chain_of_days(tmp_path: Any, data: Any) -> None:
+    chain = Chain.begin(tmp_path / "model", epsilon=3.0, delta=1e-5, days=3)
+    model = PrivateLogisticRegression(1.0, 1e-5, feature_bound=2.0)
+    for number in range(1, 4):
+        one_day(model, data, chain)
+        assert model.certificate_.link.former == chain.head.sha256
+        chain.add(model.certificate_, model.parameters_)
+        assert len(chain) == number
+    checked = chain.verify()
+    assert all(link.epsilon <= 1.0 for link in checked.links)
+    assert chain.epsilon(1e-5) <= 3.0
+    before = {name: np.array(value) for name, value in model.parameters_.items()}
+    one_day(model, data, model)  # goes on from itself
+    link = model.certificate_
+    assert link.link.former == checked.links[-1].sha256
+    assert not np.array_equal(model.coef_, before["coef_"])
+    chain.add(link, model.parameters_)
+    with pytest.raises(DescriptionError, match="one array"):
+        noisy_descent(model._objective(), data[0], model.training_, continue_from=chain)
+
+
+def test_what_a_day_does_not_go_on_from(data: Any) -> None:
+    model = one_day(PrivateLogisticRegression(1.0, 1e-5), data)
+    for source in (np.zeros(5), "model", model.certificate_, object()):
+        with pytest.raises(DescriptionError, match="continue_from"):
+            one_day(PrivateLogisticRegression(1.0, 1e-5), data, source)
+    with pytest.raises(DescriptionError, match="shape"):
+        one_day(PrivateLogisticRegression(1.0, 1e-5), (data[0][:, :3], data[1]), model)
+    model.coef_ = model.coef_ + 1e-9
+    with pytest.raises(AssumptionError, match="not the one that its certificate"):
+        one_day(PrivateLogisticRegression(1.0, 1e-5), data, model)
+    with pytest.raises(AttributeError):
+        one_day(PrivateLogisticRegression(1.0, 1e-5), data, PrivateLogisticRegression())
+    prepared = PrivateLogisticRegression(1.0, 1e-5, prepare=PrivateStandardScaler(0.1, 1e-6))
+    with pytest.raises(AssumptionError, match="certificate of its own"):
+        one_day(PrivateLogisticRegression(1.0, 1e-5), data, prepared.fit(*data))

@@ -227,6 +227,10 @@ class Chain:
         check_link(number, certificate, head, links[0] if links else certificate)
         verify(certificate, parameters=parameters)
         self.allowance.check(_mus((*links, certificate)))
+        self._write(number, certificate, parameters)
+
+    def _write(self, number: int, certificate: Certificate, parameters: Any) -> None:
+        """The whole link, or nothing; never over another one."""
         staging = Path(tempfile.mkdtemp(prefix=".link-", dir=self.folder))
         try:
             write_whole(staging / _MODEL, _written(parameters))

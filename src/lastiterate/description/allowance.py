@@ -119,8 +119,8 @@ nobody who was used before, or train with more noise: up to mu = 0.3741 is left 
 
     def __str__(self) -> str:
         used = f", used on at most {self.days:,} days" if self.days is not None else ""
-        each = f", none of them beyond mu = {self.daily:g}" if self.daily is not None else ""
-        return f"mu = {self.mu:g} for ever{used}{each}"
+        each = f", none of them beyond mu = {printed(self.daily)}" if self.daily is not None else ""
+        return f"mu = {printed(self.mu)} for ever{used}{each}"
 
 
 def _dearest(mus: Sequence[float], days: int | None) -> Fraction:
