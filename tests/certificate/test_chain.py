@@ -338,6 +338,13 @@ def test_persons_with_several_records_and_released_checkpoints(tmp_path):
     assert chain.verify().links[1].exposure == person
 
 
+def test_a_day_of_people_says_so(tmp_path):
+    chain = Chain.begin(tmp_path / "model", Allowance(mu=4.0))
+    whose = {"groups": np.arange(40) % 20, "per_person": 2}
+    link = chain.seal(trained(chain, day(noise=1.0), **whose), DELTA)
+    assert link.exposure == Exposure(records=2)
+
+
 # --- who may go on from what ------------------------------------------------------------------
 
 

@@ -68,6 +68,10 @@ class Released(Protocol):
         """Names the hidden batches."""
 
     @property
+    def exposure(self) -> Exposure:
+        """Whom it was made for."""
+
+    @property
     def started(self) -> str | None:
         """The hash of the released model that it started from."""
 
@@ -194,7 +198,8 @@ class Chain:
 
         Args:
             released: of ``noisy_descent(..., continue_from=chain)``.
-            delta, dataset, releases, exposure: as in `certify`.
+            delta, dataset, releases: as in `certify`.
+            exposure: as in `certify`; by default the person whom the run was made for (``groups``).
             loss: what is known about the loss, where the run does not say it.
         """
         known = released.loss if loss is None else loss
@@ -208,7 +213,7 @@ class Chain:
             dataset=dataset,
             parameters=released.parameters,
             releases=releases,
-            exposure=exposure,
+            exposure=released.exposure if exposure is None else exposure,
             nonce=released.partition_nonce,
             follows=self.head,
             started=released.started,
