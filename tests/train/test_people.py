@@ -201,6 +201,14 @@ def test_tensors_drop_and_deal_the_same_records():
         assert one.above == two.above == tuple(range(9))
 
 
+def test_ranks_do_not_share_owners():
+    pytest.importorskip("torch")
+    from lastiterate.torch.distributed import _told
+
+    with pytest.raises(DescriptionError, match="groups"):
+        _told({"groups": [0, 1], "per_person": 1})
+
+
 class StoppedError(Exception):
     pass
 

@@ -128,3 +128,15 @@ def test_secure_noise_is_drawn_anew_by_every_replay():
     run = describe(loss, step_size=1e-3, noise=1.0, release="last", diameter=float("inf"))
     got = noisy_descent(loss, X, run, labels=y, feature_bound=1.0).parameters
     assert abs(got.std() / np.sqrt(run.steps) - 1) < 0.1  # repeated noise would give √steps times
+
+
+@GPU
+def test_dropped_records_do_not_come_back_by_recording():
+    loss = Logistic()
+    X, y = problem(loss)
+    told = {"labels": y, "feature_bound": 1.0, "random_state": 3}
+    told |= {"groups": np.arange(N) % 4, "per_person": 2}
+    run = describe(loss, noise=0.0)
+    got = noisy_descent(loss, X.to("cuda"), run, **told).parameters
+    plain = noisy_descent(loss, X, run, **told).parameters
+    np.testing.assert_allclose(got, plain, atol=1e-9)

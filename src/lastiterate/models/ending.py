@@ -70,10 +70,10 @@ def _endings(
     if whole:
         why = "the last epoch's steps shrink so that every position costs the same"
         yield why, run.replace(schedule="equalised")
-    if person.records > 1:  # bursts are known for one record; equal steps hide several best
-        if run.steps <= LONG or not whole:
-            yield "every step alike", run
-    elif run.steps <= LONG and (per_epoch <= FEW_BATCHES or not whole):
+    short = run.steps <= LONG and (per_epoch <= FEW_BATCHES or not whole)
+    if short and person.records > 1:  # a burst is chosen for one record; equal steps hide several
+        yield "every step alike", run
+    elif short:
         rho = _burst(run, model)
         yield _burst_text(rho), run.replace(final_noise=rho)
     elif not whole:
