@@ -7,13 +7,24 @@ import itertools
 import json
 import math
 
+import numpy as np
 import pytest
 from described_runs import RUNS
 
-from lastiterate import Arithmetic, Certificate, CertificateError, account, certify, compose, verify
+from lastiterate import (
+    Arithmetic,
+    AssumptionError,
+    Certificate,
+    CertificateError,
+    TailAverage,
+    account,
+    certify,
+    compose,
+    verify,
+)
 from lastiterate.certificate import ClaimError
 from lastiterate.description.words import NOT_COVERED
-from lastiterate.verifier.document import canonical, fingerprint
+from lastiterate.verifier.document import canonical, fingerprint, parameters_hash
 from lastiterate.verifier.words import words
 
 DELTA = 1e-6
@@ -195,3 +206,66 @@ def test_the_charge_of_one_step_is_the_theorem_s():
     one = certify(training.replace(steps=1), loss, DELTA)
     mu = (0.1 * (2 / 100 + 2e-5) + 4 * 2.0**-16 * math.sqrt(7)) / 0.05
     assert one.mu == pytest.approx(mu, rel=1e-9)
+
+
+# --- a certificate of real numbers is none of a trained model -------------------------------------
+
+TRAINED = Arithmetic(grid=2.0**-16, coordinates=3)
+MODEL = {"coef_": np.array([[0.5, -1.25]]), "intercept_": [2.0**-16]}
+
+
+def described(**changes):
+    training, loss, _ = RUNS["full"]
+    return training.replace(arithmetic=TRAINED, **changes), loss
+
+
+@pytest.mark.parametrize("told", ["exact", Arithmetic(error=1e-9)])
+def test_a_hash_that_was_added_to_a_certificate_of_real_numbers_binds_no_model(told):
+    training, loss = described()
+    theory = certify(training.replace(arithmetic=told), loss, DELTA)
+    assert "no model that a machine computed" in str(verify(theory))
+    content = copy.deepcopy(json.loads(theory.to_json()))
+    content["parameters"] = parameters_hash(MODEL)
+    content["sha256"] = fingerprint(content)
+    added = Certificate.from_json(canonical(content))
+    assert "no model that a machine computed" in str(verify(added))
+    with pytest.raises(ClaimError, match="no model that a machine computed"):
+        verify(added, parameters=MODEL)
+
+
+def test_a_model_on_the_grid_is_certified_as_what_it_is():
+    training, loss = described()
+    bound = certify(training, loss, DELTA, parameters=MODEL)
+    assert str(verify(bound, parameters=MODEL)).count("\n") == 0
+    theory = certify(training.replace(arithmetic="exact"), loss, DELTA)
+    together = compose([bound, theory])
+    assert not compose([bound, bound]).of_real_numbers
+    assert "no model that a machine computed" in str(verify(together))
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (np.arange(1.0, 5.0), "4 numbers that are not 0"),
+        ({"a": [1.0, 2.0], "b": [[3.0], [4.0]]}, "4 numbers that are not 0"),
+        ([0.5, 0.25, 0.1], "no multiples"),
+        ([0.5, 0.25, 2.0**-17], "no multiples"),
+        ([0.5, 0.25, math.nan], "no multiples"),
+        (np.full(3, 1e-300), "no multiples"),
+    ],
+)
+def test_a_model_that_no_such_run_releases_is_refused(model, said):
+    training, loss = described()
+    with pytest.raises(AssumptionError, match=said):
+        certify(training, loss, DELTA, parameters=model)
+
+
+def test_what_is_off_the_grid_by_right():
+    """Zeros are nobody's, averages lie between points of the grid, two releases are two models."""
+    training, loss = described()
+    certify(training, loss, DELTA, parameters=np.array([0.5, 0.0, 0.0, 0.0, 1.0]))
+    averaged = training.replace(release=TailAverage(3))
+    certify(averaged, loss, DELTA, parameters=[1 / 3, 1 / 3, 0.1])
+    certify(training, loss, DELTA, releases=(5,), parameters=[np.arange(3.0), np.ones(3)])
+    with pytest.raises(AssumptionError, match="7 numbers"):
+        certify(training, loss, DELTA, releases=(5,), parameters=np.ones(7))

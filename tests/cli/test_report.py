@@ -23,6 +23,7 @@ import pytest
 from lastiterate import Certificate, FullBatch, Loss, Training, certify, compose
 from lastiterate.cli.main import run as command
 from lastiterate.guarantee import printed
+from lastiterate.report.run_folder import ABOUT
 
 HOSTILE = '</title></script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
 RUN = Training(
@@ -257,6 +258,16 @@ def test_a_certificate_that_went_missing(call: Call, folder: Path, tmp_path: Pat
 def test_a_certificate_of_another_run(call: Call, folder: Path, tmp_path: Path) -> None:
     certify(RUN, LOSS, delta=1e-4).save(folder / "certificate.json")
     assert "certifies another run" in refused(call, folder, tmp_path / "report.html")
+
+
+def test_a_certificate_of_real_numbers(call: Call, folder: Path, tmp_path: Path) -> None:
+    """Sound, and of the run that is described, but no model was trained in real numbers."""
+    path, about = folder / "certificate.json", folder / ABOUT
+    found, table = Certificate.load(path), json.loads(about.read_text())
+    theory = found.training.replace(arithmetic="exact")
+    certify(theory, found.loss, delta=found.delta).save(path)
+    about.write_text(json.dumps(table | {"training": theory.to_dict()}))
+    assert "no model that a machine computed" in refused(call, folder, tmp_path / "report.html")
 
 
 def test_a_refusal_replaces_an_older_page(call: Call, folder: Path, tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from lastiterate.accounting import account
 from lastiterate.bounds.coupling import StoppedCoupling
@@ -17,7 +20,7 @@ from lastiterate.bounds.ledger import Bound, Run
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.curves.base import Curve
 from lastiterate.curves.bracket import halved
-from lastiterate.description import Exposure, Loss, Training
+from lastiterate.description import Exposure, Loss, TailAverage, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import (
     AssumptionError,
@@ -30,7 +33,7 @@ from lastiterate.printing import printed
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.coupled import WIDEST
-from lastiterate.verifier.document import FORMAT, VERSION, Head, Link, parameters_hash
+from lastiterate.verifier.document import FORMAT, VERSION, Head, Link, arrays, parameters_hash
 from lastiterate.verifier.profile import STANDARD_DELTAS, Judge
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.witness import pack, unpack
@@ -64,9 +67,10 @@ def certify(
         delta: the probability with which the epsilon may fail.
         dataset: a label of the data. Certificates compose only under equal labels. Never derive it
             from the content of the data: that would leak.
-        parameters: the released model (arrays, or a list or dict of them); the certificate then
+        parameters: what the run released (arrays, or a list or dict of them); the certificate then
             holds their hash and `verify` can tell whether a model is the certified one. Only for
-            descriptions that say what the machine rounded: those that a trainer returns.
+            descriptions that say what the machine rounded, those that a trainer returns, and only
+            numbers that such a run can release: no more than its coordinates, on its grid.
         releases: steps after which a checkpoint was released as well.
         exposure: whom it is for, as in `account`; whoever loads the data vouches for it.
         seeded_noise: whether the noise came from a seeded generator; that is refused.
@@ -94,6 +98,10 @@ def certify(
     _refuse_other_start(follows, started, parameters)
     if parameters is not None:
         _refuse_unrounded(training)
+        if isinstance(parameters, Computed):
+            parameters = parameters.values
+        else:
+            _refuse_others(training, parameters, len(guarantee.run.releases))
     bound = _best(guarantee, delta)
     proof = bound.at(delta)
     witness, curve = pack(proof.witness), proof.curve
@@ -139,6 +147,13 @@ def _link(follows: Head, worst: float) -> dict[str, Any]:
     return {"link": Link(follows.sha256, follows.parameters, worst)._asdict()}
 
 
+@dataclass(frozen=True)
+class Computed:
+    """A model that a trainer of this library computed from what its run released."""
+
+    values: Any
+
+
 def _library() -> str:
     from lastiterate import __version__
 
@@ -178,13 +193,41 @@ def _refuse_other_start(follows: Head | None, started: str | None, parameters: A
 
 def _refuse_unrounded(training: Training) -> None:
     """A trained model has what floats rounded in it: its certificate must count that."""
-    told = training.arithmetic
-    if told == "exact" or (training.noises.any() and not told.grid):
+    if training.of_real_numbers:
         raise AssumptionError(
-            f"arithmetic = {told!r} speaks of real numbers, and parameters= is a model that a "
-            "machine computed: what its sums round, and the low bits of plain doubles plus noise, "
-            "tell of single records. Certify the description that the trainer returned "
+            f"arithmetic = {training.arithmetic!r} speaks of real numbers, and parameters= is a "
+            "model that a machine computed: what its sums round, and the low bits of plain doubles "
+            "plus noise, tell of single records. Certify the description that the trainer returned "
             "(noisy_descent(...).training), or leave parameters out to certify the mathematics."
+        )
+
+
+def _refuse_others(training: Training, parameters: Any, releases: int) -> None:
+    """Numbers that no run of this description releases were computed by something else.
+
+    An average is off the grid by right, and so is what momentum makes of the noisy updates.
+    """
+    told, release = training.arithmetic, training.release
+    if isinstance(told, str) or not told.grid:
+        return
+    window = release.window if isinstance(release, TailAverage) else 1
+    most = told.coordinates * (releases + window - 1)
+    many = sum(int(np.count_nonzero(each)) for each in arrays(parameters))
+    if many > most:
+        raise AssumptionError(
+            f"parameters= holds {many:,} numbers that are not 0, and the description says that "
+            f"{most:,} are rounded and get noise (arithmetic.coordinates): the rest was not "
+            "accounted. Certify the description that the trainer returned, and what it released."
+        )
+    if release != "last" or training.momentum:
+        return
+    counts = (each / told.grid for each in arrays(parameters))
+    if not all((count == np.rint(count)).all() for count in counts):
+        raise AssumptionError(
+            f"parameters= holds numbers that are no multiples of {told.grid!r}, the grid that the "
+            "description says they live on: that run did not release them, and their low bits may "
+            "tell of single records. Certify what the trainer returned "
+            "(noisy_descent(...).parameters); what is computed from it needs no certificate."
         )
 
 

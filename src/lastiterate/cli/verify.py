@@ -60,6 +60,7 @@ def verify(
                 "epsilon": result.epsilon,
                 "delta": result.delta,
                 "warning": weak,
+                "theory": found.of_real_numbers,
                 "theorem": found.theorem,
                 "adjacency": found.adjacency,
                 "dataset": found.dataset,

@@ -468,6 +468,15 @@ class Training(Portable):
         own = self.proximal is not None and self.proximal.constrains
         return math.inf if own else self.diameter / 2
 
+    @property
+    def of_real_numbers(self) -> bool:
+        """Whether it speaks of real numbers, or of plain doubles that noise is added to.
+
+        That is theory: no model that a machine computed is certified by it.
+        """
+        told = self.arithmetic
+        return isinstance(told, str) or bool(self.noises.any() and not told.grid)
+
     # --- as a value ---------------------------------------------------------------------------
 
     def replace(self, **changes: Any) -> Self:

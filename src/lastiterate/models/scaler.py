@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate.certificate import certify
+from lastiterate.certificate.signing import Computed
 from lastiterate.description import FullBatch, Loss, Training
 from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.errors import DescriptionError
@@ -97,7 +98,7 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
         self.training_ = released.training  # what is certified is what was computed
         self.certificate_ = None
         if not released.experiment:
-            parameters = {"mean_": self.mean_, "scale_": self.scale_}
+            parameters = Computed({"mean_": self.mean_, "scale_": self.scale_})
             self.certificate_ = certify(self.training_, loss, delta, parameters=parameters)
         return self
 

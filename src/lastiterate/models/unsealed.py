@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.certificate import Certificate, certify, compose
+from lastiterate.certificate.signing import Computed
 from lastiterate.description import Loss
 from lastiterate.train import Descent
 from lastiterate.verifier.document import Head
@@ -54,7 +55,7 @@ class Unsealed:
             self.released.training,
             self.loss,
             self.delta,
-            parameters=self.parameters,
+            parameters=Computed(self.parameters),
             nonce=self.nonce,
             exposure=self.released.exposure,
             follows=self.follows,

@@ -20,6 +20,7 @@ from lastiterate.description import Loss, Training
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.report.attacker import proved_pairs
 from lastiterate.verifier.balls import need_balls
+from lastiterate.verifier.verification import THEORY
 
 Status = Literal["verified", "refused", "experiment"]
 
@@ -182,6 +183,8 @@ def _status(path: Path, about: About | None) -> tuple[Status, str, Certificate |
             "the two files does not belong here."
         )
         return "refused", reason, None
+    if about is not None and certificate.of_real_numbers:
+        return "refused", f"{path.name} is sound, but {THEORY}. Train again.", None
     return "verified", "", certificate
 
 

@@ -14,12 +14,13 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.words import SENSITIVITY_STATEMENT
@@ -132,6 +133,12 @@ class Document:
     def curve(self) -> tuple[tuple[float, float], ...]:
         """Further claimed pairs (delta, epsilon)."""
         return tuple((float(delta), float(epsilon)) for delta, epsilon in self.content["curve"])
+
+    @property
+    def of_real_numbers(self) -> bool:
+        """Whether a run that it speaks of is theory: see `Training.of_real_numbers`."""
+        runs = [each.training for each in self.parts or (self,)]
+        return any(run is None or run.of_real_numbers for run in runs)
 
     @property
     def adjacency(self) -> str:
@@ -303,14 +310,19 @@ def parameters_hash(parameters: Any) -> str:
     True
     """
     digest = hashlib.sha256()
-    for name, value in _named(parameters, ""):
-        array = np.asarray(value, dtype=np.float64)
+    for name, array in _named(parameters, ""):
         digest.update(f"{name}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
     return digest.hexdigest()
 
 
-def _named(parameters: Any, name: str) -> Iterable[tuple[str, Any]]:
+def arrays(parameters: Any) -> Iterator[NDArray[np.float64]]:
+    """The arrays of a model, as doubles."""
+    for _, array in _named(parameters, ""):
+        yield array
+
+
+def _named(parameters: Any, name: str) -> Iterator[tuple[str, NDArray[np.float64]]]:
     if isinstance(parameters, Mapping):
         for key in sorted(parameters):
             yield from _named(parameters[key], f"{name}/{key}")
@@ -318,7 +330,7 @@ def _named(parameters: Any, name: str) -> Iterable[tuple[str, Any]]:
         for index, item in enumerate(parameters):
             yield from _named(item, f"{name}/{index}")
     else:
-        yield name, parameters
+        yield name, np.asarray(parameters, dtype=np.float64)
 
 
 def _numeric(values: list[Any] | tuple[Any, ...]) -> bool:

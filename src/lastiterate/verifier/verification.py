@@ -34,6 +34,7 @@ from lastiterate.verifier.witness import unpack
 from lastiterate.verifier.words import good_nonce, named, words
 
 MOST_CLAIMS = 16  # each one takes up to a few seconds
+THEORY = "theory: it speaks of real numbers, and covers no model that a machine computed"
 _MOST_LETTERS = 300  # of somebody else's error message
 
 
@@ -48,7 +49,8 @@ class Verification:
 
     def __str__(self) -> str:
         by = f", signed by the trusted key {', '.join(self.signed_by)}" if self.signed_by else ""
-        return f"verified: epsilon <= {self.epsilon!r} at delta = {self.delta!r}{by}"
+        theory = f"\nIt is {THEORY}." if self.certificate.of_real_numbers else ""
+        return f"verified: epsilon <= {self.epsilon!r} at delta = {self.delta!r}{by}{theory}"
 
 
 def verify(
@@ -62,7 +64,8 @@ def verify(
 
     Args:
         certificate: the file, or one that was loaded already.
-        parameters: a model; it must then be the one that the certificate is bound to.
+        parameters: a model; it must then be the one that the certificate is bound to, and a
+            certificate that speaks of real numbers is refused.
         trusted_keys: Ed25519 public keys (PEM files, or keys of `cryptography`); one of them must
             then have signed the certificate. Without them nothing is said about who wrote it.
         signature: a detached signature; by default the certificate's own, or the file of the same
@@ -268,6 +271,11 @@ def _check_parameters(certificate: Document, parameters: Any) -> None:
     bound = certificate.content.get("parameters")
     if bound is None:
         raise TamperedCertificateError("The certificate is not bound to any model.")
+    if certificate.of_real_numbers:
+        raise ClaimError(
+            f"The certificate is {THEORY}: the low bits of doubles that noise was added to tell of "
+            "single records. Train again; the trainer's description says what it rounds."
+        )
     if parameters_hash(parameters) != bound:
         raise TamperedCertificateError(
             "The model is not the one that was certified: its parameters have another hash."
