@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from lastiterate import FullBatch, Training, account
+from lastiterate.description.words import assumptions
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -188,6 +189,19 @@ def test_their_constants_are_derived_again(radius, bound):
         assert loss.provenance == "proved"
         assert loss.origin.bounds_gradients(head.gradient_norm)
         assert not loss.origin.bounds_gradients(head.gradient_norm * (1 - 1e-4))
+        run = Training(
+            records=9,
+            steps=2,
+            step_size=0.1,
+            noise=0.1,
+            gradient_norm=head.gradient_norm,
+            batches=FullBatch(),
+            diameter=2 * radius,
+        )
+        [regular] = [
+            said for said in map(str, assumptions(run, loss, hidden_state=True)) if "smooth" in said
+        ]
+        assert "up to what its network rounds" in regular
 
     class Another(BoundedSoftmax):
         pass

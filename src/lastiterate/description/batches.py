@@ -28,6 +28,7 @@ class _Scheme:
     ordered: ClassVar[bool] = False  # passes over the data: a record is at most once in an epoch
     repeated: ClassVar[bool] = False  # every epoch has the same batches in the same order
     fixed_size: ClassVar[bool] = True  # every batch holds as many records as every other
+    wandering: ClassVar[bool] = False  # a record that joins moves others to other places
 
     def largest(self, records: int) -> int:
         """The most records that one batch can hold."""
@@ -180,6 +181,7 @@ class WithoutReplacement(_Sized):
     """A fresh, secret, uniformly random subset of ``size`` records at every update."""
 
     name: ClassVar[str] = "without-replacement"
+    wandering: ClassVar[bool] = True
 
     def batch(self, stream: RowStream) -> Rows:
         """A fresh subset."""
@@ -195,6 +197,7 @@ class Poisson(_Scheme):
 
     name: ClassVar[str] = "poisson"
     fixed_size: ClassVar[bool] = False
+    wandering: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         why = "it is the probability that a record joins a batch"

@@ -30,6 +30,10 @@ _GRADIENTS = (
     "the gradient of a record is that of its loss: the rounding above is that of sums, and what "
     "computing one gradient rounds is nothing, or was added to the error that was told"
 )
+_ALONE = (
+    "what is computed as the gradient of a record is the same to the last bit, whichever records "
+    "share its batch"
+)
 _LAST_BITS = "the last bits of released numbers, which are doubles with noise added and not rounded"
 _MACHINE = (
     "what else a machine shows or does: timing, memory, faulty hardware, compilers that reassociate"
@@ -95,8 +99,11 @@ def assumptions(
         found.append(Assumption(after, "the trainer"))
     found += _started(head)
     found.append(_arithmetic(training))
-    if hidden_state and isinstance(training.arithmetic, Arithmetic) and _computed_elsewhere(loss):
-        found.append(Assumption(_GRADIENTS, "whoever computes them"))
+    if isinstance(training.arithmetic, Arithmetic) and _computed_elsewhere(loss):
+        if hidden_state and loss.kind != "unknown":
+            found.append(Assumption(_GRADIENTS, "whoever computes them"))
+        elif training.batches.wandering:
+            found.append(Assumption(_ALONE, "whoever computes it"))
     found.append(Assumption("the noise is Gaussian and unpredictable", "the noise source"))
     if exposure is not None:
         found += _exposed(exposure, training)
@@ -104,13 +111,12 @@ def assumptions(
 
 
 def _computed_elsewhere(loss: Loss) -> bool:
-    """Whether nobody here knows how a gradient is computed, and a theorem asks for the map.
+    """Whether nobody here knows how a gradient is computed.
 
     Linear losses of this library are charged for what their scores and slopes round; gradient
-    functions and networks round as they like. A loss of which nothing is known needs no map.
+    functions and networks round as they like. A theorem that knows nothing of the loss needs no
+    map, but another record must not change what a record's gradient is.
     """
-    if loss.kind == "unknown":
-        return False
     return loss.origin is None or loss.origin.bounded_head
 
 
@@ -217,8 +223,12 @@ def _sensitivity_words(training: Training) -> str:
 
 def _voucher(loss: Loss, by: str) -> str:
     proved = "proved by this library"
+    if loss.origin is not None:
+        proved += f" for the {loss.origin}"
+        if loss.origin.bounded_head:  # a network in float32, whose gradients nobody charges
+            proved += ", up to what its network rounds"
     return {
-        "proved": proved if loss.origin is None else f"{proved} for the {loss.origin}",
+        "proved": proved,
         "declared": "declared by the user",
         "estimated": "only estimated: not a guarantee",
         "enforced": "the trainer",

@@ -29,6 +29,7 @@ from lastiterate.train.features import (
 )
 from lastiterate.train.grid import Parameters
 from lastiterate.train.norms import SMALLEST, UNIT, lengths, shortening
+from lastiterate.train.row_scores import row_scores
 from lastiterate.train.summation import (
     CALLABLE_OVERSHOOT,
     gradient_arithmetic,
@@ -76,6 +77,7 @@ class LinearGradients:
         self.shape = (columns,) if outputs == 1 else (columns, outputs)
         self._arithmetic = linear_arithmetic(training, objective, columns, feature_bound=R)
         self.per_length = score_error(training, objective, columns, R)
+        self.placeless = not self.per_length and training.batches.wandering and not sparse(self._X)
         unknown = Loss.unknown(regularization=regularization, provenance="proved")
         self.loss = unknown if R is None else objective.regularity(R, regularization)
 
@@ -119,7 +121,8 @@ class LinearGradients:
         return sp.csr_array(parts, (block.stop - block.start, X.shape[1]))
 
     def _block(self, theta: Array, X: Matrix, rows: Rows) -> Array:
-        slope = self._objective.slope(X @ theta, self._y[rows])
+        scores = row_scores(X, theta) if self.placeless else X @ theta
+        slope = self._objective.slope(scores, self._y[rows])
         if self._margin is not None:
             np.clip(slope, -self._margin, self._margin, out=slope)
         elif self._norms is not None:

@@ -134,6 +134,7 @@ class DeviceGradients:
         self.shape = (columns,) if outputs == 1 else (columns, outputs)
         self._training, self._objective, self._bound = training, objective, R
         self.per_length = score_error(training, objective, columns, R)
+        self._placeless = not self.per_length and training.batches.wandering
         unknown = Loss.unknown(regularization=regularization, provenance="proved")
         self.loss = unknown if R is None else objective.regularity(R, regularization)
 
@@ -211,7 +212,14 @@ class DeviceGradients:
         norms = None if self._norms is None else self._norms[index]
         y = self._y[index]
         return gradient_sum(
-            X, y, theta, self._head, scale=scale, norms=norms, products=self._products
+            X,
+            y,
+            theta,
+            self._head,
+            scale=scale,
+            norms=norms,
+            products=self._products,
+            placeless=self._placeless,
         )
 
     def _row_norms(self) -> Tensor:

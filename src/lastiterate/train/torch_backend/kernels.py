@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lastiterate.train.norms import SMALLEST, UNIT
+from lastiterate.train.row_scores import row_scores
 from lastiterate.train.settings import Products
 from lastiterate.train.summation import MOST_ROWS
 from lastiterate.train.torch_backend import fused
@@ -109,6 +110,7 @@ def gradient_sum(
     norms: Tensor | None = None,
     products: Products = "double",
     chunk: int | None = None,
+    placeless: bool = False,
 ) -> Tensor:
     """Σ of the (clipped) gradients of these records, in double precision.
 
@@ -124,6 +126,7 @@ def gradient_sum(
             parameters and slopes written as sums of two 16-bit numbers ("split", 16 bits of
             precision or more) or rounded to one ("fast").
         chunk: rows at a time; by default as many as keep temporaries small.
+        placeless: in double precision, scores are the same wherever a row stands (`row_scores`).
     """
     kind = torch.float64 if products == "double" else X.dtype
     parts = _parts(theta, kind, products)
@@ -135,7 +138,8 @@ def gradient_sum(
     for first in range(0, len(X), length):
         rows = slice(first, first + length)
         block, few = X[rows].to(kind), [None if v is None else v[rows] for v in (scale, norms)]
-        scores = _scores(block, parts[0])
+        alone = placeless and double
+        scores = row_scores(block, parts[0]) if alone else _scores(block, parts[0])
         for part in parts[1:]:
             scores += _scores(block, part)
         for slope in _slope_parts(scores, y[rows], head, few[0], few[1], kind, products):
