@@ -72,7 +72,7 @@ def learnt(training: Training, loss: Loss, height: float) -> float:
     plain = loss.convex and training.clipping != "gradient" and training.batches.fixed_size
     if training.proximal is not None and training.proximal.constrains:
         return math.inf
-    if not plain or not spare > 0:
+    if not plain or not spare > 0 or math.isinf(height):
         return math.inf
     time = min(_total(training), 1 / loss.regularization if loss.regularization else math.inf)
     return math.sqrt(2 * height * time / min(1.0, spare))
