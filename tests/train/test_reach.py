@@ -197,7 +197,7 @@ def test_rounding_costs_an_estimator_less_than_a_thousandth(model, records, colu
     chosen = fitted._choose(objective, records, dimension=size)
     engine = linear_arithmetic(chosen.training, objective, columns)
     per_length = score_error(chosen.training, objective, columns, 1.0)
-    fitted._pay(chosen, engine, size, fitted._calibrated, per_length)
+    fitted._pay(chosen, engine, np.zeros(size), fitted._calibrated, per_length)
     paid, real = fitted.training_, fitted.training_.replace(arithmetic="exact")
     cost = account(paid, chosen.loss).epsilon(1e-7) / account(real, chosen.loss).epsilon(1e-7) - 1
     assert 0 < cost < 1e-3
