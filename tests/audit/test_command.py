@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from lastiterate import Exposure, FullBatch, Loss, Training, certify
 from lastiterate.audit.targets import named
 from lastiterate.certificate import Certificate
 from lastiterate.cli.main import run
@@ -272,3 +273,23 @@ def test_as_is_swaps_the_record(arrays):
     assert np.array_equal(target.outside[0][2], target.outside[0][3])
     with pytest.raises(DescriptionError, match="record is 30"):
         named("sklearn.linear_model:LogisticRegression", arrays, 30, "as-is", {})
+
+
+def test_a_certificate_for_somebody_else_is_refused_before_anything_is_trained(
+    command, file, tmp_path
+):
+    run_ = Training(100, 9, 1.0, 9.0, 10.0, FullBatch(), adjacency="zero-out")
+    early, several = tmp_path / "early.json", tmp_path / "several.json"
+    loss = Loss(smoothness=0.5)
+    certify(run_, loss, 1e-5, exposure=Exposure(left=3)).save(early)
+    certify(run_, loss, 1e-5, exposure=Exposure(records=2)).save(several)
+    asked = ("--models", 600, "--seed", 1, "--certificate")
+    code, _, err = command("audit", f"{file}:noisy", *asked, early)
+    assert code == 2
+    assert "says nothing" in err
+    code, out, _ = command("audit", f"{file}:noisy", *asked, several, "--json")
+    answer = json.loads(out)
+    assert code == 3  # one record costs more than is claimed for two
+    assert answer["claimed_for"] == {"records": 2}
+    code, out, _ = command("audit", f"{file}:noisy", *asked, several)
+    assert "for a person with up to 2 records (audited: one record)" in " ".join(out.split())

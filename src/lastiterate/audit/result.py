@@ -9,11 +9,27 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, cast, get_args
 
 from lastiterate.audit.methods import clopper_pearson, gdp
+from lastiterate.description.exposure import ONE_RECORD, Exposure
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.printing import printed, printed_down
 
 MethodName = Literal["clopper-pearson", "gdp", "one-run", "credible"]
+
+
+def like_with_like(claim: Any, audited: Exposure = ONE_RECORD) -> None:
+    """Raise if a claim does not speak of the person in whom the audited datasets differ.
+
+    One for a person with several records does: somebody may have one. One for people who leave
+    early says nothing about a record that stays.
+    """
+    claimed = getattr(claim, "exposure", ONE_RECORD)
+    if not claimed.covers(audited):
+        raise UnsupportedError(
+            f"The claim speaks of {claimed}, and the audited datasets differ in {audited}, of whom "
+            "it says nothing. Audit datasets that differ in such a person and say so (audited=), "
+            "or hold the audit against a certificate for everybody."
+        )
 
 
 @dataclass(frozen=True)
@@ -130,7 +146,13 @@ class AuditResult:
             f"only. Repeat the audit with delta={printed(delta)}."
         )
 
-    def contradicts(self, claim: Any, *, replaced_against_zero_out: bool = False) -> bool:
+    def contradicts(
+        self,
+        claim: Any,
+        *,
+        replaced_against_zero_out: bool = False,
+        audited: Exposure = ONE_RECORD,
+    ) -> bool:
         """Whether a certificate, a guarantee or a pair (epsilon, delta) claims less than this.
 
         Args:
@@ -140,7 +162,10 @@ class AuditResult:
                 steps, so the claim is widened by group privacy: 2 mu, and
                 (2 epsilon, (1 + e^epsilon) delta). Otherwise the datasets must be neighbours in
                 the sense of the claim.
+            audited: the person in whom the datasets differ: one record, used from the first step
+                to the last. A claim that does not cover that person is not contradicted by this.
         """
+        like_with_like(claim, audited)
         if self.method == "credible":
             raise UnsupportedError(
                 "A credible value is no confidence bound (it exceeds the truth up to one time in "

@@ -176,6 +176,10 @@ def _refuse(loss: Loss, seeded_noise: bool) -> None:
 
 def _refuse_other_start(follows: Head | None, started: str | None, parameters: Any) -> None:
     """A link starts from the very model that the certificate before it is bound to."""
+    if follows is not None and not isinstance(follows, Head):
+        why = "a link names what it follows"
+        found = type(follows).__name__
+        raise DescriptionError("follows", found, "the head of a chain or a certificate", why)
     before = None if follows is None else follows.parameters
     if started != before:
         raise AssumptionError(

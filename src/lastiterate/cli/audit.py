@@ -9,6 +9,7 @@ import typer
 
 from lastiterate.cli.description_flags import AsJson, flag
 from lastiterate.cli.output import print_json, print_text
+from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.printing import printed
 
 _WHAT, _HOW, _CLAIM = "What is audited", "How", "What is claimed"
@@ -49,6 +50,7 @@ def audit(
     X, y. A folder's model is trained again by its own description.
     """
     from lastiterate.audit import audit as run
+    from lastiterate.audit.result import like_with_like
     from lastiterate.audit.targets import named
     from lastiterate.certificate import Certificate
 
@@ -57,7 +59,9 @@ def audit(
     widened = found.widened and claim is not None and claim.adjacency == "zero-out"
     if delta is None:
         delta = 1e-5 if claim is None else claim.delta
-    if claim_epsilon is not None:
+    if claim_epsilon is None:
+        like_with_like(claim)  # before a thousand models are trained
+    else:
         claim, widened = (claim_epsilon, delta), found.widened and _zero_out(claim_adjacency)
     result = run(
         found.train,
@@ -119,6 +123,9 @@ def verdict(claim: Any, contradicted: bool) -> str:
         return "No certificate was given, so nothing is contradicted."
     epsilon, delta = _claimed(claim)
     text = f"the claim of epsilon <= {printed(epsilon)} at delta = {printed(delta)}"
+    whom = getattr(claim, "exposure", None)
+    if whom is not None and not whom.default:
+        text += f" for {whom} (audited: one record)"
     if contradicted:
         return f"CONTRADICTED: {text} does not hold for what was trained here."
     return f"Not contradicted: {text} stands beside this lower bound."
@@ -139,5 +146,6 @@ def answer(result: Any, claim: Any, contradicted: bool) -> dict[str, Any]:
         **result.to_dict(),
         "claimed_epsilon": epsilon,
         "claimed_delta": delta,
+        "claimed_for": getattr(claim, "exposure", ONE_RECORD).to_dict(),
         "contradicted": contradicted,
     }

@@ -12,7 +12,9 @@ from lastiterate.cli.output import print_json, print_text, say_warning
 
 
 def verify(
-    certificate: Annotated[Path, typer.Argument(help="The certificate, a JSON file.")],
+    certificate: Annotated[
+        Path, typer.Argument(help="The certificate, a JSON file; or the folder of a chain.")
+    ],
     trusted_key: Annotated[
         list[Path] | None,
         typer.Option(
@@ -37,6 +39,9 @@ def verify(
     if signature is not None and not trusted_key:
         raise LastIterateError("--signature needs --trusted-key: a key to check it with.")
     try:
+        if certificate.is_dir():
+            _verify_chain(certificate, trusted_key or None, signature, as_json)
+            return
         result = lastiterate.verify(
             certificate, trusted_keys=trusted_key or None, signature=signature
         )
@@ -77,6 +82,29 @@ def verify(
     print_text(str(found))
     if not result.signed_by:
         print_text(_unsigned(bool(found.signatures)))
+
+
+def _verify_chain(
+    folder: Path, keys: list[Path] | None, signature: Path | None, as_json: bool
+) -> None:
+    """Every link of a chain, its order, and what it spent."""
+    from lastiterate import Chain
+    from lastiterate.errors import LastIterateError
+
+    if signature is not None:
+        raise LastIterateError("--signature is for one certificate: each link carries its own.")
+    chain = Chain(folder)
+    checked = chain.verify(trusted_keys=keys)
+    if not as_json:
+        print_text(str(checked))
+        print_text(str(chain))
+        return
+    links = [
+        {"epsilon": link.epsilon, "delta": link.delta, "mu": mu, "sha256": link.sha256}
+        for link, mu in zip(checked.links, checked.mus, strict=True)
+    ]
+    allowance = chain.allowance.to_dict()
+    print_json("verify", {"verified": True, "allowance": allowance, "links": links})
 
 
 def _unsigned(carries_one: bool) -> str:

@@ -85,6 +85,22 @@ class Exposure(Portable):
         """Whether some steps do not use the person's records because of when they are there."""
         return self.joined > 0 or self.left is not None
 
+    def covers(self, other: Exposure) -> bool:
+        """Whether a guarantee for this person holds for that one too, who is exposed no more.
+
+        >>> Exposure(records=10).covers(Exposure()), Exposure(left=5).covers(Exposure())
+        (True, False)
+        """
+        together = other.records if other.per_batch is None else other.per_batch
+        norm = other.gradient_norm
+        return (
+            other.records <= self.records
+            and (self.per_batch is None or together <= self.per_batch)
+            and other.joined >= self.joined
+            and (self.left is None or (other.left is not None and other.left <= self.left))
+            and (self.gradient_norm is None or (norm is not None and norm <= self.gradient_norm))
+        )
+
     def most_in_a_batch(self, training: Training) -> int:
         """How many records of the person one batch can hold.
 

@@ -36,6 +36,9 @@ def audit_bracket(
     lower = _lower(result, delta)
     upper = None
     if guarantee_or_certificate is not None:
+        from lastiterate.audit.result import like_with_like
+
+        like_with_like(guarantee_or_certificate)
         upper = upper_epsilon(guarantee_or_certificate, delta)
     figure = blank(
         _finding(lower, upper, result.hypothesis),
