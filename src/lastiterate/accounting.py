@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from lastiterate.bounds import LEDGER
+from lastiterate.bounds import BY_KEY, LEDGER
 from lastiterate.bounds.ledger import Bound, Run, Theorem, released_steps
 from lastiterate.bounds.lower import lower_reference
 from lastiterate.description import Exposure, Loss, Poisson, Training
@@ -65,9 +66,13 @@ def account(
 
 def candidates(run: Run) -> list[Theorem]:
     """Sound theorems that apply and are not dominated by another one that applies."""
-    able = [t for t in LEDGER if t.obstacle(run) is None]
-    keys = {t.key for t in able}
-    return [t for t in able if keys.isdisjoint(t.dominated_by)]
+
+    @cache
+    def applies(key: str) -> bool:
+        return BY_KEY[key].obstacle(run) is None
+
+    # Of a dominated one nothing is asked while one of its betters applies.
+    return [t for t in LEDGER if not any(map(applies, t.dominated_by)) and applies(t.key)]
 
 
 def _undominated(bounds: list[Bound]) -> list[Bound]:

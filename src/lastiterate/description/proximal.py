@@ -195,13 +195,13 @@ def _but(penalty: L1 | GroupLasso) -> str:
 _KINDS: dict[str, type[Proximal]] = {cls.kind: cls for cls in (L1, GroupLasso, Box, Simplex)}
 
 
-def read_proximal(value: Any) -> Proximal | None:
-    """A proximal step, or one from its plain form; None if there is none.
+def read_proximal(value: Any) -> Proximal:
+    """A proximal step, or one from its plain form.
 
     >>> read_proximal({"kind": "l1", "weight": 0.5})
     L1(weight=0.5, spared=0)
     """
-    if value is None or type(value) in _KINDS.values():  # a child may do anything
+    if type(value) in _KINDS.values():  # a child may do anything
         return value  # type: ignore[no-any-return]
     kind = value.get("kind") if isinstance(value, Mapping) else None
     if isinstance(kind, str) and kind in _KINDS:

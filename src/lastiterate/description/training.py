@@ -173,7 +173,7 @@ class Training(Portable):
         why = "it says how much of the last movement is kept"
         put(self, "momentum", number("momentum", momentum, why, at_least=0, at_most=1))
         put(self, "arithmetic", read_arithmetic(arithmetic))
-        put(self, "proximal", read_proximal(proximal))
+        put(self, "proximal", None if proximal is None else read_proximal(proximal))
         if self.proximal is not None and self.momentum:
             why = "a velocity would carry parameters away from what the proximal step made of them"
             raise DescriptionError("momentum", momentum, "0 with a proximal step", why)

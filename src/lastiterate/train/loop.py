@@ -153,7 +153,8 @@ class Run:
             centre = grid.on(centre)
             ball = ball if training.momentum else grid.ball
         spacing = 0.0 if grid is None else grid.spacing
-        fits(training.proximal, centre.shape, training.diameter, spacing)
+        if training.proximal is not None:
+            fits(training.proximal, centre.shape, training.diameter, spacing)
         people = told.people(training)
         batches = training.batches.rows(training.records, source)
         content: Iterable[NDArray[Any]] = () if told.checkpoint is None else gradients.content()

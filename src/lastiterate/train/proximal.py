@@ -112,10 +112,8 @@ def _weighed(step: Simplex, values: Array, spacing: float) -> Array:
     return (n - high).clip(0.0, None) * unit
 
 
-def fits(step: Proximal | None, shape: tuple[int, ...], diameter: float, spacing: float) -> None:
+def fits(step: Proximal, shape: tuple[int, ...], diameter: float, spacing: float) -> None:
     """Raise unless the proximal step can be taken on such parameters, as described."""
-    if step is None:
-        return
     rows, size = shape[0] if shape else 0, math.prod(shape)
     if isinstance(step, L1 | GroupLasso):
         sizes = step.sizes if isinstance(step, GroupLasso) else None
