@@ -48,11 +48,15 @@ CASES = {
     "cyclic late": (run(Cyclic(12)), Exposure(records=6, joined=31)),
     "shuffled": (run(Shuffled(12)), Exposure(left=33, gradient_norm=0.5)),
     "shuffled group": (run(Shuffled(12)), Exposure(records=3)),
-    "shuffled apart": (run(Shuffled(12)), Exposure(records=3, per_batch=1)),
+    "shuffled apart": (run(Shuffled(12)), Exposure(records=4, per_batch=1, gradient_norm=0.7)),
     "shuffled group late": (run(Shuffled(12)), Exposure(records=3, joined=11, gradient_norm=0.5)),
     "shuffled group on a grid": (
         run(Shuffled(12), arithmetic=Arithmetic(2.0**-20, 1e-7, 3)),
         Exposure(records=3, per_batch=1),
+    ),
+    "shuffled group late on a grid": (
+        run(Shuffled(12), arithmetic=Arithmetic(2.0**-20, 1e-7, 3)),
+        Exposure(records=3, joined=7),
     ),
     "reshuffled": (run(Reshuffled(12)), Exposure(joined=11)),
     "reshuffled group": (run(Reshuffled(12)), Exposure(records=3, per_batch=1)),
@@ -132,25 +136,56 @@ def test_hostile_exposures(sealed, exposure):
         verify(Certificate.from_json(canonical(content)))
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("shuffled ")])
+PLACED = {
+    "shuffled group": "cycle-law",
+    "shuffled apart": "cycle-law",
+    "shuffled group on a grid": "cycle-law",
+    "shuffled group late": "superposed-groups",
+    "shuffled group late on a grid": "superposed-groups",
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
 def test_another_witness_of_hidden_places_proves_no_more(sealed, name):
     """A coarser cut proves less than was claimed; what is no cut at all is refused."""
     content = json.loads(sealed[name].to_json())
-    assert set(content["witness"]) == {"reach", "cells"}
-    reach, cells = content["witness"]["reach"], content["witness"]["cells"]
+    assert content["theorem"]["key"] == PLACED[name]
+    cut = content["witness"]
+    coarser = [{"cells": cells} for cells in (cut["cells"] // 20, 0, 10**12, "many")]
+    if PLACED[name] == "cycle-law":
+        coarser += [{"circle": circle} for circle in (cut["circle"] // 3, 1, 10**12, None)]
+        coarser += [{"tilt": tilt} for tilt in (-1.0, "inf", None)]
+    else:
+        reach = cut["reach"]
+        coarser += [{"reach": r} for r in (8 * reach, reach / 8, 0.0, -reach, "inf", None)]
+    for changed in coarser:
+        lie = {**content, "witness": {**cut, **changed}}
+        lie["sha256"] = fingerprint(lie)
+        with pytest.raises(CertificateError):
+            verify(Certificate.from_json(canonical(lie)))
+
+
+def test_the_cycle_law_is_believed_for_equal_steps_alone(sealed):
+    """A file that names it for steps that change, expand, or end within an epoch."""
+    content = json.loads(sealed["shuffled group"].to_json())
+    training, loss = content["training"], content["loss"]
     for changed in (
-        {"reach": 8 * reach},
-        {"reach": reach / 8},
-        {"cells": cells // 50},
-        {"cells": 0},
-        {"cells": 10**12},
-        {"reach": 0.0},
-        {"reach": -reach},
-        {"reach": "inf"},
-        {"reach": None},
-        {"cells": "many"},
+        {"training": {**training, "steps": 59}},
+        {"training": {**training, "step_size": [0.5] * 60}},
+        {"training": {**training, "batches": {"scheme": "cyclic", "size": 12}}, "nonce": None},
+        {"training": {**training, "batches": {"scheme": "reshuffled", "size": 12}}},
+        {"training": {**training, "momentum": 0.5}},
+        {"training": {**training, "clipping": "gradient"}},
+        {"loss": {**loss, "smoothness": 5.0}},
+        {"loss": {**loss, "kind": "nonconvex"}},
+        {"exposure": {"records": 3, "per_batch": 2}},
+        {"exposure": {"records": 3, "joined": 10}},
+        {"releases": [30]},
     ):
-        lie = {**content, "witness": {**content["witness"], **changed}}
+        lie = copy.deepcopy({**content, **changed})
+        person = Exposure.from_dict(lie["exposure"])
+        said = Training.from_dict(lie["training"]), Loss.from_dict(lie["loss"])
+        lie |= words(*said, tuple(lie["releases"]), "cycle-law", person)
         lie["sha256"] = fingerprint(lie)
         with pytest.raises(CertificateError):
             verify(Certificate.from_json(canonical(lie)))

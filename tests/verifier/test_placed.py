@@ -11,7 +11,9 @@ import pytest
 from placed_records import minorant_energy, placements
 
 from lastiterate.bounds.cycle_law import Placement, cycle_law
+from lastiterate.curves import gaussian
 from lastiterate.errors import CertificateError
+from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import arb, precision
 from lastiterate.verifier.placed import cycles, superposed
 
@@ -27,36 +29,56 @@ def assert_above(law, truth):
 
 
 @pytest.mark.parametrize(("batches", "records", "size", "spread"), CASES)
-def test_cycles_are_never_below_enumeration_and_near_it(batches, records, size, spread):
+@pytest.mark.parametrize("cells", [1, 7, 20])
+def test_cycles_are_balanced_around_enumeration(batches, records, size, spread, cells):
+    """Means of (g - t)+ are never below the true ones, nor those of any convex rising function."""
     truth = defaultdict(Fraction)
     for m, chance in placements(batches, size, records, spread=spread):
         truth[minorant_energy(m)] += chance
     worst = records * (1 if spread else min(size, records))
-    for circle in (worst * 20 + records + 1, worst * 12):
+    full = worst * cells + records + 1
+    for circle in {full, max(worst * cells * 6 // 10, 2)}:
         with precision():
-            law = cycles(batches, records, size, spread, 20, circle, 2.0)
-        assert_above(law, truth)
-    full = worst * 20 + records + 1
+            law = cycles(batches, records, size, spread, cells, circle, 2.0)
+        for place in range(3 * worst):
+            start = place / 3
+            mean = sum(float(mass) * max(float(cost) - start, 0) for cost, mass in law)
+            exact = sum(float(p) * max(float(g) - start, 0) for g, p in truth.items())
+            assert mean >= exact * (1 - 1e-12)
+        assert_above([(cost + records / cells, mass) for cost, mass in law], truth)
     with precision():
-        law = cycles(batches, records, size, spread, 20, full, 2.0)[:-1]
+        law = cycles(batches, records, size, spread, cells, full, 2.0)
     mean = sum(float(cost) * float(mass) for cost, mass in law)
     exact = float(sum(g * p for g, p in truth.items()))
-    assert exact <= mean * (1 + 1e-12) <= exact + records / 20 + 1e-9
+    assert exact <= mean * (1 + 1e-12) <= exact + records / cells / 16 + 1e-9
     assert sum(float(mass) for _, mass in law) == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_a_balanced_law_is_never_below_what_it_was_rounded_from(seed):
+    """One q between two points that share its mass: the profile of q is at most what is found."""
+    random = np.random.default_rng(seed)
+    q, width = 10 ** random.uniform(-3, 1.5), 10 ** random.uniform(-3, 0.5)
+    low = q - random.uniform() * min(width, q)
+    high = low + max(width, q - low)
+    right = (q - low) / (high - low)
+    squares, weights = [low, high], [1 - right, right]
+    for epsilon in (1e-9, 0.01, 0.3, 1.0, 4.0, 20.0):
+        with precision():
+            found = Balanced([arb(x) for x in squares], [arb(x) for x in weights]).delta(epsilon)
+        assert float(found) >= gaussian.delta(math.sqrt(q), epsilon) * (1 - 1e-9) - 1e-300
+    assert Balanced([arb(q)], [arb(1)]).delta(0.0) == 1
+
+
 def test_the_fast_law_is_not_below_the_verifiers():
-    """The same cells and circle: every mass of the fast path is at least the ball's."""
+    """The mean under the fast law, rounded up, is at least that of the balanced one."""
     fast = cycle_law(Placement(12, 3, 4, spread=True), 1e-6, 10)
     with precision():
-        slow = cycles(12, 3, 4, True, 10, 3 * 10 + 3 + 1, 2.0)[:-1]
-    masses = dict.fromkeys(range(40), 0.0)
-    for cost, mass in zip(fast.costs, fast.weights, strict=True):
-        masses[round(cost * 10)] += mass
-    found = dict.fromkeys(range(40), 0.0)
-    for cost, mass in slow:
-        found[round(float(cost) * 10)] += float(mass)
-    assert all(masses[i] >= found[i] - 1e-25 for i in range(40))
+        slow = cycles(12, 3, 4, True, 40, 3 * 40 + 3 + 1, 2.0)
+    for start in np.linspace(0, 3, 13):
+        ours = float(fast.weights @ np.maximum(fast.costs - start, 0))
+        theirs = sum(float(mass) * max(float(cost) - start, 0) for cost, mass in slow)
+        assert ours >= theirs - 3 / 40 / 16
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -12,6 +12,7 @@ has to find out twice; they can never carry a guarantee.
 from lastiterate.bounds.adaptive_stretches import AdaptiveStretches, Filter
 from lastiterate.bounds.composition import Composition
 from lastiterate.bounds.coupling import StoppedCoupling
+from lastiterate.bounds.cycle_law import CycleLaw
 from lastiterate.bounds.known_groups import KnownGroups
 from lastiterate.bounds.langevin_diffusion import (
     LangevinComposition,
@@ -51,6 +52,7 @@ LEDGER: tuple[Theorem, ...] = (
     HiddenPosition(),
     BoundaryPolicy(),
     KnownGroups(),
+    CycleLaw(),
     SuperposedGroups(),
     EqualisedLastEpoch(),
     AdaptiveStretches(),

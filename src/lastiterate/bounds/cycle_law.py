@@ -18,8 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from lastiterate.bounds import dynamics
 from lastiterate.bounds.cost_law import CostLaw
+from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
+from lastiterate.bounds.ordered_batches import drifted_mu
 from lastiterate.bounds.positions import UNIT, Floats
+from lastiterate.bounds.superposed_groups import hidden_places
+from lastiterate.curves.mixture import Mixture
+from lastiterate.curves.searched import Searched
+from lastiterate.description import Shuffled
 from lastiterate.errors import DescriptionError
 
 Complex = NDArray[np.complex128]
@@ -29,7 +36,11 @@ COARSEST = 8
 MOST_BATCHES = 4000  # moments are convolved term by term
 MOST_RECORDS = 200
 _WORK = 2.4e8  # complex products that a law may take: some seconds
+_CHECKED, _MOST_CHECKED = 1.2e7, 3.2e7  # products that a verifier is asked for, and at the most
+_CHECKED_CELLS = 5, 40  # which need not be narrow: a verifier rounds costs to both sides
+_CHECKED_GAP = 0.3  # where they have to be very wide
 _TILTS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.5, 8.0, 10.0, 13.0)
+_ROUNDS = 4  # of looking for the last cell that matters
 _ROWS = 16  # frequencies at a time: what they need stays near the processor
 _UNRESOLVED = 1e-3  # of delta: so much mass may go to the worst case
 
@@ -148,14 +159,19 @@ def _sums_off(placement: Placement) -> float:
 
 @dataclass(frozen=True)
 class _Chernoff:
-    """Bounds of the mass at or beyond a cell, from exponential moments."""
+    """Bounds of the mass at or beyond a cell, from exponential moments.
 
+    A sum reaches a cell if and only if it does with all terms cut down to the cap: the moments of
+    those are far smaller, where several records seldom share a batch but then cost N^2.
+    """
+
+    cap: int
     tilts: Floats  # per cell
     logs: Floats  # of the moments, rounded up
 
     @classmethod
-    def of(cls, placement: Placement, fineness: int) -> _Chernoff:
-        cells, shares = placement.cells(fineness), placement.shares
+    def of(cls, placement: Placement, fineness: int, cap: int) -> _Chernoff:
+        cells, shares = np.minimum(placement.cells(fineness), cap), placement.shares
         off, kept, logs = _sums_off(placement), [], []
         for tilt in _TILTS:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -165,18 +181,20 @@ class _Chernoff:
                 exponents = tilt * placement.worst * 8 * UNIT  # the rounding of the exponentials
                 kept.append(tilt / fineness)
                 logs.append(math.log(moment) + 2 * off + placement.records * exponents + 1e-9)
-        return cls(np.array(kept), np.array(logs))
+        return cls(cap, np.array(kept), np.array(logs))
 
     def beyond(self, cells: Floats) -> Floats:
         """Upper bounds of P(sum >= cell)."""
-        answer = np.ones(len(cells))
+        answer, cells = np.ones(len(cells)), np.minimum(cells, self.cap)
         for tilt, log in zip(self.tilts, self.logs, strict=True):
             answer = np.minimum(answer, np.exp(np.minimum(log - tilt * cells, 0.0)))
         return answer * (1 + 1e-9)
 
 
-def fineness(placement: Placement, delta: float) -> int:
-    """Cells for a cost of one, as many as the work allows; 0 if it does not allow enough.
+def fineness(placement: Placement, delta: float, *, checked: bool = False) -> int:
+    """Cells for a cost of one, as many as the work allows; 0 if not even a few can be checked.
+
+    ``checked``: what a verifier can follow, who counts in whole numbers.
 
     >>> fineness(Placement(batches=1000, records=10, size=60, spread=True), delta=1e-6)
     200
@@ -186,9 +204,15 @@ def fineness(placement: Placement, delta: float) -> int:
     if placement.batches > MOST_BATCHES or placement.records > MOST_RECORDS:
         return 0
     span = _circle(placement, COARSEST, delta)[0] / COARSEST
-    each = placement.records**2 * placement.batches * span / 2
-    found = int(min(FINEST, _WORK / each))
-    return found if found >= COARSEST else 0
+    each = placement.records**2 * placement.batches * span
+    few, many = _CHECKED_CELLS
+    slots = placement.batches * (1 if placement.spread else placement.size)
+    digits = placement.records * (math.log2(slots) + 4) / 200
+    if few * each * digits > _MOST_CHECKED:
+        return 0
+    if checked:
+        return int(max(few, min(many, _CHECKED / (each * digits))))
+    return int(max(COARSEST, min(FINEST, 2 * _WORK / each)))
 
 
 @lru_cache(maxsize=16)  # the law does not know of the noise that is being calibrated
@@ -225,10 +249,13 @@ def cycle_law(placement: Placement, delta: float, cells: int | None = None) -> C
 
 def _circle(placement: Placement, fine: int, delta: float) -> tuple[int, _Chernoff]:
     """How many cells: beyond them there is a negligible mass, or nothing at all."""
-    chernoff, top = _Chernoff.of(placement, fine), placement.top(fine)
-    places = np.arange(top + 2.0)
-    small = np.flatnonzero(chernoff.beyond(places) <= delta * _UNRESOLVED)
-    need = int(small[0]) if len(small) else top + 1
+    need = placement.top(fine) + 1
+    for _ in range(_ROUNDS):
+        cap, chernoff = need, _Chernoff.of(placement, fine, need)
+        small = np.flatnonzero(chernoff.beyond(np.arange(cap + 1.0)) <= delta * _UNRESOLVED)
+        need = int(small[0]) if len(small) else cap
+        if need > 0.9 * cap:
+            break
     return int(fft.next_fast_len(max(need, 2), real=True)), chernoff
 
 
@@ -307,3 +334,85 @@ def _fourier_error(placement: Placement, points: int) -> float:
     rounded = (placement.batches + 8 + 4 * records) * UNIT
     growth = 1.01 * float(np.linalg.norm(placement.growth))
     return 1.01 * growth * (errors[-1] + rounded * twos[-1])
+
+
+class CycleLaw(Theorem):
+    """G3: a person's records in one hidden partition, all steps alike.
+
+    *Statement.* c <= 1, E whole epochs of B batches: with g the cost of one epoch, whose law is
+    that of `cycle_law`, delta(eps) <= E delta_mu(eps), mu^2 = (s/nu)^2 ((E-1) k^2/B + g).
+
+    *Proof.* Given the placement that is the closed bound G2 with equality for c = 1; placements
+    are in exchangeable order, and joint convexity averages the profiles. Somebody with fewer
+    records has less. What rounding adds at every step is paid on top (`drifted_mu`).
+    """
+
+    key = "cycle-law"
+    name = "Cycle law of hidden places"
+    reference = "this library, docs/theory/exposure.md"
+    statement = (
+        "k records of one person, secretly placed (every choice of k slots, or with per_batch=1 of "
+        "k different batches, is equally likely); c <= 1, equal steps, E whole epochs of B "
+        "batches. delta(eps) = E delta_mu(eps), mu^2 = (s/nu)^2 ((E-1) k^2/B + g), g the sum over "
+        "the cycles of a uniformly random permutation of the batches of (records in it)^2/length."
+    )
+    schemes = (Shuffled,)
+    assumptions = (
+        "one uniformly random partition that stays secret; records that are kept apart are in "
+        "every choice of batches equally often",
+        "updates do not expand, and all are alike",
+    )
+    rounding = True
+    covers = frozenset({"records", "per_batch", "gradient_norm"})
+
+    def objection(self, run: Run) -> str | None:
+        training = run.training
+        if not (run.steps.constant and run.last_only):
+            return "it needs equal steps, and nothing but the last iterate released"
+        if training.steps % (training.batches_per_epoch or 1):
+            return "it needs whole epochs"
+        if not (run.regular and run.steps.one[0] <= 1):
+            return "it needs non-expansive updates (convex, no gradient clipping, small steps)"
+        if not run.steps.one[2] > 0:
+            return "it needs noise at every step"
+        reason = hidden_places(run)
+        if reason is None and fineness(_placement(run), _RESOLVED[0]) == 0:
+            return "so many records in so many batches have more cycles than are counted here"
+        return reason
+
+    def prove(self, run: Run) -> Bound:
+        placement, drifted = _placement(run), drifted_mu(run)
+        epochs = run.training.steps // placement.batches
+        base = (epochs - 1) * placement.records**2 / placement.batches
+        unit = float(dynamics.squared_ratio(run.steps.s[:1], run.steps.nu[:1])[0])
+
+        def at(delta: float) -> Mixture:
+            law = cycle_law(placement, _resolved(delta))
+            mus = (np.sqrt(unit * (base + law.costs)) + drifted) * (1 + 1e-12)
+            return Mixture(mus, law.weights)
+
+        @lru_cache(maxsize=16)
+        def checked(delta: float) -> Proof:
+            resolved = _resolved(delta)
+            cells = fineness(placement, resolved, checked=True)
+            circle, chernoff = _circle(placement, cells, resolved)
+            tilt = float(chernoff.tilts[np.argmin(chernoff.logs - chernoff.tilts * circle)]) * cells
+            witness = {"cells": cells, "circle": circle, "tilt": tilt}
+            return Proof(at(delta), witness, _CHECKED_GAP)
+
+        return Bound(self, Searched(at), search=checked)
+
+
+_RESOLVED = (1e-6, 1e-10, 1e-20, 1e-40, 1e-80, 1e-160, 1e-320)  # a law serves more than one delta
+
+
+def _resolved(delta: float) -> float:
+    return next((level for level in _RESOLVED if level <= delta), delta)
+
+
+def _placement(run: Run) -> Placement:
+    training, person = run.training, run.exposure
+    size = training.batches.largest(training.records)
+    return Placement(
+        training.batches_per_epoch or 1, person.records, size, spread=person.per_batch == 1
+    )

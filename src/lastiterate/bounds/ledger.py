@@ -193,10 +193,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Proof:
-    """A curve, and the witness with which somebody else can check exactly this curve."""
+    """A curve, and the witness with which somebody else can check exactly this curve.
+
+    ``gap``: by how much the epsilon that is checked may be larger, because it is computed coarser.
+    """
 
     curve: Curve
     witness: Mapping[str, Any] = field(default_factory=dict)
+    gap: float = 0.05
 
 
 @dataclass(frozen=True)

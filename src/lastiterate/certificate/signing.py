@@ -16,9 +16,8 @@ import numpy as np
 
 from lastiterate.accounting import account
 from lastiterate.bounds.coupling import StoppedCoupling
-from lastiterate.bounds.ledger import Bound, Run
+from lastiterate.bounds.ledger import Bound, Proof, Run
 from lastiterate.certificate.certificate import Certificate
-from lastiterate.curves.base import Curve
 from lastiterate.curves.bracket import halved
 from lastiterate.description import Exposure, Loss, TailAverage, Training
 from lastiterate.description.failure import promised_delta
@@ -38,8 +37,6 @@ from lastiterate.verifier.profile import STANDARD_DELTAS, Judge
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.witness import pack, unpack
 from lastiterate.verifier.words import good_nonce, words
-
-WIDEST_GAP = 0.05  # how much larger than the accountant's the verified epsilon may be
 
 
 def certify(
@@ -104,14 +101,14 @@ def certify(
             _refuse_others(training, parameters, len(guarantee.run.releases))
     bound = _best(guarantee, delta)
     proof = bound.at(delta)
-    witness, curve = pack(proof.witness), proof.curve
+    witness = pack(proof.witness)
     checkpoints = guarantee.run.releases[:-1]
     with precision():
         case = Case(training, loss, checkpoints, person)
         profile = CHECKS[bound.theorem.key](case, unpack(witness))
         judge = profile.judge(delta)
-        epsilon = _confirmed_epsilon(judge, curve, delta)
-        points = _points(judge, curve, delta)
+        epsilon = _confirmed_epsilon(judge, proof, delta)
+        points = _points(judge, proof, delta)
         worst = profile.worst
     if follows is not None and worst is None:
         raise UnsupportedError(
@@ -258,37 +255,37 @@ def _best(guarantee: Guarantee, delta: float) -> Bound:
     return best
 
 
-def _confirmed_epsilon(judge: Judge, curve: Curve, delta: float) -> float:
-    proposed = curve.epsilon(delta)
-    found = _confirmed(judge, proposed, delta)
+def _confirmed_epsilon(judge: Judge, proof: Proof, delta: float) -> float:
+    proposed = proof.curve.epsilon(delta)
+    found = _confirmed(judge, proposed, delta, proof.gap)
     if found is None:
         raise CertificateError(
             f"The independent check could not confirm epsilon = {printed(proposed, 6)} at delta "
-            f"= {printed(delta)}, not even with {WIDEST_GAP:.0%} more. Nothing was sealed; please "
+            f"= {printed(delta)}, not even with {proof.gap:.0%} more. Nothing was sealed; please "
             "report this description."
         )
     return found
 
 
-def _points(judge: Judge, curve: Curve, delta: float) -> list[list[float]]:
+def _points(judge: Judge, proof: Proof, delta: float) -> list[list[float]]:
     points = []
     for other in STANDARD_DELTAS:
-        proposed = curve.epsilon(other) if other != delta else math.inf
+        proposed = proof.curve.epsilon(other) if other != delta else math.inf
         if math.isfinite(proposed):
-            found = _confirmed(judge, proposed, other)
+            found = _confirmed(judge, proposed, other, proof.gap)
             if found is not None:
                 points.append([other, found])
     return points
 
 
-def _confirmed(judge: Judge, proposed: float, delta: float) -> float | None:
+def _confirmed(judge: Judge, proposed: float, delta: float, gap: float) -> float | None:
     """The proposed epsilon if it is confirmed, else the smallest confirmed one a little above."""
     asked = judge.asked(delta)
     if judge.holds(proposed, asked):
         return proposed
     low, high = proposed, proposed * (1 + 1e-6) + 1e-12
     while not judge.holds(high, asked):
-        if high > proposed * (1 + WIDEST_GAP) + 1e-9:
+        if high > proposed * (1 + gap) + 1e-9:
             return None
         low, high = high, high + 4 * (high - proposed)
     return halved(lambda epsilon: judge.holds(epsilon, asked), good=high, bad=low, rounds=8)

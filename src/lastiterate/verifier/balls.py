@@ -20,8 +20,8 @@ except ImportError:  # only where the extra is not installed; `need_balls` says 
 arb: Any = getattr(flint, "arb", None)
 fmpz_poly: Any = getattr(flint, "fmpz_poly", None)
 arb_poly: Any = getattr(flint, "arb_poly", None)
-acb: Any = getattr(flint, "acb", None)
-acb_poly: Any = getattr(flint, "acb_poly", None)
+fmpz: Any = getattr(flint, "fmpz", None)
+nmod_poly: Any = getattr(flint, "nmod_poly", None)
 Ball = Any
 BITS = 128  # working precision of sums and replays
 _ENOUGH = 40  # bits of relative accuracy that a profile needs

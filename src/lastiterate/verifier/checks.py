@@ -22,6 +22,7 @@ from lastiterate.description import (
 )
 from lastiterate.errors import CertificateError
 from lastiterate.verifier import epochs, placed, sampled, strings
+from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, greatest, proved
 from lastiterate.verifier.coupled import Coupled
 from lastiterate.verifier.profile import Profile
@@ -220,24 +221,31 @@ def _earliest_end(steps: int, batches: int, first: int, last: int) -> int:
     return 0 if from_last + last - first >= batches else from_last
 
 
-def _drifted(case: Case, squares: Sequence[Ball]) -> list[Ball]:
-    """mu^2 where computed sums are off at steps without the record too.
+def _drift_root(case: Case) -> Ball:
+    """mu of what steps drift where computed sums are off without the record too.
 
-    What steps drift is paid on top, at once or by a string of its own: by Minkowski the root of the
-    sum of all squares grows by at most that of the drifts.
+    It is paid on top, at once or by a string of its own: by Minkowski the root of the sum of all
+    squares grows by at most that of the drifts.
     """
     if not case.rounds:
-        return list(squares)
+        return arb(0)
     steps = case.training.steps
     pairs = zip(case.slips(0, steps), case.noises(0, steps), strict=True)
     times = steps if case.constant else 1
     extra = sum((ratio(slip, nu) ** 2 for slip, nu in pairs), arb(0)) * times
     extra = extra.min(_drift_strings(case))
-    if not extra.is_finite():
-        return [infinite()] * len(squares)
-    root = above(extra).sqrt()
+    return above(extra).sqrt() if extra.is_finite() else infinite()
+
+
+def _drifted(case: Case, squares: Sequence[Ball]) -> list[Ball]:
+    """mu^2 and what steps drift; see `_drift_root`."""
+    if not case.rounds:
+        return list(squares)
+    root = _drift_root(case)
     return [
-        (above(square).max(arb(0)).sqrt() + root) ** 2 if square.is_finite() else infinite()
+        (above(square).max(arb(0)).sqrt() + root) ** 2
+        if square.is_finite() and root.is_finite()
+        else infinite()
         for square in squares
     ]
 
@@ -383,6 +391,34 @@ def superposed_groups(case: Case, witness: Witness) -> Profile:
     law = placed.superposed(mus, *_places(case), float(witness["reach"]), int(witness["cells"]))
     squares = _drifted(one, [mu**2 for mu, _ in law])
     return Profile(tuple(squares), tuple(weight for _, weight in law))
+
+
+def cycle_law(case: Case, witness: Witness) -> Profile:
+    """A person's records in hidden places of equal steps: the law of the faces of one epoch."""
+    _hidden_places(case)
+    training, batches = case.training, case.training.batches_per_epoch or 1
+    whole, left_over = divmod(training.steps, batches)
+    last_only = case.releases == () and case.window == 1
+    _demand(case.constant and last_only, "its steps are not all alike, or more is released")
+    _demand(whole >= 1 and not left_over, "its epochs are not whole")
+    factors = case.factors(0, 1)
+    _demand(factors is not None and proved(factors[0] <= 1), "its updates may expand")
+    cut = int(witness["cells"]), int(witness["circle"]), float(witness["tilt"])
+    law = placed.cycles(batches, *_places(case), *cut)
+    alone = dataclasses.replace(case.exposure, records=1, per_batch=None)
+    one = dataclasses.replace(case, exposure=alone)
+    records, most = case.exposure.records, case.exposure.most_in_a_batch(training)
+    unit, base = _published(one, 0, 1), arb(whole - 1) / batches * records**2
+    # Costs are below their cell by less than one cell per record; g <= r k.
+    tops = [(cost + arb(records) / cut[0]).min(arb(most * records)) for cost, _ in law]
+    weights = tuple(weight for _, weight in law)
+    above_all = _drifted(one, [unit * (base + cost) for cost in tops])
+    # (sqrt(q) + d)^2 <= (1 + t) q + (1 + 1/t) d^2 keeps the law balanced; any t will do.
+    drift, typical = _drift_root(one), above((unit * (base + 1)).sqrt())
+    t = above(ratio(drift, typical)).min(arb(1)) if drift != 0 else arb(0)
+    more = (1 + 1 / t) * drift**2 if t != 0 else arb(0)
+    squares = [(1 + t) * unit * (base + cost) + more for cost, _ in law]
+    return Profile(tuple(above_all), weights, coupled=Balanced(squares, weights))
 
 
 def _hidden_places(case: Case) -> None:
@@ -620,6 +656,7 @@ CHECKS: dict[str, Check] = {
     "hidden-position": _plain_descent(hidden_position),
     "boundary-policy": _plain_descent(boundary_policy),
     "known-groups": _plain_descent(known_groups),
+    "cycle-law": _plain_descent(cycle_law),
     "superposed-groups": _plain_descent(superposed_groups),
     "gaussian-composition": composition,
     "output-perturbation": _plain_descent(output_perturbation),

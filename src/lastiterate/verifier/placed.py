@@ -1,87 +1,141 @@
-"""Several records of one person in secret places: the laws of what they cost, in balls.
+"""Several records of one person in secret places: the laws of what they cost, in whole numbers.
 
-`cycles` recomputes the cycle law on the cells and the circle that a certificate names; the numbers
-of ways are whole, and the characteristic function is a ball at every frequency. `superposed` counts
-placements in whole numbers, without any rounding. Nothing here is shared with the fast path.
+`cycles` counts, on the cells and the circle that a certificate names, how many permutations and
+placements lead to each cost; `superposed` counts placements by the sum of their mus. Neither makes
+any error but the rounding of costs. Nothing here is shared with the fast path.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from lastiterate.errors import CertificateError
-from lastiterate.verifier.balls import Ball, above, acb, acb_poly, arb, arb_poly, fmpz_poly
+from lastiterate.verifier.balls import Ball, above, arb, arb_poly, fmpz, fmpz_poly, nmod_poly
 
 Law = list[tuple[Ball, Ball]]  # (value, mass), both upper bounds
-_MOST_WORK = 10**8  # coefficients of all products together
+_MOST_WORK = 4 * 10**7  # coefficients of all products together: a minute
+_PRIMES_ABOVE = 1 << 50  # where multiplication is fastest
+_SPLIT = 4  # a cost between two cells is shared between them, in multiples of 2^-4
 
 
 def cycles(
     batches: int, records: int, size: int, spread: bool, cells: int, circle: int, tilt: float
 ) -> Law:
-    """The law of g: costs in units of 1/``cells``, on a circle of so many of them.
+    """A law of g that is balanced: costs in units of 1/``cells``, on a circle of so many of them.
 
-    What passes the circle comes back at its beginning, where it only adds mass; Chernoff's bound
-    of it, at ``tilt`` per unit of cost, goes to the worst cost.
+    The cost of a cycle is moved to the two cells around it, their mean being no less, so that no
+    convex increasing function has a smaller mean under the law. What passes the circle comes back
+    at its beginning, where it only adds mass; Chernoff's bound of it, at ``tilt`` per unit of cost,
+    goes to the largest sum. The cost itself is less than one cell per record above its own.
     """
     each = 1 if spread else size
-    if not (1 <= records <= batches * each and cells >= 1 and circle >= 2 and 0 <= tilt < math.inf):
+    slots, worst = batches * each, records * min(each, records)
+    if not (1 <= records <= slots and cells >= 1 and circle >= 2 and 0 <= tilt < math.inf):
         raise CertificateError("the witness does not say how the law of the cost is cut")
-    if records**2 * batches * circle // 4 > _MOST_WORK:
+    every = math.perm(slots, records) << _SPLIT * records
+    if circle * records**2 * batches * every.bit_length() // 200 > _MOST_WORK:
         raise CertificateError("the law of the cost is more than a verifier computes")
-    shares = _shares(batches, records, each)
-    places = [[-(-n * n * cells // m) for m in range(1, batches + 1)] for n in _counts(records)]
-    roots = [(acb(2 * k) / circle).exp_pi_i() for k in range(circle)]
-    values = []
-    for w in range(circle // 2 + 1):
-        turned = [
-            [0] + [a * roots[-w * c % circle] for a, c in zip(row, at, strict=True)]
-            for row, at in zip(shares, places, strict=True)
-        ]
-        values.append(_total(acb_poly, turned, batches))
-    every = math.perm(batches * each, records)
-    worst = arb(records * (1 if spread else min(size, records)))
-    law: Law = []
-    for i in range(circle):
-        mass = values[0].real
-        for w in range(1, (circle + 1) // 2):
-            mass += 2 * (values[w] * roots[w * i % circle]).real
-        if circle % 2 == 0:
-            mass += values[-1].real * (-1) ** i
-        cost = above(arb(i) / cells).min(worst)
-        law.append((cost, above(mass / circle / every).max(arb(0))))
-    grown = [
-        [arb(0)] + [a * (arb(tilt) * c / cells).exp() for a, c in zip(row, at, strict=True)]
-        for row, at in zip(shares, places, strict=True)
+    # N given records fall into a cycle of m batches in (m each)_N ways; over m: whole all the same.
+    ways = [
+        [each * math.perm(m * each - 1, n) << _SPLIT * n for m in range(1, batches + 1)]
+        for n in range(records)
     ]
-    moment = _total(arb_poly, grown, batches) / every
+    places = [[_shared(n * n * cells, m) for m in range(1, batches + 1)] for n in _counts(records)]
+    found = _ways_by_cell(ways, places, circle, every)
+    law = [(arb(i) / cells, above(arb(n) / every)) for i, n in enumerate(found) if n]
+    if circle > worst * cells + records:  # each of at most k cycles is rounded up by less than one
+        return law
+    # A sum reaches the circle's end if and only if it does with all terms cut down to that.
+    rise = [(arb(tilt) * min(i, circle) / cells).exp() for i in range(circle + 2)]
+    grown = []
+    for row, at in zip(ways, places, strict=True):
+        terms = []
+        for a, (cell, more) in zip(row, at, strict=True):
+            cell = min(cell, circle)
+            terms.append(a * ((2**_SPLIT - more) * rise[cell] + more * rise[cell + 1]))
+        grown.append(arb_poly([0, *terms]))
+    moment = sum(_total(grown, arb_poly([1]), batches).coeffs(), arb(0)) / every
     beyond = above(moment * (-arb(tilt) * circle / cells).exp()).min(arb(1))
-    law.append((worst, beyond))
-    return law
+    return [*law, (arb(worst) + arb(records) / cells, beyond)]
 
 
 def _counts(records: int) -> range:
     return range(1, records + 1)
 
 
-def _shares(batches: int, records: int, each: int) -> list[list[Ball]]:
-    """(slots)_N / l, N records in a cycle of l batches."""
-    lengths = range(1, batches + 1)
-    return [[arb(math.perm(m * each, n)) / m for m in lengths] for n in _counts(records)]
+def _shared(cost: int, length: int) -> tuple[int, int]:
+    """The cell below cost/length, and how many parts of 2^4 go to the next one, rounded up."""
+    cell, rest = divmod(cost, length)
+    return cell, -(-(rest << _SPLIT) // length)
 
 
-def _total(polynomial: type, rows: Sequence[Sequence[Ball]], batches: int) -> Ball:
-    """The sum over the lengths, at most ``batches`` in all, of every way to take cycles."""
-    signals = [polynomial(row) for row in rows]
-    found = [polynomial([1])]
-    for left in range(1, len(rows) + 1):
-        total = polynomial([0])
-        for count in range(1, left + 1):
+def _total(signals: Sequence[Ball], one: Ball, batches: int) -> Ball:
+    """Every way to take cycles for all records, by their length in all, at most ``batches``.
+
+    F_kappa = sum of C(kappa - 1, N - 1) a_N F_(kappa - N): the first of kappa records shares its
+    cycle with N - 1 others. The rest of the permutation has weight 1.
+    """
+    found = [one]
+    for left in _counts(len(signals)):
+        total = 0 * one
+        for count in _counts(left):
             ways = math.comb(left - 1, count - 1)
-            total = total + ways * signals[count - 1] * found[left - count]
+            total = total + ways * (signals[count - 1] * found[left - count])
         found.append(total.truncate(batches + 1))
-    return sum(found[-1].coeffs(), arb(0) * 1)
+    return found[-1]
+
+
+def _ways_by_cell(
+    ways: Sequence[Sequence[int]],
+    places: Sequence[Sequence[tuple[int, int]]],
+    circle: int,
+    every: int,
+) -> list[int]:
+    """How many of ``every`` ways lead to each cell: exact, from remainders by enough primes.
+
+    The sum over all ways of x^cell is found for every x with x^circle = 1, modulo a prime that has
+    all of them, and transformed back there.
+    """
+    found, modulus, batches = [0] * circle, 1, len(ways[0])
+    for prime, root in _primes(circle):
+        if modulus > every:
+            break
+        powers = [1]
+        for _ in range(circle - 1):
+            powers.append(powers[-1] * root % prime)
+        rows = [[a % prime for a in row] for row in ways]
+        values = []
+        for w in range(circle):
+            parts = range(2**_SPLIT + 1)
+            shared = [(2**_SPLIT - more + more * powers[w]) % prime for more in parts]
+            signals = []
+            for row, at in zip(rows, places, strict=True):
+                turned = (powers[w * cell % circle] * shared[more] for cell, more in at)
+                terms = [a * x % prime for a, x in zip(row, turned, strict=True)]
+                signals.append(nmod_poly([0, *terms], prime))
+            values.append(int(_total(signals, nmod_poly([1], prime), batches)(1)))
+        back, share = nmod_poly(values, prime), pow(circle, -1, prime)
+        lift = pow(modulus, -1, prime)
+        for i, known in enumerate(found):
+            left = int(back(powers[-i % circle])) * share % prime
+            found[i] = known + modulus * ((left - known) * lift % prime)
+        modulus *= prime
+    if sum(found) != every:
+        raise CertificateError("the ways to place the records do not add up")
+    return found
+
+
+def _primes(circle: int) -> Iterator[tuple[int, int]]:
+    """Primes that are 1 modulo the circle, each with a root of unity of exactly that order."""
+    factors = [q for q in range(2, circle + 1) if circle % q == 0 and fmpz(q).is_prime()]
+    prime = _PRIMES_ABOVE // circle * circle + 1
+    while True:
+        prime += circle
+        if fmpz(prime).is_prime():
+            roots = (pow(x, (prime - 1) // circle, prime) for x in range(2, prime))
+            good = (r for r in roots if all(pow(r, circle // q, prime) != 1 for q in factors))
+            yield prime, next(good)
 
 
 def superposed(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, mixture_delta, precision
 from lastiterate.verifier.coupled import Coupled
 from lastiterate.verifier.losses import Labelled, Shift, Step, Total
@@ -26,8 +27,8 @@ _LEVELS = 48  # different mus of an average that becomes a loss distribution
 class Profile:
     """delta(eps) is at most that of: a label with ``weights``, given it mu^2 = ``squares``; then
     all ``steps``; or a failure. ``by_position``: the squares belong to the positions of an epoch,
-    in order, all equally likely. ``coupled``: a second bound of the same release, by coupling; the
-    smaller one counts. Only the first one is composed.
+    in order, all equally likely. ``coupled``: a second bound of the same release, by coupling or
+    of a law that is balanced; the smaller one counts. Only the first one is composed.
     """
 
     squares: tuple[Ball, ...]
@@ -35,7 +36,7 @@ class Profile:
     steps: tuple[tuple[Step, int], ...] = ()
     failure: Ball | None = None
     by_position: bool = False
-    coupled: Coupled | None = None
+    coupled: Coupled | Balanced | None = None
 
     @classmethod
     def gaussian(cls, square: Ball) -> Profile:

@@ -52,6 +52,11 @@ THEOREMS: dict[str, Named] = {
         "this library, docs/how-to/people.md: superposition of strings; closed bound",
         covers=PRESENCE | {"records", "per_batch"},
     ),
+    "cycle-law": Named(
+        "Cycle law of hidden places",
+        "this library, docs/theory/exposure.md",
+        covers=frozenset({"records", "per_batch", "gradient_norm"}),
+    ),
     "superposed-groups": Named(
         "Superposition over hidden places",
         "this library, docs/theory/exposure.md",
