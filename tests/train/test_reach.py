@@ -79,8 +79,9 @@ def describe(loss, records, steps, pace, l2, batches, **changes):
     pace=st.sampled_from([0.1, 0.9, 1.25, 1.7, 1.95]),
     l2=st.sampled_from([0.0, 1e-3, 0.1, 0.5]),
     alike=st.booleans(),
+    away=st.sampled_from([0.0, 0.0, 0.1, 3.0]),
 )
-def test_no_run_gets_farther_than_is_proved(loss, seed, pace, l2, alike):
+def test_no_run_gets_farther_than_is_proved(loss, seed, pace, l2, alike, away):
     """Whatever the batches are: records of one batch pull one way, those of the next another."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((12, 3))
@@ -91,12 +92,14 @@ def test_no_run_gets_farther_than_is_proved(loss, seed, pace, l2, alike):
         y = rng.choice([-1.0, 1.0, 0.3], 12)
     else:
         y = rng.choice([-1.0, 1.0], 12) if outputs == 1 else rng.integers(0, outputs, 12)
+    start = rng.standard_normal(3 if outputs == 1 else (3, outputs))
+    start *= away / np.linalg.norm(start)
     for steps, batches in ((3, Cyclic(6)), (40, Cyclic(6)), (40, FullBatch())):
         run = describe(loss, 12, steps, pace, l2, batches)
-        bound = learnt(run, loss.regularity(1.0, l2), loss.at_zero())
-        given = {"labels": y, "regularization": l2, "feature_bound": 1.0}
+        bound = learnt(run, loss.regularity(1.0, l2), loss.at_zero(), away)
+        given = {"labels": y, "regularization": l2, "feature_bound": 1.0, "start": start}
         found = noisy_descent(loss, X, run, **given).parameters
-        assert np.linalg.norm(found) <= bound * (1 + 1e-12)
+        assert np.linalg.norm(found) <= (bound - away) * (1 + 1e-12)
 
 
 def test_one_step_of_least_squares_attains_it():
@@ -122,7 +125,7 @@ def test_where_it_says_nothing():
     assert math.isinf(far(plain, Loss.unknown()))
     assert math.isfinite(far(plain.replace(proximal=L1(0.1))))
     assert math.isinf(far(plain.replace(proximal=Box(5.0, 6.0))))
-    assert math.isinf(learnt_ball(plain, known, height, 3))  # no noise, no grid, no ball
+    assert math.isinf(learnt_ball(plain, known, height, np.zeros(3)))  # no noise, no grid, no ball
 
 
 @given(
@@ -170,7 +173,7 @@ def test_an_estimator_stays_well_inside_its_ball(model, labels, epsilon):
     y = np.sign(X[:, 0]) if labels == "classes" else np.clip(X[:, 0], -1, 1)
     fitted = model(epsilon, 1e-4, random_state=1).fit(X, y)
     run, size = fitted.training_, fitted.coef_.size + np.size(fitted.intercept_)
-    ball = learnt_ball(run, fitted.loss_, fitted._objective().at_zero(), size)
+    ball = learnt_ball(run, fitted.loss_, fitted._objective().at_zero(), np.zeros(size))
     length = math.hypot(*fitted.coef_.ravel(), *np.ravel(fitted.intercept_))
     assert length < 0.75 * ball
     assert ball < own_ball(run, np.zeros(size), fitted.loss_.regularization) * 4

@@ -170,7 +170,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             self.loss_,
             paid,
             per_length,
-            math.inf if start.any() else self._objective().at_zero(),
+            self._objective().at_zero(),
         )
         return radius
 

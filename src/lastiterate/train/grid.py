@@ -159,11 +159,11 @@ def on_its_grid(
         start, loss: of the run.
         with_noise: puts as much noise into a description as is needed.
         per_length: what its scores round (`summation.score_error`).
-        height: no record's loss is larger at the start, which is 0.
+        height: no record's loss is larger where all parameters are 0.
     """
 
     def grid_of(run: Training) -> tuple[Grid | None, float]:
-        radius = min(run.radius, learnt_ball(run, loss, height, start.size))
+        radius = min(run.radius, learnt_ball(run, loss, height, start))
         return Grid.of(run, start, radius, loss.regularization), radius
 
     run = training

@@ -6,9 +6,10 @@ description has none. Projections cost nothing; the ball need only be wide enoug
 **Statement.** (1) Gradients of length at most K move a run by at most KΣη without noise, and,
 with an L2 term, ηλ ≤ 1, no farther from 0 than K/λ or where it started. (2) Let every record's loss
 be convex, β-smooth, not negative, and at most h at 0. Without noise a run that starts at 0 stays
-within √(2h·min(Ση, 1/λ)/m), m = min(1, 2 − η(β + 2λ)), whatever its batches are. (3) Noise moves
-it by more than (√d + 12)·√Σν² with a probability below e⁻⁷² in every step: in (1) beside what
-gradients do, in (2) because updates bring no two points apart.
+within √(2h·min(Ση, 1/λ)/m), m = min(1, 2 − η(β + 2λ)), whatever its batches are; one that starts at
+θ₀ stays within √(‖θ₀‖² + 2h·min(Ση, 1/λ)/m) of 0. (3) Noise moves it by more than (√d + 12)·√Σν²
+with a probability below e⁻⁷² in every step: in (1) beside what gradients do, in (2) because updates
+bring no two points apart.
 
 *Proof.* (2) f is the loss of a batch, θ a point, G = ∇f(θ), q = 1/(ηβ). As f is β-smooth and not
 negative, ‖G‖² ≤ 2βf(θ) and ‖∇f(0)‖² ≤ 2βh; as it is convex too,
@@ -51,8 +52,7 @@ def own_ball(training: Training, start: NDArray[np.float64], l2: float) -> float
     furthest = pushed * total if (total := _total(training)) else 0.0
     if l2 > 0 and l2 * float(each(training.step_sizes).max(initial=0.0)) <= 1:
         furthest = min(furthest, pushed / l2)
-    first, after = float(np.abs(start).max(initial=0.0)), training.proximal
-    away = first * float(np.linalg.norm(start / first)) if first else 0.0
+    away, after = _length(start), training.proximal
     if after is not None and after.constrains:
         return _beyond(2 * (away + math.sqrt(start.size) * after.reach))
     if l2 > 0 or after is not None:  # what pulls towards 0 pulls away from the start
@@ -60,8 +60,10 @@ def own_ball(training: Training, start: NDArray[np.float64], l2: float) -> float
     return _beyond(2 * furthest + _walk(training, start.size))
 
 
-def learnt(training: Training, loss: Loss, height: float) -> float:
-    """Statement (2): how far a run without noise gets from 0, where losses are at most ``height``.
+def learnt(training: Training, loss: Loss, height: float, away: float = 0.0) -> float:
+    """Statement (2): how far a run without noise gets from its start, which is so far from 0.
+
+    No record's loss is larger than ``height`` at 0.
 
     Infinite where it says nothing: for steps that overshoot, for clipped gradients, which are those
     of no convex loss, for batches that may be larger than they are counted, and for constraints,
@@ -75,23 +77,23 @@ def learnt(training: Training, loss: Loss, height: float) -> float:
     if not plain or not spare > 0 or math.isinf(height):
         return math.inf
     time = min(_total(training), 1 / loss.regularization if loss.regularization else math.inf)
-    return math.sqrt(2 * height * time / min(1.0, spare))
+    return away + math.sqrt(away**2 + 2 * height * time / min(1.0, spare))
 
 
-def learnt_ball(training: Training, loss: Loss, height: float, size: int) -> float:
+def learnt_ball(training: Training, loss: Loss, height: float, start: NDArray[np.float64]) -> float:
     """The ball of such a run with its noise; infinite without any, where there is no grid either.
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=10**6, steps=10_000, step_size=4.0, noise=1e-4, gradient_norm=1.0,
     ...                batches=FullBatch())
-    >>> learnt_ball(run, Loss(smoothness=0.25), math.log(2), size=100)
+    >>> learnt_ball(run, Loss(smoothness=0.25), math.log(2), np.zeros(100))
     512.0
     >>> own_ball(run, np.zeros(100), 0.0)
     131072.0
     """
-    if not (walk := _walk(training, size)):
+    if not (walk := _walk(training, start.size)):
         return math.inf
-    return _beyond(2 * learnt(training, loss, height) + walk)
+    return _beyond(2 * learnt(training, loss, height, _length(start)) + walk)
 
 
 def each(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -106,6 +108,11 @@ def below(value: float) -> float:
 
 def _beyond(value: float) -> float:
     return 2 * below(value) if value else 0.0
+
+
+def _length(start: NDArray[np.float64]) -> float:
+    first = float(np.abs(start).max(initial=0.0))
+    return first * float(np.linalg.norm(start / first)) if first else 0.0
 
 
 def _total(training: Training) -> float:
