@@ -156,6 +156,28 @@ def test_gradients_that_all_pull_one_way_do_not_reach_the_ball(seed, l2, noise, 
     assert np.linalg.norm(free.parameters - start) < 0.75 * ball
 
 
+@pytest.mark.parametrize("momentum", [0.5, 0.99])
+def test_momentum_stays_inside_and_far_from_the_end(momentum):
+    """Parameters that it carries along are as long as is charged, and no longer."""
+    run = Training(
+        records=20,
+        steps=300,
+        step_size=1.0,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        momentum=momentum,
+    )
+    away = np.array([0.6, 0.8])
+    given = {"start": np.ones(2), "random_state": 3}
+    free = noisy_descent(lambda _, i: np.tile(away, (len(i), 1)), None, run, **given)
+    assert np.linalg.norm(free.parameters - 1) < 0.75 * own_ball(run, np.ones(2), 0.0)
+    held = noisy_descent(lambda _, i: np.tile(away, (len(i), 1)), None, run, radius=2.0, **given)
+    ends = [Fraction(float(v)) - 1 for v in held.parameters]
+    assert sum(v**2 for v in ends) <= 4
+    assert np.linalg.norm(held.parameters - 1) > 1.99
+
+
 @pytest.mark.parametrize(
     ("model", "labels"),
     [

@@ -151,7 +151,7 @@ class Run:
         grid = Grid.of(training, centre, ball, l2)
         if grid is not None:
             centre = grid.on(centre)
-            ball = ball if training.momentum else grid.ball
+            ball = grid.ball
         spacing = 0.0 if grid is None else grid.spacing
         if training.proximal is not None:
             fits(training.proximal, centre.shape, training.diameter, spacing)
@@ -291,8 +291,7 @@ class Updates:
     def _carry(self, velocity: Array, noisy: Array) -> None:
         """Momentum: the rest of the update is computed from noisy updates, on any numbers."""
         self.velocity = self.run.training.momentum * velocity + noisy
-        moved = self.theta - self.velocity
-        self.theta = self._backend.projected(moved, self.centre, self.run.ball)
+        self.theta = self.projected(self.theta - self.velocity)
 
 
 def descend(run: Run, gradients: Total, draws: Drawing, backend: Backend) -> Parameters:

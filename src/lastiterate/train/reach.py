@@ -57,7 +57,8 @@ def own_ball(training: Training, start: NDArray[np.float64], l2: float) -> float
         return _beyond(2 * (away + math.sqrt(start.size) * after.reach))
     if l2 > 0 or after is not None:  # what pulls towards 0 pulls away from the start
         furthest += 2 * away
-    return _beyond(2 * furthest + _walk(training, start.size))
+    carried = 1 / (1 - training.momentum)  # an update is repeated, shorter every time
+    return _beyond(carried * (2 * furthest + _walk(training, start.size)))
 
 
 def learnt(training: Training, loss: Loss, height: float, away: float = 0.0) -> float:
@@ -66,15 +67,15 @@ def learnt(training: Training, loss: Loss, height: float, away: float = 0.0) -> 
     No record's loss is larger than ``height`` at 0.
 
     Infinite where it says nothing: for steps that overshoot, for clipped gradients, which are those
-    of no convex loss, for batches that may be larger than they are counted, and for constraints,
-    which need not hold 0.
+    of no convex loss, for batches that may be larger than they are counted, with momentum, and for
+    constraints, which need not hold 0.
     """
     longest_step = float(each(training.step_sizes).max(initial=0.0))
     spare = 2 - longest_step * ((loss.smoothness or math.inf) + 2 * loss.regularization)
     plain = loss.convex and training.clipping != "gradient" and training.batches.fixed_size
-    if training.proximal is not None and training.proximal.constrains:
+    if not plain or not spare > 0 or math.isinf(height) or training.momentum:
         return math.inf
-    if not plain or not spare > 0 or math.isinf(height):
+    if training.proximal is not None and training.proximal.constrains:
         return math.inf
     time = min(_total(training), 1 / loss.regularization if loss.regularization else math.inf)
     return away + math.sqrt(away**2 + 2 * height * time / min(1.0, spare))
