@@ -112,6 +112,23 @@ def test_a_linear_network_is_the_linear_model():
     np.testing.assert_allclose(got.parameters.reshape(3, 4).T, expected.parameters, rtol=1e-10)
 
 
+@pytest.mark.parametrize("batches", [FullBatch(), Shuffled(4)])
+def test_a_person_counts_with_so_many_records(batches):
+    """Ten records of one person are one record ten times: eight of them are dropped."""
+    X, y = problem()
+    X[:10], y[:10] = X[0], y[0]
+    owners = np.r_[np.zeros(10), np.arange(1, 5)]
+    run = describe(batches, noise=0.0, steps=1 if batches.full else 3)
+    told = {"groups": owners, "per_person": 2, "random_state": 5}
+    done = noisy_module_descent(network(), nn.CrossEntropyLoss(), X, y, run, **told)
+    assert done.exposure.records == 2
+    assert done.above == (0.0,)
+    if batches.full:
+        few = describe(batches, noise=0.0, steps=1, records=6, step_size=0.6 * 6 / N)
+        plain = noisy_module_descent(network(), nn.CrossEntropyLoss(), X[8:], y[8:], few)
+        np.testing.assert_allclose(done.parameters, plain.parameters, atol=1e-12)
+
+
 def test_frozen_parameters_stay():
     X, y = problem()
     net = network()

@@ -6,7 +6,7 @@ networks `Loss.unknown()` is the truth, for those of `bounded_heads` there are p
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,9 @@ def noisy_module_descent(
     radius: float | None = None,
     progress: bool | None = None,
     checkpoint: Checkpoint | None = None,
+    groups: Any = None,
+    per_person: int | None = None,
+    per_batch: int | None = None,
     chunk: int | None = None,
     per_record: Literal["func", "hooks", "ghost"] = "func",
 ) -> Descent:
@@ -53,6 +56,7 @@ def noisy_module_descent(
         regularization: coefficient of the data-free L2 term on the trainable parameters.
         noise, random_state, radius, progress, checkpoint: as in `noisy_descent`. A resumed run
             starts from a network with the same parameters.
+        groups, per_person, per_batch: as in `noisy_descent`: whose records they are.
         chunk: records whose gradients are held at once.
         per_record: how gradients of single records are clipped: "func" by `torch.func`, for any
             network; "hooks" by Opacus' layers; "ghost" by Opacus without holding one gradient
@@ -88,6 +92,9 @@ def noisy_module_descent(
         radius=radius,
         progress=progress,
         checkpoint=checkpoint,
+        groups=groups,
+        per_person=per_person,
+        per_batch=per_batch,
     )
     run = Run.of(module, training, told, gradients)
     done = run.descended(gradients, TorchBackend(start.device, run.source))
