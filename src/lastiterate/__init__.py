@@ -15,47 +15,20 @@ __version__ = "0.1.0"
 
 _PACKAGES = {
     "lastiterate.description": (
-        "L1",
-        "Allowance",
-        "Arithmetic",
-        "Box",
-        "Cyclic",
-        "Exposure",
-        "FullBatch",
-        "GroupLasso",
-        "Loss",
-        "Poisson",
-        "Reshuffled",
-        "Shuffled",
-        "Simplex",
-        "TailAverage",
-        "Training",
-        "WithoutReplacement",
+        "L1 Allowance Arithmetic Box Cyclic Exposure FullBatch GroupLasso Loss Poisson "
+        "Reshuffled Shuffled Simplex TailAverage Training WithoutReplacement"
     ),
-    "lastiterate.accounting": ("account", "compare", "theorems"),
-    "lastiterate.guarantee": ("Guarantee",),
-    "lastiterate.plan": (
-        "calibrate",
-        "excess_risk",
-        "personal",
-        "plateau",
-        "predicted_risk",
-        "recommend",
-    ),
-    "lastiterate.certificate": ("Certificate", "Chain", "certify", "compose"),
-    "lastiterate.verifier": ("verify",),
+    "lastiterate.accounting": "account compare theorems",
+    "lastiterate.guarantee": "Guarantee",
+    "lastiterate.plan": "calibrate excess_risk personal plateau predicted_risk recommend",
+    "lastiterate.certificate": "Certificate Chain certify compose",
+    "lastiterate.verifier": "verify",
     "lastiterate.errors": (
-        "AllowanceError",
-        "AssumptionError",
-        "CertificateError",
-        "DescriptionError",
-        "EstimateWarning",
-        "LastIterateError",
-        "TargetError",
-        "UnsupportedError",
+        "AllowanceError AssumptionError CertificateError DescriptionError EstimateWarning "
+        "LastIterateError TargetError UnsupportedError"
     ),
 }
-_HOME = {name: package for package, names in _PACKAGES.items() for name in names}
+_HOME = {name: package for package, names in _PACKAGES.items() for name in names.split()}
 
 if TYPE_CHECKING:
     from lastiterate.accounting import account, compare, theorems
