@@ -71,19 +71,15 @@ def audit_scores(
     features = attack is not None
     a, b = _scores("inside", inside, features), _scores("outside", outside, features)
     if a.shape[1:] != b.shape[1:]:
-        raise DescriptionError(
-            "inside, outside",
-            f"scores of shapes {a.shape} and {b.shape}",
-            "of the same shape apart from the number of models",
-            "both worlds are observed in the same way",
-        )
+        found = f"scores of shapes {a.shape} and {b.shape}"
+        allowed = "of the same shape apart from the number of models"
+        why = "both worlds are observed in the same way"
+        raise DescriptionError("inside, outside", found, allowed, why)
     if not features and all(np.ptp(np.append(a[:, k], b[:, k])) == 0 for k in range(a.shape[1])):
-        raise DescriptionError(
-            "scores",
-            f"{a[0, 0]:g} for every model of both worlds",
-            "able to differ",
-            "a constant score tells no worlds apart: check that score looks at the record",
-        )
+        found = f"{a[0, 0]:g} for every model of both worlds"
+        allowed = "able to differ"
+        why = "a constant score tells no worlds apart: check that score looks at the record"
+        raise DescriptionError("scores", found, allowed, why)
     cut_a, cut_b = _cut("inside", len(a), share), _cut("outside", len(b), share)
     error = (1 - confidence) / (searched * a.shape[1])
     looks = []
@@ -148,20 +144,14 @@ def _scores(world: str, given: ArrayLike, features: bool) -> Array:
     """As (models, looks) or (models, looks, features), checked."""
     scores = np.asarray(given, float)
     if scores.size == 0 or scores.ndim == 0:
-        raise DescriptionError(
-            f"{world} models",
-            0,
-            "at least 2",
-            "an error rate is measured in each world; without one of them nothing is refuted",
-        )
+        why = "an error rate is measured in each world; without one of them nothing is refuted"
+        raise DescriptionError(f"{world} models", 0, "at least 2", why)
     broken = int(np.count_nonzero(np.isnan(scores).reshape(len(scores), -1).any(axis=1)))
     if broken:
-        raise DescriptionError(
-            "scores",
-            f"NaN for {broken} of {len(scores)} {world} models",
-            "numbers",
-            "dropping such models would bias the rates; find out why training or scoring failed",
-        )
+        found = f"NaN for {broken} of {len(scores)} {world} models"
+        allowed = "numbers"
+        why = "dropping such models would bias the rates; find out why training or scoring failed"
+        raise DescriptionError("scores", found, allowed, why)
     most = 3 if features else 2
     if scores.ndim > most or scores.ndim < most - 1:
         shapes = "(models, [looks,] features)" if features else "(models,) or (models, looks)"

@@ -202,12 +202,9 @@ def _imported(name: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError, FileNotFoundError) as error:
-        raise DescriptionError(
-            "target",
-            name,
-            f"a folder, package.module:name or file.py:name that can be imported ({error})",
-            "somebody must train the models",
-        ) from error
+        allowed = f"a folder, package.module:name or file.py:name that can be imported ({error})"
+        why = "somebody must train the models"
+        raise DescriptionError("target", name, allowed, why) from error
     return found
 
 

@@ -137,12 +137,9 @@ def shadow_scores(
         description = _description(train, score, worlds, models, size)
         first = kept.settle(description, entropy)
         if fixed and first != entropy:
-            raise DescriptionError(
-                "random_state",
-                entropy,
-                f"{first}, with which the store was started (or None)",
-                "models of two audits must not be mixed",
-            )
+            allowed = f"{first}, with which the store was started (or None)"
+            why = "models of two audits must not be mixed"
+            raise DescriptionError("random_state", entropy, allowed, why)
         done = kept.finished()
         todo = [c for c in _cohorts(models, size, first) if not done.issuperset(c.numbers)]
         bar = Progress("models audited", len(done), models, progress)
@@ -201,12 +198,10 @@ class _Work:
             models = [self.train(data, seed) for seed in cohort.seeds]
         rows = [self._row(model) for model in models]
         if len(rows) != len(cohort.seeds):
-            raise DescriptionError(
-                "train.cohort",
-                f"{len(rows)} models for {len(cohort.seeds)} seeds",
-                "one per seed",
-                "every model is counted once",
-            )
+            found = f"{len(rows)} models for {len(cohort.seeds)} seeds"
+            allowed = "one per seed"
+            why = "every model is counted once"
+            raise DescriptionError("train.cohort", found, allowed, why)
         return rows
 
     def _row(self, model: Any) -> Array:
@@ -287,23 +282,17 @@ def _one_run(
     _models(4, inside, outside)
     one, two = _columns(inside), _columns(outside)
     if len(one) != len(two) or any(a.shape != b.shape for a, b in zip(one, two, strict=True)):
-        raise DescriptionError(
-            "inside, outside",
-            "datasets of different shapes",
-            "aligned arrays (or tuples of arrays)",
-            "a canary is a row in which they differ",
-        )
+        allowed = "aligned arrays (or tuples of arrays)"
+        why = "a canary is a row in which they differ"
+        raise DescriptionError("inside, outside", "datasets of different shapes", allowed, why)
     differ = np.zeros(len(one[0]), bool)
     for a, b in zip(one, two, strict=True):
         differ |= (a != b).reshape(len(a), -1).any(axis=1)
     canaries = np.flatnonzero(differ)
     if len(canaries) < 2:
-        raise DescriptionError(
-            "canaries",
-            len(canaries),
-            "at least 2 rows in which inside and outside differ",
-            "one run has as many coins to guess as canaries",
-        )
+        allowed = "at least 2 rows in which inside and outside differ"
+        why = "one run has as many coins to guess as canaries"
+        raise DescriptionError("canaries", len(canaries), allowed, why)
     rng = np.random.default_rng(entropy)
     included = rng.random(len(canaries)) < 0.5
     mixed = tuple(b.copy() for b in two)

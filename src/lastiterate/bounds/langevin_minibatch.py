@@ -210,12 +210,9 @@ def balle(
     """
     _check(1.0, batches, epochs, position)
     if not 0 < step_size <= 2 / (smoothness + strong_convexity):
-        raise DescriptionError(
-            "step_size",
-            step_size,
-            "in (0, 2/(smoothness + strong_convexity)]",
-            "beyond it the step map does not contract as the theorem assumes",
-        )
+        allowed = "in (0, 2/(smoothness + strong_convexity)]"
+        why = "beyond it the step map does not contract as the theorem assumes"
+        raise DescriptionError("step_size", step_size, allowed, why)
     curvature = 2 * smoothness * strong_convexity / (smoothness + strong_convexity)
     fade = max(1 - step_size * curvature, 0.0) + 8 * UNIT
 

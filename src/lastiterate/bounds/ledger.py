@@ -70,12 +70,8 @@ class Run:
                 why = "releases are counted in updates"
                 raise DescriptionError("releases", step, "whole numbers", why)
             if not 1 <= step <= steps:
-                raise DescriptionError(
-                    "releases",
-                    step,
-                    f"between 1 and steps = {steps}",
-                    "only iterates of the run exist",
-                )
+                why = "only iterates of the run exist"
+                raise DescriptionError("releases", step, f"between 1 and steps = {steps}", why)
         object.__setattr__(self, "releases", tuple(sorted({*map(int, self.releases), steps})))
         if self.exposure is not ONE_RECORD:
             self.exposure.check(self.training)

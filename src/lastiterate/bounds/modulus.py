@@ -65,12 +65,8 @@ class Modulus:
             top = {"p": 1.0, "cap": math.inf}.get(field.name, 1e300)
             if value.ndim > 1 or not np.all((value >= 0) & (value <= top)):
                 allowed = "in [0, 1]" if field.name == "p" else "at least 0"
-                raise DescriptionError(
-                    field.name,
-                    getattr(self, field.name),
-                    allowed,
-                    "the modulus must be concave and never decrease for the bound to hold",
-                )
+                why = "the modulus must be concave and never decrease for the bound to hold"
+                raise DescriptionError(field.name, getattr(self, field.name), allowed, why)
             object.__setattr__(self, field.name, value)
 
     def rows(self, steps: int) -> Floats:

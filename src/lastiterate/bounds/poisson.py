@@ -95,21 +95,15 @@ def follow(
         why = "something is left over after every step, and before the first"
         raise DescriptionError("left", len(z), f"{steps.count + 1} numbers", why)
     if z[-1] != 0.0 or np.any(z < 0.0) or not (z[0] == 0.0 or z[0] >= diameter):
-        raise DescriptionError(
-            "left",
-            (z[0], z.min(), z[-1]),
-            "0 (or the diameter) first, never negative, 0 at last",
-            "otherwise the helper process does not start or end where the runs do",
-        )
+        allowed = "0 (or the diameter) first, never negative, 0 at last"
+        why = "otherwise the helper process does not start or end where the runs do"
+        raise DescriptionError("left", (z[0], z.min(), z[-1]), allowed, why)
     before = np.where(z[:-1] > 0.0, steps.c * z[:-1] + steps.drift, 0.0)
     u = before - z[1:] + 4 * ROUNDING * (before + z[1:])
     if np.any(u < -s):
-        raise DescriptionError(
-            "left",
-            float((u + s).min()),
-            "at most c z_k + s_k after step k",
-            "a step cannot leave over more than there is",
-        )
+        allowed = "at most c z_k + s_k after step k"
+        why = "a step cannot leave over more than there is"
+        raise DescriptionError("left", float((u + s).min()), allowed, why)
     low, high = np.maximum(u, 0.0), np.maximum(s + u, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = (

@@ -31,22 +31,16 @@ def schedule(c: ArrayLike, s: ArrayLike, nu: ArrayLike) -> tuple[Floats, Floats,
     for name, value in (("c", c), ("s", s), ("nu", nu)):
         vector = np.asarray(value, dtype=np.float64)
         if vector.ndim > 1 or not np.all(np.isfinite(vector)) or np.any(vector < 0):
-            raise DescriptionError(
-                name,
-                value,
-                "a finite number of at least 0, or one per step",
-                "a privacy bound from anything else would mean nothing",
-            )
+            allowed = "a finite number of at least 0, or one per step"
+            why = "a privacy bound from anything else would mean nothing"
+            raise DescriptionError(name, value, allowed, why)
         vectors.append(np.atleast_1d(vector))
     try:
         wide = np.broadcast_arrays(*vectors)
     except ValueError:
-        raise DescriptionError(
-            "c, s, nu",
-            tuple(len(v) for v in vectors),
-            "of one common length",
-            "every step needs its own factor, sensitivity and noise",
-        ) from None
+        allowed = "of one common length"
+        why = "every step needs its own factor, sensitivity and noise"
+        raise DescriptionError("c, s, nu", tuple(len(v) for v in vectors), allowed, why) from None
     return wide[0], wide[1], wide[2]
 
 

@@ -78,12 +78,8 @@ def reshuffled(
     """
     cs, ss, ns = checked_steps(c, s, nu, batches)
     if (epsilon is None) == (delta is None):
-        raise DescriptionError(
-            "epsilon, delta",
-            (epsilon, delta),
-            "one of them, and not both",
-            "the levels are chosen to be good at one point of the curve",
-        )
+        why = "the levels are chosen to be good at one point of the curve"
+        raise DescriptionError("epsilon, delta", (epsilon, delta), "one of them, and not both", why)
     steps = len(ss)
     end, segments = _segments(steps, batches, releases, window)
     if steps == 0 or not np.any(ss > 0):

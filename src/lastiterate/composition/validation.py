@@ -34,12 +34,9 @@ def check_lists(epsilons: Sequence[float], deltas: Sequence[float]) -> None:
     if len(epsilons) == 0:
         raise DescriptionError("epsilons", [], "a list with at least one entry", "no mechanism ran")
     if len(epsilons) != len(deltas):
-        raise DescriptionError(
-            "deltas",
-            f"a list of {len(deltas)}",
-            f"as long as epsilons ({len(epsilons)})",
-            "every mechanism has one epsilon and one delta",
-        )
+        allowed = f"as long as epsilons ({len(epsilons)})"
+        why = "every mechanism has one epsilon and one delta"
+        raise DescriptionError("deltas", f"a list of {len(deltas)}", allowed, why)
     for epsilon, delta in zip(epsilons, deltas, strict=True):
         check_pair(epsilon, delta)
         if math.isinf(epsilon):

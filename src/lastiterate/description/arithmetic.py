@@ -97,10 +97,7 @@ def read_arithmetic(value: Any) -> Exactness:
     if isinstance(value, Mapping):
         return Arithmetic(**known_fields("arithmetic", value, {"grid", "error", "coordinates"}))
     if not isinstance(value, str) or value != "exact":
-        raise DescriptionError(
-            "arithmetic",
-            value,
-            "'exact' or an Arithmetic(grid=, error=, coordinates=)",
-            "a guarantee says whether it covers what floats round",
-        )
+        allowed = "'exact' or an Arithmetic(grid=, error=, coordinates=)"
+        why = "a guarantee says whether it covers what floats round"
+        raise DescriptionError("arithmetic", value, allowed, why)
     return "exact"

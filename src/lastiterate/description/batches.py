@@ -105,12 +105,9 @@ class _Sized(_Scheme):
     def check(self, records: int) -> None:
         """Raise if this scheme cannot run on so many records."""
         if self.size > records:
-            raise DescriptionError(
-                "batches.size",
-                self.size,
-                f"at most the number of records, {records}",
-                "a batch cannot hold more records than there are",
-            )
+            allowed = f"at most the number of records, {records}"
+            why = "a batch cannot hold more records than there are"
+            raise DescriptionError("batches.size", self.size, allowed, why)
 
 
 @dataclass(frozen=True)
@@ -243,10 +240,7 @@ def read_batches(table: Any) -> Batches:
     scheme = SCHEMES[name]
     wanted = {f.name for f in dataclasses.fields(scheme)}
     if set(fields) != wanted:
-        raise DescriptionError(
-            "batches",
-            dict(table),
-            f"a {name} scheme with {' and '.join(wanted) or 'nothing'} beside its name",
-            "the batch size decides how much one record weighs",
-        )
+        allowed = f"a {name} scheme with {' and '.join(wanted) or 'nothing'} beside its name"
+        why = "the batch size decides how much one record weighs"
+        raise DescriptionError("batches", dict(table), allowed, why)
     return scheme(**fields)

@@ -23,10 +23,7 @@ def steps_of_epochs(epochs: Any, batches: Batches, records: int) -> int:
     if per_epoch is None:
         return math.ceil(passes * records / batches.divisor(records) * (1 - 1e-12))
     if not (passes * per_epoch).is_integer():
-        raise DescriptionError(
-            "epochs",
-            epochs,
-            f"a whole number of updates, {per_epoch} in each epoch",
-            "half an update does not exist; give the number of steps instead",
-        )
+        allowed = f"a whole number of updates, {per_epoch} in each epoch"
+        why = "half an update does not exist; give the number of steps instead"
+        raise DescriptionError("epochs", epochs, allowed, why)
     return int(passes * per_epoch)

@@ -79,12 +79,9 @@ class Loss(Portable):
                 "strong_convexity", strong, "0 for a loss that is not convex", _STEP
             )
         if self.smoothness is not None and strong > self.smoothness:
-            raise DescriptionError(
-                "strong_convexity",
-                strong,
-                f"at most the smoothness, {self.smoothness:g}",
-                "no function curves more than its smoothness allows",
-            )
+            allowed = f"at most the smoothness, {self.smoothness:g}"
+            why = "no function curves more than its smoothness allows"
+            raise DescriptionError("strong_convexity", strong, allowed, why)
         self._set("strong_convexity", strong)
         if self.kind == "holder":
             why = "gradients differ by at most constant·distance^exponent"

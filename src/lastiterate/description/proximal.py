@@ -214,9 +214,6 @@ def read_proximal(value: Any) -> Proximal:
                 why = "a description without it does not say what follows an update"
                 raise DescriptionError(f"proximal.{field.name}", None, "given", why)
         return found(**table)
-    raise DescriptionError(
-        "proximal",
-        value,
-        "None, L1(weight), GroupLasso(weight, sizes), Box(low, high) or Simplex(total)",
-        "another map after the updates might drive two runs apart",
-    )
+    allowed = "None, L1(weight), GroupLasso(weight, sizes), Box(low, high) or Simplex(total)"
+    why = "another map after the updates might drive two runs apart"
+    raise DescriptionError("proximal", value, allowed, why)

@@ -84,21 +84,15 @@ def _as_floats(field: str, values: Iterable[Any]) -> Array:
         kinds: set[type] = set(map(type, source))
         numeric = all(kind is not bool and issubclass(kind, Real) for kind in kinds)
     if not numeric:
-        raise DescriptionError(
-            field,
-            "a list with something else in it",
-            "a number or a flat list of numbers",
-            "every step has one value",
-        )
+        allowed = "a number or a flat list of numbers"
+        why = "every step has one value"
+        raise DescriptionError(field, "a list with something else in it", allowed, why)
     try:
         array = np.array(source, dtype=np.float64)
     except OverflowError:
         array = np.array([np.inf])
     if array.ndim != 1 or array.size == 0:
-        raise DescriptionError(
-            field,
-            f"an array of shape {array.shape}",
-            "a number or a flat, non-empty list",
-            "every step has one value",
-        )
+        allowed = "a number or a flat, non-empty list"
+        why = "every step has one value"
+        raise DescriptionError(field, f"an array of shape {array.shape}", allowed, why)
     return array + 0.0  # -0.0 equals 0.0, so it must hash like it

@@ -160,12 +160,9 @@ class Training(Portable):
             why = "a guarantee covers exactly what is released"
             raise DescriptionError("release", release, "'last' or TailAverage(window)", why)
         if isinstance(release, TailAverage) and release.window > max(self.steps, 1):
-            raise DescriptionError(
-                "release.window",
-                release.window,
-                f"at most the number of steps, {self.steps}",
-                "only iterates of the run can be averaged",
-            )
+            allowed = f"at most the number of steps, {self.steps}"
+            why = "only iterates of the run can be averaged"
+            raise DescriptionError("release.window", release.window, allowed, why)
         put(self, "release", release)
         put(self, "schedule", self._schedule(schedule))
         why = "it multiplies the variance of the last step's noise"
@@ -181,12 +178,9 @@ class Training(Portable):
     def _per_step(self, field: str, value: PerStep) -> float | Schedule:
         given = _one_or_many(field, value)
         if isinstance(given, Schedule) and len(given) != self.steps:
-            raise DescriptionError(
-                field,
-                f"a list of {len(given)} values",
-                f"one number or a list of exactly steps = {self.steps} values",
-                "each step has its own value",
-            )
+            allowed = f"one number or a list of exactly steps = {self.steps} values"
+            why = "each step has its own value"
+            raise DescriptionError(field, f"a list of {len(given)} values", allowed, why)
         return given
 
     def _sensitivity(self, given: float | None) -> float:
@@ -246,27 +240,18 @@ class Training(Portable):
             return None
         one_of("schedule", name, ("equalised",), "a named schedule fixes every step size")
         if isinstance(self.step_size, Schedule):
-            raise DescriptionError(
-                "step_size",
-                self.step_size,
-                "one base value when schedule is given",
-                "the schedule decides the step sizes",
-            )
+            allowed = "one base value when schedule is given"
+            why = "the schedule decides the step sizes"
+            raise DescriptionError("step_size", self.step_size, allowed, why)
         per_epoch = self.batches.per_epoch(self.records)
         if per_epoch is None:
-            raise DescriptionError(
-                "schedule",
-                name,
-                "absent, or used with batches that pass over the data in epochs",
-                "only such batches have a last epoch to equalise",
-            )
+            allowed = "absent, or used with batches that pass over the data in epochs"
+            why = "only such batches have a last epoch to equalise"
+            raise DescriptionError("schedule", name, allowed, why)
         if self.steps % per_epoch:
-            raise DescriptionError(
-                "steps",
-                self.steps,
-                f"a multiple of the {per_epoch} batches of an epoch",
-                "the equalising last epoch must be whole",
-            )
+            allowed = f"a multiple of the {per_epoch} batches of an epoch"
+            why = "the equalising last epoch must be whole"
+            raise DescriptionError("steps", self.steps, allowed, why)
         return name
 
     @classmethod

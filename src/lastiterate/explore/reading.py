@@ -152,12 +152,9 @@ def _description(state: Mapping[str, str], values: Mapping[str, float]) -> Descr
     most = MOST_STEPS if training.batches.repeated else MOST_SEARCHED_STEPS
     _most("steps", training.steps, most)
     if (training.batches_per_epoch or 1) > MOST_POSITIONS:
-        raise DescriptionError(
-            "batches.size",
-            values["size"],
-            f"large enough for at most {MOST_POSITIONS:,} batches in an epoch",
-            "this page looks at every position; Python has no such limit",
-        )
+        allowed = f"large enough for at most {MOST_POSITIONS:,} batches in an epoch"
+        why = "this page looks at every position; Python has no such limit"
+        raise DescriptionError("batches.size", values["size"], allowed, why)
     loss = {name: values[name] for name in (*LOSS_FIELDS[kind], "regularization")}
     delta = promised_delta(values["delta"])
     return Description(training, Loss.from_dict({"kind": kind, **loss}), delta)

@@ -54,12 +54,8 @@ def read_privacy(guarantee: PrivacyCurve | tuple[float, float], adjacency: str |
     """
     changes = {"replace": 1, "zero-out": 2}.get(adjacency or _own_adjacency(guarantee))
     if changes is None:
-        raise DescriptionError(
-            "adjacency",
-            adjacency,
-            '"replace" or "zero-out"',
-            "a generalisation bound needs to know what a neighbouring dataset is",
-        )
+        why = "a generalisation bound needs to know what a neighbouring dataset is"
+        raise DescriptionError("adjacency", adjacency, '"replace" or "zero-out"', why)
     exposure = getattr(guarantee, "exposure", None)
     if exposure is not None and not exposure.default:
         why = "the argument swaps any one record, whenever it is used"
@@ -67,12 +63,9 @@ def read_privacy(guarantee: PrivacyCurve | tuple[float, float], adjacency: str |
     if isinstance(guarantee, tuple):
         return _from_pair(*_grouped(Pair(*guarantee), changes))
     if not isinstance(guarantee, PrivacyCurve):
-        raise DescriptionError(
-            "guarantee",
-            guarantee,
-            "an (epsilon, delta) tuple, a Guarantee or a Curve",
-            "anything else does not say how private the output is",
-        )
+        allowed = "an (epsilon, delta) tuple, a Guarantee or a Curve"
+        why = "anything else does not say how private the output is"
+        raise DescriptionError("guarantee", guarantee, allowed, why)
     return _from_curve(guarantee, changes)
 
 

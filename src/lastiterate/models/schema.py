@@ -82,12 +82,10 @@ class Schema:
 
     def __post_init__(self) -> None:
         if isinstance(self.target, Categorical) and len(self.target.categories) < 2:
-            raise DescriptionError(
-                f"target {self.target_name!r}",
-                f"the classes {list(self.target.categories)}",
-                "at least two classes",
-                "there is nothing to tell apart",
-            )
+            found = f"the classes {list(self.target.categories)}"
+            allowed = "at least two classes"
+            why = "there is nothing to tell apart"
+            raise DescriptionError(f"target {self.target_name!r}", found, allowed, why)
 
     @property
     def classifies(self) -> bool:
@@ -109,12 +107,9 @@ class Schema:
         known = {*self.columns, self.target_name, *self.dropped}
         unknown = [name for name in table.names if name not in known]
         if unknown:
-            raise DescriptionError(
-                f"column {unknown[0]!r}",
-                "not declared",
-                "in the schema with low and high or with categories, or dropped",
-                f"{_LEAK}; declare it, or give --public-schema-from a public table",
-            )
+            allowed = "in the schema with low and high or with categories, or dropped"
+            why = f"{_LEAK}; declare it, or give --public-schema-from a public table"
+            raise DescriptionError(f"column {unknown[0]!r}", "not declared", allowed, why)
         return np.hstack(
             [kind.columns(table.column(name), name) for name, kind in self.columns.items()]
         )

@@ -61,12 +61,8 @@ def optimal_noises(
     weights = responses(etas, values, np.full(window, 1.0 / window), counts)[1]
     roots = np.sqrt(weights)
     if np.any((roots == 0) & (etas > 0)):
-        raise DescriptionError(
-            "step_sizes",
-            etas,
-            "steps whose noise reaches the end",
-            "a step whose noise is forgotten at once may have as much of it as one likes",
-        )
+        why = "a step whose noise is forgotten at once may have as much of it as one likes"
+        raise DescriptionError("step_sizes", etas, "steps whose noise reaches the end", why)
     total = float(etas @ roots)
     squares = np.divide(etas * total, roots, out=np.zeros(len(etas)), where=roots > 0)
     return np.asarray(np.sqrt(squares) * impulse / mu, dtype=np.float64)

@@ -130,12 +130,10 @@ def checked_spectrum(spectrum: ArrayLike, loss: Loss) -> Floats:
     inside = (values >= low - slack) & (values <= high + slack)
     if values.ndim != 1 or not len(values) or not np.all(inside):
         bad = values[~inside] if values.ndim == 1 and len(values) else values
-        raise DescriptionError(
-            "spectrum",
-            float(np.ravel(bad)[0]) if bad.size else "empty",
-            f"eigenvalues between {low:g} and {high:g}, as the loss says",
-            "a risk predicted for another loss chooses the wrong schedule",
-        )
+        found = float(np.ravel(bad)[0]) if bad.size else "empty"
+        allowed = f"eigenvalues between {low:g} and {high:g}, as the loss says"
+        why = "a risk predicted for another loss chooses the wrong schedule"
+        raise DescriptionError("spectrum", found, allowed, why)
     return values
 
 

@@ -118,12 +118,9 @@ class RunFolder:
             status: Status = "refused" if certificate is None else "verified"
             return cls(path.name, status, reason, certificate, None, None, (_hashed(path),))
         if not any((path / name).is_file() for name in (CERTIFICATE, ABOUT, MODEL)):
-            raise DescriptionError(
-                "run",
-                str(path),
-                "a folder that lastiterate train wrote, or a certificate file",
-                "a report needs something to report on",
-            )
+            allowed = "a folder that lastiterate train wrote, or a certificate file"
+            why = "a report needs something to report on"
+            raise DescriptionError("run", str(path), allowed, why)
         about = _json(path / ABOUT)
         audit = _json(path / AUDIT)
         known = None if about is None else About.of(about)

@@ -81,12 +81,8 @@ def langevin_diffusion(
     dt = time / substeps
     hold = 1 if step_size is None else round(step_size / dt)
     if step_size is not None and (hold < 1 or abs(hold * dt / step_size - 1) > 1e-9):
-        raise DescriptionError(
-            "step_size",
-            step_size,
-            f"a multiple of time/substeps = {dt:g}",
-            "the gradient changes on the grid",
-        )
+        why = "the gradient changes on the grid"
+        raise DescriptionError("step_size", step_size, f"a multiple of time/substeps = {dt:g}", why)
     states = np.empty((substeps + 1, *theta.shape))
     states[0] = theta
     for k in range(substeps):

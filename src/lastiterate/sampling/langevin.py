@@ -247,12 +247,9 @@ def _schedule(step_size: float | Iterable[float], steps: int) -> Floats:
     else:
         schedule = np.full(steps, float(step_size))
     if schedule.shape != (steps,):
-        raise DescriptionError(
-            "step_size",
-            f"{schedule.shape[0]} values",
-            f"one per step, {steps}",
-            "every update uses one",
-        )
+        allowed = f"one per step, {steps}"
+        why = "every update uses one"
+        raise DescriptionError("step_size", f"{schedule.shape[0]} values", allowed, why)
     if not (np.all(schedule > 0) and np.all(np.isfinite(schedule))):
         raise DescriptionError("step_size", step_size, "positive and finite", "noise grows with it")
     return schedule
@@ -278,12 +275,9 @@ def _arrays(
     if theta.ndim == 1:
         theta = theta[None, :]
     if X.ndim != 2 or theta.ndim != 2:
-        raise DescriptionError(
-            "X, start",
-            (tuple(X.shape), tuple(theta.shape)),
-            "(records, p) and (chains, d)",
-            "one row is one record, one chain",
-        )
+        allowed = "(records, p) and (chains, d)"
+        why = "one row is one record, one chain"
+        raise DescriptionError("X, start", (tuple(X.shape), tuple(theta.shape)), allowed, why)
     return X, y, theta
 
 

@@ -65,19 +65,13 @@ class Proposal:
         number("delta", self.delta, why, above=0, below=0.5)
         number("prior_precision", self.prior_precision, "the prior must be proper", above=0)
         if not 0 < self.x_low < self.x_high < math.inf:
-            raise DescriptionError(
-                "x_low, x_high",
-                (self.x_low, self.x_high),
-                "0 < x_low < x_high",
-                "the sensitivity of the slope is bounded through them",
-            )
+            allowed = "0 < x_low < x_high"
+            why = "the sensitivity of the slope is bounded through them"
+            raise DescriptionError("x_low, x_high", (self.x_low, self.x_high), allowed, why)
         if not (self.noise_precision * self.x_high**2 > 3 and math.isfinite(self.noise_precision)):
-            raise DescriptionError(
-                "noise_precision",
-                self.noise_precision,
-                f"more than 3/x_high^2 = {3 / self.x_high**2:g}",
-                "Heller & Fetaya state the algorithm for noise_precision x_high^2 > 3",
-            )
+            allowed = f"more than 3/x_high^2 = {3 / self.x_high**2:g}"
+            why = "Heller & Fetaya state the algorithm for noise_precision x_high^2 > 3"
+            raise DescriptionError("noise_precision", self.noise_precision, allowed, why)
         number("rho_1", self.rho_1, "slopes up to n^rho_1 are kept", above=1, below=1.5)
         number("rho_2", self.rho_2, "slopes this near the centre are kept", above=0, below=0.5)
         why = "the deviation must stay below |W|^gamma, beyond that of rho_2"
@@ -268,12 +262,9 @@ def _records(
     if outside == "refuse":
         inside = (xs >= proposal.x_low) & (xs <= proposal.x_high)
         if not np.all(inside):
-            raise DescriptionError(
-                "x",
-                float(xs[~inside][0]),
-                f"in [{proposal.x_low:g}, {proposal.x_high:g}]",
-                "the guarantee is for records within these bounds",
-            )
+            allowed = f"in [{proposal.x_low:g}, {proposal.x_high:g}]"
+            why = "the guarantee is for records within these bounds"
+            raise DescriptionError("x", float(xs[~inside][0]), allowed, why)
         if not np.all((ys >= 0) & np.isfinite(ys)):
             raise DescriptionError("y", "negative or not finite", "at least 0", "slopes are >= 0")
     xs = np.clip(np.where(np.isnan(xs), proposal.x_low, xs), proposal.x_low, proposal.x_high)

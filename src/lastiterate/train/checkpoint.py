@@ -152,12 +152,10 @@ class EncryptedCheckpoint(Checkpoint):
                 "(pip install lastiterate[models]); MemoryCheckpoint needs nothing."
             ) from missing
         if not isinstance(key, bytes) or len(key) != 32:
-            raise DescriptionError(
-                "key",
-                f"{type(key).__name__} of other length or type",
-                "32 bytes, such as EncryptedCheckpoint.new_key()",
-                "a checkpoint that others can read is a release",
-            )
+            found = f"{type(key).__name__} of other length or type"
+            allowed = "32 bytes, such as EncryptedCheckpoint.new_key()"
+            why = "a checkpoint that others can read is a release"
+            raise DescriptionError("key", found, allowed, why)
         self._path = Path(path)
         self._cipher = AESGCM(key)
 

@@ -142,12 +142,9 @@ def _of_function(
     objective: Any, data: Any, training: Training, told: Settings
 ) -> CallableGradients:
     if not callable(objective):
-        raise DescriptionError(
-            "objective",
-            objective,
-            "a loss of lastiterate.losses or a function (parameters, indices) -> gradients",
-            "the run needs one gradient per record",
-        )
+        allowed = "a loss of lastiterate.losses or a function (parameters, indices) -> gradients"
+        why = "the run needs one gradient per record"
+        raise DescriptionError("objective", objective, allowed, why)
     for name in ("labels", "feature_bound"):
         if getattr(told, name) is not None:
             why = "a gradient function already knows its data"

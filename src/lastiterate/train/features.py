@@ -28,19 +28,14 @@ def matrix(data: Any, records: int | None = None) -> Matrix:
     """The features as a dense or CSR matrix of float64 or float32, without a copy if possible."""
     X: Matrix = np.asarray(data) if not sparse(data) else sp.csr_array(data)
     if X.ndim != 2 or X.dtype.kind not in "biuf":
-        raise DescriptionError(
-            "data",
-            f"an array of shape {X.shape} and type {X.dtype}",
-            "a table of numbers, one row per record",
-            "a gradient bound rests on the norm of every row",
-        )
+        found = f"an array of shape {X.shape} and type {X.dtype}"
+        allowed = "a table of numbers, one row per record"
+        why = "a gradient bound rests on the norm of every row"
+        raise DescriptionError("data", found, allowed, why)
     if records is not None and X.shape[0] != records:
-        raise DescriptionError(
-            "data",
-            f"{X.shape[0]} rows",
-            f"training.records = {records} rows",
-            "what is certified must be what runs",
-        )
+        allowed = f"training.records = {records} rows"
+        why = "what is certified must be what runs"
+        raise DescriptionError("data", f"{X.shape[0]} rows", allowed, why)
     if sparse(X):
         _whole(X)
     if sparse(X) and not X.has_canonical_format:
@@ -54,12 +49,10 @@ def _whole(X: Matrix) -> None:
     try:
         X.check_format(full_check=True)
     except (ValueError, TypeError) as wrong:
-        raise DescriptionError(
-            "data",
-            f"a sparse matrix whose parts contradict each other ({wrong})",
-            "one with every index inside of its shape and rows one after another",
-            "norms and gradients would be made of other memory than the records",
-        ) from None
+        found = f"a sparse matrix whose parts contradict each other ({wrong})"
+        allowed = "one with every index inside of its shape and rows one after another"
+        why = "norms and gradients would be made of other memory than the records"
+        raise DescriptionError("data", found, allowed, why) from None
 
 
 def sparse(data: Any) -> bool:

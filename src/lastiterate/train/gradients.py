@@ -174,20 +174,16 @@ class CallableGradients:
         count = len(indices)
         given = np.asarray(self._gradient(parameters.copy(), indices))
         if given.dtype.kind not in "biuf":
-            raise DescriptionError(
-                "objective",
-                f"a function that returned numbers of type {given.dtype}",
-                "real numbers",
-                "nothing of a gradient may be lost or made up",
-            )
+            found = f"a function that returned numbers of type {given.dtype}"
+            allowed = "real numbers"
+            why = "nothing of a gradient may be lost or made up"
+            raise DescriptionError("objective", found, allowed, why)
         given = given.astype(np.float64, copy=False)
         if given.shape != (count, *parameters.shape):
-            raise DescriptionError(
-                "objective",
-                f"a function that returned shape {given.shape}",
-                f"one gradient per record, shape {(count, *parameters.shape)}",
-                "only per-record gradients can be kept short",
-            )
+            found = f"a function that returned shape {given.shape}"
+            allowed = f"one gradient per record, shape {(count, *parameters.shape)}"
+            why = "only per-record gradients can be kept short"
+            raise DescriptionError("objective", found, allowed, why)
         each = given.reshape(count, parameters.size)
         norms = lengths(each)
         K = self._training.gradient_norm

@@ -91,12 +91,10 @@ class LinearCohort:
         X = np.ascontiguousarray(dataset[0], self.dtype)
         y = self.loss.targets(dataset[1]).astype(self.dtype)
         if X.ndim != 2 or X.shape[0] != self.training.records or len(y) != len(X):
-            raise DescriptionError(
-                "dataset",
-                f"{np.shape(dataset[0])} features and {len(y)} labels",
-                f"{self.training.records} rows of both, as the description says",
-                "the run must be the one that is described",
-            )
+            found = f"{np.shape(dataset[0])} features and {len(y)} labels"
+            allowed = f"{self.training.records} rows of both, as the description says"
+            why = "the run must be the one that is described"
+            raise DescriptionError("dataset", found, allowed, why)
         if not len(seeds):
             return np.empty((0, X.shape[1]), self.dtype)
         if isinstance(self.loss, BinaryLoss):

@@ -68,12 +68,8 @@ def descent(objective: LinearLoss, data: Any, training: Training, told: Settings
 def linear(objective: Any) -> LinearLoss:
     """The objective, if it is one the device can run."""
     if not isinstance(objective, LinearLoss):
-        raise DescriptionError(
-            "objective",
-            objective,
-            "a loss of lastiterate.losses",
-            "other models run with lastiterate.torch.noisy_module_descent",
-        )
+        why = "other models run with lastiterate.torch.noisy_module_descent"
+        raise DescriptionError("objective", objective, "a loss of lastiterate.losses", why)
     return objective
 
 

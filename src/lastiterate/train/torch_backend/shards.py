@@ -202,12 +202,10 @@ def _as_tensor(values: np.ndarray[Any, Any]) -> Tensor:
 
 def _checked(values: Tensor) -> Tensor:
     if values.ndim != 2 or values.dtype not in _SAFE.values():
-        raise DescriptionError(
-            "sources",
-            f"an array of shape {tuple(values.shape)} and type {values.dtype}",
-            "tables of floating-point numbers, one row per record",
-            "a gradient bound rests on the norm of every row",
-        )
+        found = f"an array of shape {tuple(values.shape)} and type {values.dtype}"
+        allowed = "tables of floating-point numbers, one row per record"
+        why = "a gradient bound rests on the norm of every row"
+        raise DescriptionError("sources", found, allowed, why)
     return values
 
 
