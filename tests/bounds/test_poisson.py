@@ -12,6 +12,7 @@ from lastiterate.bounds.poisson_lower import linear_lower
 from lastiterate.bounds.sampled_batches import poisson_contraction
 from lastiterate.bounds.steps import Steps
 from lastiterate.curves.loss_distribution import LossDistribution
+from lastiterate.curves.pairs import SampledPair
 from lastiterate.errors import DescriptionError
 
 EPSILONS = (0.0, 0.2, 0.7, 1.5, 3.0, 5.0)
@@ -60,7 +61,8 @@ def _random_run(rng):
 
 def _random_path(rng, steps, c, s, nu, rate):
     if rng.random() < 0.5:
-        return poisson.deferral_path(Steps(c, s, nu, steps), rate, int(rng.choice([2, 4, 8, 14])))
+        order = float(rng.choice([1.1, 1.7, 2.0, 4.3, 8.0, 14.0]))
+        return poisson.deferral_path(Steps(c, s, nu, steps), rate, order)
     factors, impulses = np.broadcast_to(c, steps), np.broadcast_to(s, steps)
     left = [0.0]
     for factor, impulse in zip(factors, impulses, strict=True):
@@ -237,6 +239,47 @@ def test_paths_that_prove_nothing_are_refused():
         poisson.deferral_path(Steps([0.9, 0.9], 1.0, 1.0, 3), 0.1, 4)
     with pytest.raises(DescriptionError, match="rate"):
         poisson.best(Steps(0.9, 1.0, 1.0, 3), 0.0, 1e-5)
+
+
+def _moment(path, order):
+    """By the quadrature of the pairs, not by the one of the search."""
+    shifts = zip(path.low.tolist(), path.high.tolist(), strict=True)
+    return sum(SampledPair(path.rate, *pair).log_moments(order - 1.0)[0] for pair in shifts)
+
+
+def test_no_path_nearby_or_far_has_a_smaller_moment():
+    """Among all feasible z, of unlike steps too, where the past must be paid before its end."""
+    rng = np.random.default_rng(14)
+    cut = 0
+    for _ in range(12):
+        steps = int(rng.integers(2, 7))
+        run = Steps(*(rng.uniform(low, 1.0, steps) for low in (0.5, 0.1, 0.3)), steps)
+        rate, order = rng.uniform(0.05, 0.6), float(rng.choice([1.3, 2.0, 5.0]))
+        found = poisson.deferral_path(run, rate, order)
+        least = _moment(found, order)
+        cut += bool(np.any(found.left[1:-1] == 0.0) and np.any(found.left > 0.0))
+        for width in np.geomspace(1e-4, 1.0, 30):
+            left = found.left + width * rng.normal(size=steps + 1) * (rng.random(steps + 1) < 0.5)
+            left[0] = left[-1] = 0.0
+            for k in range(1, steps):
+                left[k] = np.clip(left[k], 0.0, run.c[k - 1] * left[k - 1] + run.s[k - 1] * 0.999)
+            assert _moment(poisson.follow(run, rate, left), order) >= least * (1 - 1e-6)
+    assert cut > 2  # some paths come back to zero on the way
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.005])
+def test_a_release_on_the_way_never_helps(drift):
+    """Stretches are chosen together: with one more known point the best is no smaller."""
+    rng = np.random.default_rng(15)
+    for _ in range(3):
+        steps = int(rng.integers(4, 8))
+        c, s, nu = (rng.uniform(low, 1.0, steps) for low in (0.8, 0.1, 0.3))
+        run, rate = Steps(c, s, nu, steps, drift=drift), rng.uniform(0.1, 0.4)
+        hidden = poisson.best(run, rate, 1e-5).curve.epsilon(1e-5)
+        for cut in (1, steps // 2):
+            parts = poisson.best_stretches([run[:cut], run[cut:]], rate, 1e-5)
+            known = parts[0].curve.compose(parts[1].curve).epsilon(1e-5)
+            assert hidden <= known * (1 + 1e-4), (c, s, nu, rate, cut)
 
 
 def test_schedules_gain_too_and_rounding_up_is_small():

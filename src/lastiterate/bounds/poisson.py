@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtrc, gammaln, logsumexp
+from scipy.optimize import minimize_scalar
+from scipy.special import bdtrc
 
 from lastiterate.bounds.steps import Array, Steps, alike, once
 from lastiterate.curves.bracket import halved, last_good
@@ -23,8 +24,15 @@ from lastiterate.curves.loss_distribution import LossDistribution, chernoff_epsi
 from lastiterate.curves.pairs import ROUNDING, Pair, SampledPair
 from lastiterate.errors import DescriptionError
 
-PATH_ORDERS = (2, 4, 6, 8, 10, 14)
-SCREEN_ORDERS = (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 48, 64, 128)
+LONG_TILTS = (1.0, 3.0, 5.0, 7.0, 9.0, 13.0)  # orders, less one, that paths are sought for
+SHORT = 64  # runs of no more steps can have other orders too, and are tuned
+SHORT_TILTS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 13.0, 26.0)
+TRIED = 3  # cuts that are tried in a block of a short run
+LIKELY, TUNED = 4, 6  # how many of them are composed, and how many more around the best
+SCREEN_ORDERS = np.array([1.1, 1.2, 1.5, 2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 48, 64, 128])
+RISING, FALLING = 200, 100  # payments and deferrals that are tabulated
+_NODES = np.polynomial.legendre.leggauss(12)
+_AROUND = np.array([-8.0, -2.7, 2.7, 8.0])  # of a normal density
 LEVELS = 32  # different payments that a path makes
 RATIOS = 16  # different values of s / nu that a path tells apart
 GROUPS = 64  # different pairs that a whole run is charged as
@@ -114,7 +122,7 @@ def follow(
 
 
 def deferral_path(
-    steps: Steps, rate: float, order: int, start: float = 0.0, diameter: float = math.inf
+    steps: Steps, rate: float, order: float, start: float = 0.0, diameter: float = math.inf
 ) -> DeferralPath:
     """The path whose log-moment of this order is least (any path is sound).
 
@@ -126,37 +134,94 @@ def deferral_path(
     >>> bool(path.high[0] < 1.0 < path.high[-1])
     True
     """
-    c, own, nu = steps.c, steps.s, steps.nu
-    s = np.maximum(own, nu * _few_ratios(own / nu))
+    own, nu = steps.s, steps.nu
+    rounded = steps.replace(s=np.maximum(own, nu * _few_ratios(own / nu)))
+    most = _free_distance(rounded.c, rounded.s, start, diameter)
+    slopes = _Slopes(order, rate, rounded.s, nu, most)
+    z, left = start, [start]
+    for where, pays in _blocks(slopes, rounded, start):
+        part = steps[where]
+        rows = zip(*(x.tolist() for x in (part.c, part.s, part.drift, pays)), strict=True)
+        for factor, impulse, slip, pay in rows:
+            before = factor * z + (slip if z > 0.0 else 0.0)
+            z = min(max(before - pay, 0.0), (before + impulse) * (1 - 4 * ROUNDING), diameter)
+            left.append(z)
+        left[-1] = z = 0.0
+    return follow(rounded, rate, left, start if start > 0.0 else math.inf)
+
+
+class _Block(NamedTuple):
+    """Steps between two places with nothing left over, all paying by one price."""
+
+    where: slice
+    u: Array
+    price: Array
+    weight: Array
+    cost: float
+    cuts: list[int]  # where a cut is called for or, if not ``torn``, worth a try
+    torn: bool
+
+
+def _blocks(slopes: _Slopes, steps: Steps, start: float) -> list[tuple[slice, Array]]:
+    """The payments u of the cheapest path, in blocks at whose ends nothing is left over.
+
+    z_k >= 0 nests: no first few steps may pay more than there is. Where a single price would make
+    them, the place where it does so most is one where the optimum has z = 0 (as with the vertices
+    of a convex minorant), and the two sides are problems of their own. Rounding adds a drift only
+    where something is left over, so that in short runs a cut is also tried where little is.
+    """
+    found: list[_Block] = []
+    todo = [_block(slopes, steps, slice(0, steps.count), start)]
+    while todo:
+        block = todo.pop()
+        first, last = block.where.start, block.where.stop
+        apart = start if first == 0 else 0.0
+        for cut in block.cuts:
+            before = _block(slopes, steps, slice(first, first + cut), apart)
+            after = _block(slopes, steps, slice(first + cut, last), 0.0)
+            if block.torn or before.cost + after.cost < block.cost * (1 - 1e-9):
+                todo += [after, before]
+                break
+        else:
+            found.append(block)
+    blocks = len(found)
+    return [(x.where, _levelled(x, steps.s[x.where], steps.nu[x.where], blocks)) for x in found]
+
+
+def _block(slopes: _Slopes, steps: Steps, where: slice, apart: float) -> _Block:
+    part = steps[where]
     with np.errstate(divide="ignore"):
-        behind = np.concatenate([np.cumsum(np.log(c[::-1]))[::-1], [0.0]])
+        behind = np.concatenate([np.cumsum(np.log(part.c[::-1]))[::-1], [0.0]])
     scale = float(behind.max())
     weight = np.exp(behind[1:] - scale)
-    owed = start * math.exp(behind[0] - scale)
-    most = _free_distance(c, s, start, diameter)
-    slopes = _Slopes(order, rate, s, nu, most)
+    slips = weight * part.drift
+    if apart == 0.0:
+        slips[:1] = 0.0
+    there = apart * math.exp(behind[0] - scale) + np.cumsum(slips)
 
     def pays(log_price: float) -> bool:
-        return float(weight @ slopes.shift(math.exp(log_price) * weight)) >= owed
+        paid = float(weight @ slopes.shift(math.exp(log_price) * weight, where))
+        return paid >= float(there[-1])
 
     price = math.exp(halved(pays, good=80.0, bad=-80.0, rounds=48)) * weight
-    u = _levelled(slopes.shift(price), price, weight, s, nu)
-    left = [start]
-    z = start
-    for factor, impulse, pay in zip(c.tolist(), own.tolist(), u.tolist(), strict=True):
-        z = min(max(factor * z - pay, 0.0), (factor * z + impulse) * (1 - 4 * ROUNDING), diameter)
-        left.append(z)
-    left[-1] = 0.0
-    return follow(steps.replace(s=s), rate, left, start if start > 0.0 else math.inf)
+    u = slopes.shift(price, where)
+    left = (there - np.cumsum(weight * u))[:-1]
+    torn = bool(np.any(left < -1e-9 * float(weight @ np.abs(u))))
+    cuts = list[int]()
+    if torn or (np.any(slips > 0.0) and steps.count <= SHORT):
+        cuts = [int(k) + 1 for k in np.argsort(left)[: 1 if torn else TRIED]]
+    cost = slopes.cost(u, part) if steps.count <= SHORT else 0.0
+    return _Block(where, u, price, weight, cost, cuts, torn)
 
 
-def _levelled(u: Array, price: Array, weight: Array, s: Array, nu: Array) -> Array:
+def _levelled(block: _Block, s: Array, nu: Array, blocks: int) -> Array:
     """The path with few different pairs: u / nu replaced by weighted means over alike steps.
 
     The means keep sum u_k weight_k, and the optimum is flat, so this costs only to second order;
     rounding pairs up afterwards would cost to first order.
     """
-    shift = u / nu
+    price, weight = block.price, block.weight
+    shift = block.u / nu
     answer = shift.copy()
     kinds, kind = np.unique(s / nu, return_inverse=True)
     for index in range(len(kinds)):
@@ -167,13 +232,13 @@ def _levelled(u: Array, price: Array, weight: Array, s: Array, nu: Array) -> Arr
             chosen = chosen[np.argsort(shift[chosen], kind="stable")]
             steps = np.diff(shift[chosen]) * np.maximum(np.diff((price * nu)[chosen]), 0.0)
             place = np.concatenate([[0.0], np.cumsum(np.cbrt(steps))])
-            levels = max(LEVELS // (2 * len(kinds)), 2)
-            block = np.minimum(place / max(place[-1], 1e-300) * levels, levels - 1).astype(int)
+            levels = max(LEVELS // (2 * len(kinds) * blocks), 2)
+            group = np.minimum(place / max(place[-1], 1e-300) * levels, levels - 1).astype(int)
             mass = (weight * nu)[chosen] + 1e-300
-            mean = np.bincount(block, mass * shift[chosen]) / np.maximum(
-                np.bincount(block, mass), 1e-300
+            mean = np.bincount(group, mass * shift[chosen]) / np.maximum(
+                np.bincount(group, mass), 1e-300
             )
-            answer[chosen] = mean[block]
+            answer[chosen] = mean[group]
     return answer * nu
 
 
@@ -192,51 +257,75 @@ def _few_ratios(ratio: Array) -> Array:
 class _Slopes:
     """Inverse of the derivative of kappa, tabulated for a few values of s / nu."""
 
-    def __init__(self, order: int, rate: float, s: Array, nu: Array, most: float) -> None:
+    def __init__(self, order: float, rate: float, s: Array, nu: Array, most: float) -> None:
+        self._order, self._rate = order, rate
         levels, self._level = np.unique(s / nu, return_inverse=True)
         self._nu = nu
         top = max(most / float(nu.min()), 1e-9)
-        rising = np.concatenate([[0.0], np.geomspace(1e-7 * top, top, 1500)])
+        rising = np.concatenate([[0.0], np.geomspace(1e-7 * top, top, RISING)])
         self._tables = []
         for ratio in levels:
-            falling = np.linspace(-ratio, 0.0, 1000)
-            shifts = np.concatenate([falling, rising])
+            falling = np.linspace(-ratio, 0.0, FALLING)
             slope = np.concatenate(
-                [_slope(order, rate, ratio, falling, -1), _slope(order, rate, ratio, rising, 1)]
+                [
+                    _moments(order, rate, 0.0 * falling, ratio + falling)[2],
+                    _moments(order, rate, rising, ratio + rising)[1],
+                ]
             )
+            shifts = np.concatenate([falling, rising])
             self._tables.append((np.maximum.accumulate(slope), shifts))
 
-    def shift(self, price: Array) -> Array:
-        """u_k with kappa'(u_k) = price_k."""
-        scaled = price * self._nu
+    def shift(self, price: Array, where: slice) -> Array:
+        """u_k with kappa'(u_k) = price_k, for some of the steps."""
+        nu, level = self._nu[where], self._level[where]
+        scaled = price * nu
         if len(self._tables) == 1:
-            return cast(Array, np.interp(scaled, *self._tables[0]) * self._nu)
+            return cast(Array, np.interp(scaled, *self._tables[0]) * nu)
         answer = np.zeros(len(price))
-        for index, table in enumerate(self._tables):
-            chosen = self._level == index
-            answer[chosen] = np.interp(scaled[chosen], *table)
-        return answer * self._nu
+        for index in np.unique(level).tolist():
+            chosen = level == index
+            answer[chosen] = np.interp(scaled[chosen], *self._tables[index])
+        return answer * nu
+
+    def cost(self, u: Array, part: Steps) -> float:
+        """The sum of kappa."""
+        shifts = np.maximum(u, 0.0) / part.nu, np.maximum(part.s + u, 0.0) / part.nu
+        return float(_moments(self._order, self._rate, *shifts)[0].sum())
 
 
-def _terms(order: int, rate: float, low: Array, high: Array) -> tuple[Array, Array]:
-    """Logs of the binomial terms of E (likelihood ratio)^order, and their sums of shifts."""
-    j = np.arange(order + 1.0)
-    binomial = gammaln(order + 1) - gammaln(j + 1) - gammaln(order - j + 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        out = np.where(j < order, (order - j) * np.log1p(-rate), 0.0)
-    sums = np.multiply.outer(low, order - j) + np.multiply.outer(high, j)
-    own = np.multiply.outer(low**2, order - j) + np.multiply.outer(high**2, j)
-    return binomial + out + j * math.log(rate) + (sums**2 - own) / 2, sums
+def _moments(
+    order: Array | float, rate: float, low: Array, high: Array
+) -> tuple[Array, Array, Array]:
+    """log E (likelihood ratio)^order, and how it grows with both shifts, and with ``high`` alone.
 
-
-def _slope(order: int, rate: float, ratio: float, u: Array, side: int) -> Array:
-    """Derivative of the log-moment in u, in units of the noise; ``side`` decides at the kink."""
-    j = np.arange(order + 1.0)
-    high = ratio + u
-    terms, sums = _terms(order, rate, np.maximum(u, 0.0), high)
-    share = np.exp(terms - logsumexp(terms, axis=-1, keepdims=True))
-    each = (order - 1) * sums if side > 0 else j * (j - 1) * high[:, None]
-    return cast(Array, (share * each).sum(axis=-1))
+    Good to about ten digits, for the search only. The integrand has its mass around order * low
+    and order * high, and bends where the two Gaussians meet: Gauss-Legendre between such places.
+    """
+    order, low, high = (x[..., None] for x in np.broadcast_arrays(order, low, high))
+    apart = np.maximum(high - low, 1e-9)
+    odds = math.log1p(-rate) - math.log(rate) if rate < 1.0 else -math.inf
+    meet = np.clip((low + high) / 2 + odds / apart, order * low - 9, order * high + 9)
+    bend = np.array([-2.0, -0.5, 0.5, 2.0]) * np.minimum(3.0, 10.0 / apart)
+    cuts = [order * low + _AROUND, order * high + _AROUND, meet + bend]
+    places = np.sort(np.concatenate(cuts, axis=-1), axis=-1)
+    half = np.diff(places, axis=-1)[..., None] / 2
+    x = (places[..., :-1, None] + half) + half * _NODES[0]
+    low, high, order = low[..., None], high[..., None], order[..., None]
+    out = (math.log1p(-rate) if rate < 1.0 else -math.inf) + low * (x - low / 2)
+    joined = math.log(rate) + high * (x - high / 2)
+    loss = np.logaddexp(out, joined)
+    log = order * loss - x * x / 2
+    top = log.max(axis=(-2, -1), keepdims=True)
+    mass = np.exp(log - top) * half * _NODES[1]
+    total = mass.sum(axis=(-2, -1))
+    share = np.exp(joined - loss)
+    by_high = share * (x - high)
+    by_both = by_high + (1.0 - share) * (x - low)
+    slopes = (
+        order[..., 0, 0] * (mass * by).sum(axis=(-2, -1)) / total for by in (by_both, by_high)
+    )
+    value = np.log(total) + top[..., 0, 0] - math.log(2 * math.pi) / 2
+    return (value, *slopes)
 
 
 def poisson_curve(path: DeferralPath) -> LossDistribution:
@@ -314,39 +403,105 @@ class PoissonBound:
 
     curve: LossDistribution
     path: DeferralPath | None
-    order: int | None
+    order: float | None
     first: int
+
+    @property
+    def start(self) -> float:
+        """The distance that the path begins with."""
+        return 0.0 if self.path is None else float(self.path.left[0])
 
 
 def best(steps: Steps, rate: float, delta: float, diameter: float = math.inf) -> PoissonBound:
-    """The tightest curve at delta among plain composition and deferral paths of several orders.
+    """The tightest curve at delta among plain composition and deferral paths of all orders.
 
-    On a bounded convex domain a path may also start from the diameter at any step. Candidates are
-    screened by Renyi moments; only the two most promising become privacy-loss distributions, and
-    whichever is chosen, the answer is sound at every epsilon and delta.
+    On a bounded convex domain a path may also start from the diameter at any step. Whichever is
+    chosen, the answer is sound at every epsilon and delta.
 
     >>> bound = best(Steps(0.99, 1.0, 1.0, 1000), rate=0.01, delta=1e-6)
     >>> bound.curve.epsilon(1e-6) < 1.676
     True
     """
+    return best_stretches([steps], rate, delta, diameter)[0]
+
+
+def best_stretches(
+    stretches: Sequence[Steps],
+    rate: float,
+    delta: float,
+    diameter: float = math.inf,
+    beside: LossDistribution | None = None,
+) -> list[PoissonBound]:
+    """A bound for each stretch between releases, so that all together have the least epsilon.
+
+    For one order the best paths are those with the least moments, and moments add: the only
+    question left is the order. A few are screened by their moments; in short runs the likely ones,
+    and some more around the best, are composed on a rough grid. ``beside``: composed with them.
+    """
     if not 0.0 < rate <= 1.0:
         raise DescriptionError("rate", rate, "above 0 and at most 1", "it is a probability")
-    plain = PoissonBound(plain_curve(steps, rate), None, None, 0)
-    if np.any(once(steps.nu) <= 0.0) or np.all(once(steps.s) == 0.0):
+    plain = [PoissonBound(plain_curve(steps, rate), None, None, 0) for steps in stretches]
+    idle = [
+        np.any(once(steps.nu) <= 0.0) or np.all(once(steps.s) == 0.0) or not steps.count
+        for steps in stretches
+    ]
+    starts = [
+        [] if rests else list(_starts(steps, diameter))
+        for steps, rests in zip(stretches, idle, strict=True)
+    ]
+    if not any(starts):
         return plain
-    bounds = [plain]
-    for first, start in _starts(steps, diameter):
-        last = steps[first:]
-        if start == 0.0 and np.all(once(last.c) >= 1.0):
-            continue  # without contraction and without a restart nothing is gained by deferring
-        for order in PATH_ORDERS:
-            path = deferral_path(last, rate, order, start, diameter)
-            bounds.append(PoissonBound(poisson_curve(path), path, order, first))
-    ranked = sorted(bounds, key=lambda bound: _screened(bound.curve, delta))
-    chosen = ranked[0]
-    if ranked[1:] and ranked[1].curve.delta(chosen.curve.epsilon(delta)) < delta:
-        chosen = ranked[1]
-    return chosen
+    rest = LossDistribution.nothing() if beside is None else beside
+    found: dict[float, list[PoissonBound]] = {math.inf: plain}
+    values: dict[float, float] = {}
+
+    def composed(place: float) -> LossDistribution:
+        if place not in found:
+            rows = zip(stretches, starts, plain, strict=True)
+            order = 1.0 + math.exp(place)
+            found[place] = [_least(x, rate, order, some, diameter, y) for x, some, y in rows]
+        return rest.compose(*(bound.curve for bound in found[place]))
+
+    short = sum(steps.count for steps in stretches) <= SHORT
+    places = [math.log(tilt) for tilt in (SHORT_TILTS if short else LONG_TILTS)]
+    ranked = sorted([*places, math.inf], key=lambda place: _screened(composed(place), delta))
+    first, *likely = ranked[: LIKELY if short else 2]
+    epsilon = composed(first).epsilon(delta)
+
+    def value(place: float) -> float:
+        values[place] = composed(place).rough_delta(epsilon)
+        return values[place]
+
+    if short:
+        for _ in range(2):  # a smaller epsilon can prefer another order
+            best, first = first, min([first, *likely], key=value)
+            epsilon = composed(first).epsilon(delta) if first != best else epsilon
+        values = {first: value(first)}  # at this epsilon
+        index = places.index(first) if first in places else 0
+        around = places[max(index - 1, 0)], places[min(index + 1, len(places) - 1)]
+        minimize_scalar(value, bounds=around, method="bounded", options={"maxiter": TUNED})
+        likely = [min(values, key=lambda place: values[place])]
+    better = composed(likely[0]).delta(epsilon) < delta
+    return found[likely[0] if better else first]
+
+
+def _least(
+    steps: Steps,
+    rate: float,
+    order: float,
+    starts: list[tuple[int, float]],
+    diameter: float,
+    plain: PoissonBound,
+) -> PoissonBound:
+    """The start whose path has the least moment of an order; plain composition if that has."""
+    best, least = plain, _moment(plain.curve, order)
+    for first, start in starts:
+        path = deferral_path(steps[first:], rate, order, start, diameter)
+        bound = PoissonBound(poisson_curve(path), path, order, first)
+        moment = _moment(bound.curve, order)
+        if moment < least:
+            best, least = bound, moment
+    return best
 
 
 def _starts(steps: Steps, diameter: float) -> Iterator[tuple[int, float]]:
@@ -356,7 +511,8 @@ def _starts(steps: Steps, diameter: float) -> Iterator[tuple[int, float]]:
     # begins at the distance that builds up without payments.
     forgets = alike(steps.c, steps.s) and factor < 1.0
     alive = math.ceil(18.0 / (1.0 - factor)) if forgets else count
-    if min(alive, count) <= LONG:
+    gains = not (steps.constant and factor >= 1.0)  # alike and expanding: nothing is forgotten
+    if min(alive, count) <= LONG and gains:
         far = min(float(steps.s[0]) / (1.0 - factor), diameter) if alive < count else 0.0
         yield max(count - alive, 0), far * (1 + 1e-12)
     if math.isfinite(diameter):
@@ -366,20 +522,30 @@ def _starts(steps: Steps, diameter: float) -> Iterator[tuple[int, float]]:
             kept = max(kept + 1, math.ceil(kept * 1.5))
 
 
-def _screened(curve: LossDistribution, delta: float) -> float:
-    """Epsilon by integer Renyi moments of the first order only: good enough to rank."""
+def _pairs(curve: LossDistribution) -> tuple[float, Array, Array, Array]:
+    """rate, low, high and counts of the pairs of a curve."""
     pairs = [pair for pair in curve.counts if isinstance(pair, SampledPair)]
     assert len(pairs) == len(curve.counts)
-    if not pairs:
-        return 0.0
-    low, high = (np.array(side) for side in zip(*((p.low, p.high) for p in pairs), strict=True))
+    counts = np.array([float(curve.counts[pair]) for pair in pairs])
+    low, high = (np.array([getattr(pair, side) for pair in pairs]) for side in ("low", "high"))
+    return (pairs[0].rate if pairs else 1.0), low, high, counts
+
+
+def _moment(curve: LossDistribution, order: float) -> float:
+    """The log-moment of an order, of the first law against the second alone: for the search."""
+    rate, low, high, counts = _pairs(curve)
     if not np.all(np.isfinite(high)):
         return math.inf
-    rate, counts = pairs[0].rate, np.array([float(curve.counts[pair]) for pair in pairs])
-    moments = [
-        counts @ logsumexp(_terms(order, rate, low, high)[0], axis=-1) for order in SCREEN_ORDERS
-    ]
-    return chernoff_epsilon(np.array(SCREEN_ORDERS, dtype=float), np.array(moments), delta)
+    return float(counts @ _moments(order, rate, low, high)[0]) if len(counts) else 0.0
+
+
+def _screened(curve: LossDistribution, delta: float) -> float:
+    """Epsilon by Renyi moments of the first law against the second: good enough to rank."""
+    rate, low, high, counts = _pairs(curve)
+    if not len(counts) or not np.all(np.isfinite(high)):
+        return math.inf if len(counts) else 0.0
+    moments = _moments(SCREEN_ORDERS[:, None], rate, low, high)[0] @ counts
+    return chernoff_epsilon(SCREEN_ORDERS, moments, delta)
 
 
 def _free_distance(c: Array, s: Array, start: float, diameter: float) -> float:

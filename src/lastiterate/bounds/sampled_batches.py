@@ -118,15 +118,14 @@ class PoissonDeferral(Theorem):
         rate = training.batches.share(training.records)
         contraction, cap, failure = poisson_contraction(run, delta)
         steps = run.having(c=contraction)
-        stretches, parts = [], []
-        for first, last in hidden(run):
-            found = poisson.best(steps[first:last], rate, delta, training.diameter)
-            stretch: dict[str, Any] = {"first": first, "last": last}
-            if found.path is not None:
-                stretch["left"] = found.path.left
-            stretches.append(stretch)
-            parts.append(found.curve)
-        curve = _published(steps[run.hidden_steps :], rate).compose(*parts)
+        window = _published(steps[run.hidden_steps :], rate)
+        parts = [steps[first:last] for first, last in hidden(run)]
+        found = poisson.best_stretches(parts, rate, delta, training.diameter, window)
+        stretches = list[dict[str, Any]]()
+        for (first, last), bound in zip(hidden(run), found, strict=True):
+            left = {} if bound.path is None else {"left": bound.path.left}
+            stretches.append({"first": first, "last": last, **left})
+        curve = window.compose(*(bound.curve for bound in found))
         witness = {"cap": cap, "stretches": stretches, "menu": menu(curve)}
         return Proof(WithFailure(curve, failure) if failure else curve, witness)
 

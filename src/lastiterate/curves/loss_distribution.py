@@ -201,6 +201,16 @@ class _Order:
         return min(math.exp(log) * (1.0 + 1e-10) + self._infinity, 1.0)
 
 
+def _worse(orders: tuple[_Order, ...], epsilon: float) -> float:
+    """The larger delta of both orders: the one with the larger bound often settles it alone."""
+    likely, *rest = sorted(orders, key=lambda order: -order.bound(epsilon))
+    value = likely.delta(epsilon)
+    for other in rest:
+        if other.bound(epsilon) > value:
+            value = max(value, other.delta(epsilon))
+    return value
+
+
 def chernoff_epsilon(orders: Array, log_moments: Array, delta: float) -> float:
     """Epsilon from log E exp((order - 1) loss): the best known conversion of Renyi moments.
 
@@ -311,13 +321,18 @@ class LossDistribution(Curve):
             return 0.0
         if sum(self.counts.values()) > MOST_STEPS:
             return self._renyi_delta(epsilon)
-        # The order with the larger bound first: often the other's bound alone settles it.
-        likely, *rest = sorted(self._orders, key=lambda order: -order.bound(epsilon))
-        value = likely.delta(epsilon)
-        for other in rest:
-            if other.bound(epsilon) > value:
-                value = max(value, other.delta(epsilon))
-        return min(value, self._renyi_delta(epsilon))
+        return min(_worse(self._orders, epsilon), self._renyi_delta(epsilon))
+
+    def rough_delta(self, epsilon: float) -> float:
+        """Delta on a grid eight times as wide: as sound, sooner answered, a little larger.
+
+        >>> one = LossDistribution.sampled_gaussian(0.1, 1.0).self_compose(9)
+        >>> 1.0 < one.rough_delta(1.0) / one.delta(1.0) < 1.01
+        True
+        """
+        if not self.counts or self._unbounded() or sum(self.counts.values()) > MOST_STEPS:
+            return self.delta(epsilon)
+        return _worse(_both_orders(tuple(self.counts.items()), 8.0 * self.grid), epsilon)
 
     @cached_property
     def _divergences(self) -> list[tuple[float, float]]:
