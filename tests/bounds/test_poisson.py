@@ -271,12 +271,11 @@ def test_no_path_nearby_or_far_has_a_smaller_moment():
 def test_a_release_on_the_way_never_helps(drift):
     """Stretches are chosen together: with one more known point the best is no smaller."""
     rng = np.random.default_rng(15)
-    for _ in range(3):
-        steps = int(rng.integers(4, 8))
+    for steps in (4, 6):
         c, s, nu = (rng.uniform(low, 1.0, steps) for low in (0.8, 0.1, 0.3))
         run, rate = Steps(c, s, nu, steps, drift=drift), rng.uniform(0.1, 0.4)
         hidden = poisson.best(run, rate, 1e-5).curve.epsilon(1e-5)
-        for cut in (1, steps // 2):
+        for cut in (steps // 2,):
             parts = poisson.best_stretches([run[:cut], run[cut:]], rate, 1e-5)
             known = parts[0].curve.compose(parts[1].curve).epsilon(1e-5)
             assert hidden <= known * (1 + 1e-4), (c, s, nu, rate, cut)

@@ -117,11 +117,11 @@ def _screened(
     orders = np.array(SCREEN_ORDERS)
     ratios = last.s / last.nu
     knots = np.unique(np.linspace(float(ratios.min()), float(ratios.max()), 8))
-    own = np.array([[_moment(pair_of, q, r, 0.0) for r in knots] for q in orders])
+    own = np.array([[log_moment(pair_of, q, r, 0.0) for r in knots] for q in orders])
     each = np.array([np.interp(ratios, knots, row) for row in own])
     summed = np.cumsum(each[:, ::-1], axis=1)
     typical = float(np.median(ratios))
-    extra = np.array([[_moment(pair_of, q, typical, a) for a in SHIFTS] for q in orders])
+    extra = np.array([[log_moment(pair_of, q, typical, a) for a in SHIFTS] for q in orders])
     extra = np.maximum.accumulate(np.minimum(extra, 1e6) - extra[:, :1], axis=1)
     if not np.all(np.isfinite(extra)):
         return None
@@ -147,7 +147,8 @@ def _screened(
     return (best[1], best[2]) if best[1] else None
 
 
-def _moment(pair_of: PairOf, order: float, ratio: float, shift: float) -> float:
+def log_moment(pair_of: PairOf, order: float, ratio: float, shift: float) -> float:
+    """Log of E exp((order - 1) loss) of a step, the worse of both orders of its pair."""
     if ratio == 0.0 and shift == 0.0:
         return 0.0
     return max(pair_of(ratio, shift).log_moments(order - 1.0))

@@ -10,7 +10,12 @@ import math
 
 import numpy as np
 
-from lastiterate.bounds import dynamics, poisson_replace, without_replacement
+from lastiterate.bounds import (
+    dynamics,
+    poisson_replace,
+    refined_stretches,
+    without_replacement,
+)
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.sampled_batches import (
     hidden,
@@ -131,19 +136,22 @@ class PoissonReplaceAbsorption(Theorem):
         contraction, cap, failure = poisson_contraction(run, delta)
         rate = training.batches.share(training.records)
         steps = run.having(c=contraction, s=lengths(run), gap=run.impulses)
-        stretches, parts = [], []
-        for first, last in hidden(run):
-            found = poisson_replace.best(steps[first:last], rate, delta, training.diameter)
-            pays, chosen = found.pays, found.curve
-            if closer(run):
-                plain = published(run, first, last, delta)
-                if plain.epsilon(delta) <= chosen.epsilon(delta):
-                    pays, chosen = None, plain
-            near = _near(chosen)
-            stretches.append({"first": first, "last": last, "pays": pays, "near": near})
-            parts.append(chosen)
         tail = published(run, run.hidden_steps, training.steps, delta)
-        curve = tail.compose(*parts)
+        near = (lambda first, last: published(run, first, last, delta)) if closer(run) else None
+        parts = refined_stretches.stretches(
+            poisson_replace.pair_of(rate),
+            steps,
+            hidden(run),
+            delta,
+            training.diameter,
+            tail,
+            near,
+        )
+        stretches = [
+            {"first": x.first, "last": x.last, "pays": x.found.pays, "near": _near(x.found.curve)}
+            for x in parts
+        ]
+        curve = tail.compose(*(part.found.curve for part in parts))
         witness = {
             "cap": cap,
             "stretches": stretches,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.bounds import dynamics, poisson, without_replacement
+from lastiterate.bounds import dynamics, poisson, refined_stretches, without_replacement
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.steps import Array, Steps
 from lastiterate.curves.loss_distribution import LossDistribution
@@ -267,11 +267,11 @@ class CorrectedWithoutReplacement(Theorem):
     def _at(self, run: Run, delta: float) -> Proof:
         training, rate = run.training, batch_share(run)
         steps = run.having(s=pushes(run), reach=farthest(run))
-        stretches, parts = [], []
-        for first, last in hidden(run):
-            found = without_replacement.best(steps[first:last], rate, delta, training.diameter)
-            stretches.append({"first": first, "last": last, "pays": found.pays})
-            parts.append(found.curve)
-        parts.append(without_replacement.plain(steps[run.hidden_steps :], rate))
-        curve = LossDistribution.nothing().compose(*parts)
+        window = without_replacement.plain(steps[run.hidden_steps :], rate)
+        pair_of = without_replacement.pair_of(rate)
+        parts = refined_stretches.stretches(
+            pair_of, steps, hidden(run), delta, training.diameter, window
+        )
+        stretches = [{"first": x.first, "last": x.last, "pays": x.found.pays} for x in parts]
+        curve = window.compose(*(part.found.curve for part in parts))
         return Proof(curve, {"menu": offers(curve), "stretches": stretches})
