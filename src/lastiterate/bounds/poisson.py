@@ -24,9 +24,9 @@ from lastiterate.curves.loss_distribution import LossDistribution, chernoff_epsi
 from lastiterate.curves.pairs import ROUNDING, Pair, SampledPair
 from lastiterate.errors import DescriptionError
 
-LONG_TILTS = (1.0, 3.0, 5.0, 7.0, 9.0, 13.0)  # orders, less one, that paths are sought for
+PATH_ORDERS = (2.0, 4.0, 6.0, 8.0, 10.0, 14.0)  # that paths are sought for
 SHORT = 64  # runs of no more steps can have other orders too, and are tuned
-SHORT_TILTS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 13.0, 26.0)
+SHORT_ORDERS = (1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 8.0, 14.0, 27.0)
 TRIED = 3  # cuts that are tried in a block of a short run
 LIKELY, TUNED = 4, 6  # how many of them are composed, and how many more around the best
 SCREEN_ORDERS = np.array([1.1, 1.2, 1.5, 2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 48, 64, 128])
@@ -463,7 +463,7 @@ def best_stretches(
         return rest.compose(*(bound.curve for bound in found[place]))
 
     short = sum(steps.count for steps in stretches) <= SHORT
-    places = [math.log(tilt) for tilt in (SHORT_TILTS if short else LONG_TILTS)]
+    places = [math.log(order - 1.0) for order in (SHORT_ORDERS if short else PATH_ORDERS)]
     ranked = sorted([*places, math.inf], key=lambda place: _screened(composed(place), delta))
     first, *likely = ranked[: LIKELY if short else 2]
     epsilon = composed(first).epsilon(delta)
