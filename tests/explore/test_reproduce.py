@@ -33,7 +33,8 @@ def told(description: Description) -> tuple[Training, Loss, float]:
 
 def written(description: Description, folder: Path) -> Path:
     path = folder / "run.toml"
-    path.write_text(toml_recipe(*told(description)), encoding="utf-8")
+    recipe = toml_recipe(*told(description), exposure=description.exposure)
+    path.write_text(recipe, encoding="utf-8")
     return path
 
 
@@ -53,6 +54,8 @@ CASES = {
     "nonconvex": {"loss": "nonconvex", "batches": "full", "diameter": "0.001"},
     "unknown": {"loss": "unknown", "delta": "1e-9"},
     "any smoothness": {"smoothness": "inf", "batches": "full"},
+    "a person": {"batches": "cyclic", "person_records": "7", "per_batch": "2"},
+    "somebody late, early and quiet": {"joined": "100", "left": "1500", "own_norm": "0.5"},
 }
 
 
@@ -61,9 +64,11 @@ def test_page_python_and_toml_agree(name: str, pool: Pool, tmp_path: Path) -> No
     state = DEFAULTS | CASES[name]
     description = read(state).description
     assert description is not None
-    epsilon = float(printed_by(python_recipe(*told(description))))
+    whom = description.exposure
+    epsilon = float(printed_by(python_recipe(*told(description), exposure=whom)))
     described = combine(written(description, tmp_path), {})
-    again = account(described.training, described.loss).epsilon(described.delta)
+    assert described.exposure == whom
+    again = account(described.training, described.loss, exposure=whom).epsilon(described.delta)
     assert epsilon == again == shown_epsilon(pool, state)
 
 

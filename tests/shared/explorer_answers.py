@@ -10,7 +10,6 @@ from typing import Any
 from dash.development.base_component import Component
 
 from lastiterate.accounting import candidates
-from lastiterate.bounds.ledger import Run
 from lastiterate.explore.findings import Bounded, tasks
 from lastiterate.explore.page import _OUTPUTS, change
 from lastiterate.explore.pool import Pool
@@ -71,7 +70,7 @@ def shown_epsilon(pool: Pool, state: dict[str, str]) -> float:
     """The number behind the printed epsilon, in full."""
     description = read(state).description
     assert description is not None
-    best = {theorem.key for theorem in candidates(Run(description.training, description.loss))}
+    best = {theorem.key for theorem in candidates(description.run)}
     # A loaded machine may need longer for a number than the page waits; the page asks again, too.
     wanted = [replace(task, limit=3 * LONG) for task in tasks(description) if task.theorem in best]
     for _ in range(3):

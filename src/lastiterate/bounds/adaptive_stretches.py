@@ -33,8 +33,10 @@ from lastiterate.description import (
     Training,
 )
 from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.errors import AssumptionError
 
 _UP = 1 + 1e-12
+_ALONE = "nothing but the end is released, so there is nothing to choose on the way"
 _ANY_DELTA = 1e-5  # the worst sequence of positions is the same for all of them
 
 
@@ -82,7 +84,7 @@ class AdaptiveStretches(Theorem):
         renewed = not (run.training.batches.repeated or run.training.batches.full)
         if renewed and any(step % batches for step in run.releases[:-1]):
             return "released checkpoints must lie on epoch boundaries, where partitions renew"
-        return None
+        return _ALONE if len(run.segments) == 1 else None
 
     def prove(self, run: Run) -> Bound:
         parts = np.array([_worst_mu(stretch) for stretch in _stretches(run)])
@@ -187,7 +189,11 @@ class Filter:
         exposure: Exposure = ONE_RECORD,
     ) -> float:
         """Charge a stretch and return its mu; raise an AllowanceError if that is too much."""
-        curve = AdaptiveStretches().bound(training, loss, releases, exposure).curve
+        theorem, run = AdaptiveStretches(), Run(training, loss, releases, exposure)
+        reason = theorem.obstacle(run)
+        if reason not in (None, _ALONE):  # this run is itself one of the stretches
+            raise AssumptionError(f"{theorem.name}: {reason}.")
+        curve = theorem.prove(run).curve
         mu = math.inf if curve.mu is None else curve.mu
         with self._lock:
             self.allowance.check([*self._spent, min(mu, 1.7e308)])

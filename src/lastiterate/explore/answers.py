@@ -14,7 +14,6 @@ from dash import html
 
 from lastiterate.accounting import candidates
 from lastiterate.bounds import BY_KEY, LEDGER
-from lastiterate.bounds.ledger import Run
 from lastiterate.certificate.certificate import weakness
 from lastiterate.description.failure import large_delta
 from lastiterate.description.words import not_covered
@@ -27,9 +26,13 @@ Outcomes = Mapping[Task, Outcome | None]
 
 def answer(description: Description, outcomes: Outcomes) -> Any:
     """Epsilon, in a number and in words; what a loss really suffers; where growth ends."""
-    run = Run(description.training, description.loss)
+    run = description.run
     bounds = {task.theorem: outcome for task, outcome in outcomes.items() if task.kind == "bound"}
     wanted = [theorem.key for theorem in candidates(run)]
+    if not wanted:
+        whom = description.exposure.words(description.training)
+        words = f"No theorem covers {whom} in this run; below is what each one misses."
+        return [html.H2("No guarantee"), html.P(words, id="not-covered")]
     waiting = _names(key for key in wanted if bounds.get(key) is None)
     given_up = _names(key for key in wanted if (o := bounds.get(key)) and o.value is None)
     # Until the tightest ones are there, any other sound bound is a guarantee too.
@@ -91,6 +94,9 @@ def _numbers(description: Description, name: str, best: Bounded, lower: Outcome 
         [
             html.Div([html.Dt("epsilon at most"), html.Dd(printed(best.epsilon), id="epsilon")]),
             html.Div([html.Dt("at delta"), html.Dd(f"{printed(description.delta)}")]),
+            html.Div(
+                [html.Dt("for"), html.Dd(str(description.exposure), id="whom", className="name")]
+            ),
             html.Div([html.Dt("some loss really suffers"), html.Dd(below, id="lower")]),
             html.Div(
                 [html.Dt("mu"), html.Dd("–" if best.mu is None else printed(best.mu), id="mu")]
@@ -104,6 +110,12 @@ def _numbers(description: Description, name: str, best: Bounded, lower: Outcome 
 def _in_words(description: Description, found: float) -> str:
     training = description.training
     what = {"replace": "was replaced by another", "zero-out": "was left out"}[training.adjacency]
+    whose = "one record"
+    if not description.exposure.default:
+        whose = f"{description.exposure},"
+        what = {"replace": "had all data replaced", "zero-out": "had all data left out"}[
+            training.adjacency
+        ]
     sees = (
         "the last iterate"
         if training.release == "last"
@@ -111,7 +123,7 @@ def _in_words(description: Description, found: float) -> str:
     )
     return (
         f"Somebody who sees {sees} and nothing else of the run, and who knows every other record, "
-        f"wants to tell whether one record {what}. Any test that is wrong about "
+        f"wants to tell whether {whose} {what}. Any test that is wrong about "
         f"{percent(FALSE_ALARMS)} of the untouched runs notices at most {percent(found)} of the "
         "others. The constants of the loss are declared by you; the guarantee is as true as they "
         "are."
@@ -142,7 +154,7 @@ def _single(outcomes: Outcomes, kind: str) -> Outcome | None:
 
 def comparison(description: Description, outcomes: Outcomes) -> Any:
     """Every theorem: its epsilon, or its objection."""
-    run = Run(description.training, description.loss)
+    run = description.run
     rows = []
     for task, outcome in outcomes.items():
         if task.kind == "bound":

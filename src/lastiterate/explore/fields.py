@@ -147,6 +147,39 @@ RELEASE = (
     Field("delta", "Delta", "1e-5", 1e-10, 1e-1, "the probability with which epsilon may fail"),
 )
 
+PERSON = (
+    Field(
+        "person_records",
+        "Records of one person",
+        "1",
+        1,
+        100,
+        "the guarantee is for all of them together; 1: it is for each record",
+        kind="whole",
+    ),
+    Field(
+        "per_batch",
+        "Of them in one batch",
+        "",
+        1,
+        100,
+        "at most, if the loader sees to it; empty: any number",
+        kind="whole",
+        blank="0",
+    ),
+    Field("joined", "Used from step", "0", 1, 1e5, "steps are counted from 0", kind="whole"),
+    Field("left", "Used before step", "", 1, 1e5, "empty: to the end", kind="whole", blank="0"),
+    Field(
+        "own_norm",
+        "The person's gradient norm",
+        "",
+        1e-3,
+        1e3,
+        "no gradient of the person's records is longer; empty: as for everybody",
+        blank="0",
+    ),
+)
+
 SGLD = (
     Field(
         "sgld_records",
@@ -171,5 +204,5 @@ SGLD = (
     Field("sgld_delta", "Delta", "0.001", 1e-10, 1e-1),
 )
 
-FIELDS = {field.name: field for field in (*RUN, *LOSS, *RELEASE, *SGLD)}
+FIELDS = {field.name: field for field in (*RUN, *LOSS, *RELEASE, *PERSON, *SGLD)}
 DEFAULTS = {name: field.default for name, field in FIELDS.items()}

@@ -76,7 +76,7 @@ class Bounded:
 @lru_cache(maxsize=512)
 def tasks(description: Description) -> tuple[Task, ...]:
     """Everything there is to ask about a description, most wanted first."""
-    run = Run(description.training, description.loss)
+    run = description.run
     best = {theorem.key for theorem in candidates(run)}
     able = [theorem for theorem in LEDGER if theorem.obstacle(run) is None]
     bounds = [_bound_task(theorem, description, run, theorem.key in best) for theorem in able]
@@ -90,6 +90,8 @@ def tasks(description: Description) -> tuple[Task, ...]:
             Task(name, description, heavy=not (closed and smooth), urgency=1)
             for name in FIGURES
             if name != "positions" or (closed and not full)
+            # Pictures of a run are about a record that is there from the first step to the last.
+            if name == "curve" or description.exposure.default
         ),
     ]
     return tuple(sorted([*bounds, *others], key=lambda task: (task.heavy, task.urgency)))
@@ -126,7 +128,7 @@ def find(task: Task) -> Any:
 def _bound(task: Task) -> Bounded:
     about = _description(task)
     theorem = BY_KEY[task.theorem]
-    bound = theorem.prove(Run(about.training, about.loss))
+    bound = theorem.prove(about.run)
     epsilon = float(bound.curve.epsilon(about.delta))
     if math.isnan(epsilon):
         raise UnsupportedError("These numbers are too extreme for floating-point arithmetic.")
@@ -146,12 +148,12 @@ def _detected(curve: Curve, delta: float, epsilon: float) -> float:
 
 def _lower(task: Task) -> float:
     about = _description(task)
-    return max(0.0, lower_reference(Run(about.training, about.loss))(about.delta))
+    return max(0.0, lower_reference(about.run)(about.delta))
 
 
 def _plateau(task: Task) -> int | None:
     about = _description(task)
-    return plateau(about.training, about.loss, about.delta)
+    return plateau(about.training, about.loss, about.delta, exposure=about.exposure)
 
 
 def _figure(task: Task) -> dict[str, Any]:
@@ -162,7 +164,7 @@ def _figure(task: Task) -> dict[str, Any]:
     if task.kind == "growth":
         return _plain(report.epsilon_growth(*run, about.delta))
     if task.kind == "curve":
-        return _plain(report.privacy_curve(account(*run)))
+        return _plain(report.privacy_curve(account(*run, exposure=about.exposure)))
     return _plain((report.taut_string if task.kind == "string" else report.positions)(*run))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dash import dcc, html
 
-from lastiterate.explore.fields import DEFAULTS, FIELDS, LOSS, RELEASE, RUN, SGLD, Field
+from lastiterate.explore.fields import DEFAULTS, FIELDS, LOSS, PERSON, RELEASE, RUN, SGLD, Field
 from lastiterate.explore.findings import FIGURES
 from lastiterate.explore.presets import PRESETS
 
@@ -78,6 +78,8 @@ def _form() -> Any:
             *(_field(field) for field in LOSS),
             html.H2("The release"),
             *(_field(field) for field in RELEASE),
+            html.H2("For whom"),
+            *(_field(field) for field in PERSON),
             html.Button(
                 "Copy a link to this page",
                 type="button",

@@ -158,8 +158,8 @@ def change(pool: Pool, values: Any, before: Any, patience: float) -> list[Any]:
         result += [
             answers.answer(reading.description, outcomes),
             answers.comparison(reading.description, outcomes),
-            python_recipe(*described),
-            toml_recipe(*described),
+            python_recipe(*described, exposure=about.exposure),
+            toml_recipe(*described, exposure=about.exposure),
         ]
     else:
         result += [_not_yet(reading), [], "", ""]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lastiterate.explore.fields import LOSS, RELEASE, RUN, SGLD
+from lastiterate.explore.fields import LOSS, PERSON, RELEASE, RUN, SGLD
 from lastiterate.explore.state import State
 
 
@@ -20,7 +20,7 @@ class Preset:
     @property
     def values(self) -> State:
         """The fields it fills in: those of the run, or those of the SGLD panel."""
-        fields = SGLD if self.name == "heller-fetaya" else (*RUN, *LOSS, *RELEASE)
+        fields = SGLD if self.name == "heller-fetaya" else (*RUN, *LOSS, *RELEASE, *PERSON)
         changed = dict(pair.split("=") for pair in self.changes.split())
         return {field.name: field.default for field in fields} | changed
 

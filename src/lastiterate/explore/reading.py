@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lastiterate.description import Loss, Training
+from lastiterate.bounds.ledger import Run
+from lastiterate.description import Exposure, Loss, Training
+from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.tables import BATCH_FIELDS, LOSS_FIELDS, read_training
 from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError, LastIterateError
-from lastiterate.explore.fields import FIELDS, LOSS, RELEASE, RUN, SGLD
+from lastiterate.explore.fields import FIELDS, LOSS, PERSON, RELEASE, RUN, SGLD
 from lastiterate.explore.state import LONGEST_TEXT
 
 # What the page is ready to wait for; Python has no such limits.
@@ -25,6 +27,8 @@ MOST_SEARCHED_STEPS = 10**6  # of schemes whose steps are looked at one by one
 MOST_RECORDS = 10**12
 MOST_POSITIONS = 10**5
 MOST_EPOCHS = 500
+
+_DEALT_OUT = ("cyclic", "shuffled", "reshuffled")  # batches that can keep records apart
 
 # Fields of the page that a description has under the same name, with names that it uses otherwise.
 _SAME = ("records", "step_size", "noise", "gradient_norm", "diameter")
@@ -35,16 +39,27 @@ _PAGE_NAME = {
     "batches.rate": "rate",
     "release.window": "window",
     "sensitivity": "gradient_norm",
+    "exposure.records": "person_records",
+    "exposure.per_batch": "per_batch",
+    "exposure.joined": "joined",
+    "exposure.left": "left",
+    "exposure.gradient_norm": "own_norm",
 }
 
 
 @dataclass(frozen=True)
 class Description:
-    """A run, its loss and the delta that is asked about."""
+    """A run, its loss, the delta that is asked about, and for whom."""
 
     training: Training
     loss: Loss
     delta: float
+    exposure: Exposure = ONE_RECORD
+
+    @property
+    def run(self) -> Run:
+        """What theorems are asked about."""
+        return Run(self.training, self.loss, (), self.exposure)
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,8 @@ def shown(state: Mapping[str, str]) -> set[str]:
     hidden |= {"smoothness", "strong_convexity", "exponent"} - LOSS_FIELDS[state["loss"]]
     if state["release"] == "last":
         hidden.add("window")
+    if state["batches"] not in _DEALT_OUT:
+        hidden.add("per_batch")
     return set(FIELDS) - hidden
 
 
@@ -93,7 +110,7 @@ def read(state: Mapping[str, str]) -> Reading:
     """
     reading = Reading()
     values = _numbers(state, reading)
-    if not any(f.name in reading.complaints for f in (*RUN, *LOSS, *RELEASE)):
+    if not any(f.name in reading.complaints for f in (*RUN, *LOSS, *RELEASE, *PERSON)):
         try:
             reading.description = _description(state, values)
         except DescriptionError as error:
@@ -157,7 +174,24 @@ def _description(state: Mapping[str, str], values: Mapping[str, float]) -> Descr
         raise DescriptionError("batches.size", values["size"], allowed, why)
     loss = {name: values[name] for name in (*LOSS_FIELDS[kind], "regularization")}
     delta = promised_delta(values["delta"])
-    return Description(training, Loss.from_dict({"kind": kind, **loss}), delta)
+    described = Description(training, Loss.from_dict({"kind": kind, **loss}), delta)
+    return replace(described, exposure=_exposure(state, values, training))
+
+
+def _exposure(
+    state: Mapping[str, str], values: Mapping[str, float], training: Training
+) -> Exposure:
+    """Whom it is for; an empty field says nothing."""
+    told = {
+        name.removeprefix("exposure."): values[field]
+        for name, field in _PAGE_NAME.items()
+        if name.startswith("exposure.") and field in values and state[field].strip()
+    }
+    exposure = Exposure.from_dict(told)
+    exposure.check(training)
+    if exposure.timed:
+        _most("steps", training.steps, MOST_SEARCHED_STEPS)
+    return exposure
 
 
 def _hump(values: Mapping[str, float]) -> Hump:

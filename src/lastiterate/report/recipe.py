@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lastiterate.description import Loss, TailAverage, Training
+from lastiterate.description import Exposure, Loss, TailAverage, Training
+from lastiterate.description.exposure import ONE_RECORD
 
 LONGEST_LIST = 64  # values; a longer schedule is read from the certificate instead
 
@@ -18,7 +19,12 @@ def writable(training: Training) -> bool:
 
 
 def python_recipe(
-    training: Training, loss: Loss, delta: float, *, releases: Iterable[int] = ()
+    training: Training,
+    loss: Loss,
+    delta: float,
+    *,
+    releases: Iterable[int] = (),
+    exposure: Exposure = ONE_RECORD,
 ) -> str:
     """A Python program that prints epsilon; it uses public names only.
 
@@ -48,6 +54,9 @@ def python_recipe(
     lines = [f"    {name}={_literal(value)}," for name, value in fields.items()]
     checkpoints = tuple(releases)
     also = f", releases={checkpoints}" if checkpoints else ""
+    if not exposure.default:
+        names.add("Exposure")
+        also += f", exposure=Exposure({_arguments(exposure.to_dict())})"
     return "\n".join(
         (
             f"from lastiterate import {', '.join(sorted(names))}",
@@ -63,7 +72,12 @@ def python_recipe(
 
 
 def toml_recipe(
-    training: Training, loss: Loss, delta: float, *, releases: Iterable[int] = ()
+    training: Training,
+    loss: Loss,
+    delta: float,
+    *,
+    releases: Iterable[int] = (),
+    exposure: Exposure = ONE_RECORD,
 ) -> str:
     """A TOML file for `lastiterate account`, `compare`, `calibrate` and their like.
 
@@ -75,7 +89,8 @@ def toml_recipe(
     """
     checkpoints = list(releases)
     head = f"delta = {delta!r}\n" + (f"releases = {checkpoints}\n" if checkpoints else "")
-    return f"{head}\n[training]\n{training.to_toml()}\n[loss]\n{loss.to_toml()}"
+    whom = "" if exposure.default else f"\n[exposure]\n{exposure.to_toml()}"
+    return f"{head}\n[training]\n{training.to_toml()}\n[loss]\n{loss.to_toml()}{whom}"
 
 
 def _loss(loss: Loss) -> str:
