@@ -364,6 +364,7 @@ class CycleLaw(Theorem):
     )
     rounding = True
     covers = frozenset({"records", "per_batch", "gradient_norm"})
+    several = True
 
     def objection(self, run: Run) -> str | None:
         training = run.training

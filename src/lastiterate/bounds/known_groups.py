@@ -55,10 +55,9 @@ class KnownGroups(Theorem):
     assumptions = ("nobody has more records than declared", "updates are Lipschitz")
     rounding = True
     covers = PRESENCE | {"records", "per_batch"}
+    several = True
 
     def objection(self, run: Run) -> str | None:
-        if run.exposure.records == 1:
-            return "it is about several records of one person"
         if not run.regular:
             return "it needs a smooth loss"
         if run.training.steps > MOST_STEPS or (run.training.batches_per_epoch or 1) > MOST_STEPS:

@@ -239,6 +239,7 @@ class Theorem(ABC):
     momentum: ClassVar[bool] = False  # whether it covers runs with momentum: only composition does
     rounding: ClassVar[bool] = False  # whether it charges rounding at every step, and grids
     covers: ClassVar[frozenset[str]] = frozenset()  # fields of an exposure that it knows about
+    several: ClassVar[bool] = False  # whether it is about several records of one person alone
     dominated_by: ClassVar[
         tuple[str, ...]
     ] = ()  # keys of theorems that, where they apply, are never worse
@@ -264,6 +265,8 @@ class Theorem(ABC):
             )
         if not isinstance(run.training.batches, self.schemes):
             return f"it is stated for {' or '.join(s.name for s in self.schemes)} batches"
+        if self.several and run.exposure.records == 1:
+            return "it is about several records of one person"
         if not (run.exposure.default or run.exposure.differs <= self.covers):
             return self._unknown_exposure(run)
         if not self.rounding and self.hidden_state:

@@ -30,8 +30,6 @@ MOST_WORK = 4e7  # batches times the square of the records: a second or two
 
 def hidden_places(run: Run) -> str | None:
     """Why the law of where the person's records are is not known, or None."""
-    if run.exposure.records == 1:
-        return "it is about several records of one person"
     if run.exposure.per_batch not in (None, 1):
         return (
             "how records fall into batches is known where the loader does not care "
@@ -67,6 +65,7 @@ class SuperposedGroups(Theorem):
     )
     rounding = True
     covers = PRESENCE | {"records", "per_batch"}
+    several = True
 
     def objection(self, run: Run) -> str | None:
         batches, records = run.training.batches_per_epoch or 1, run.exposure.records
