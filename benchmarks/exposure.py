@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate import Loss
+from lastiterate import Loss, Shuffled, Training, compare
 from lastiterate.bounds.cycle_law import Placement, cycle_law
 from lastiterate.bounds.positions import constant_position_mus
 from lastiterate.bounds.superposed_groups import superposed_law
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
+from lastiterate.description import fractional
 from lastiterate.federated import Federation, account_federated
 
 # (batches, size, epochs, delta): k: known k mu, known spread, hidden in one batch, free, spread, G4
@@ -44,6 +45,8 @@ LOCAL_STEPS = {
     (100, 500, 20, 0.05, 0.02, 10): (4.328, 11.345),
     (1000, 100, 5, 0.1, 0.1, 5): (5.567, 9.755),
 }
+# power of (1 - x): insiders and outsiders of one pass of 1000 hidden positions
+CORRELATED = {0.5: (4.195, 1.455), 1.0: (186.191, 2.254)}
 
 
 def cycle_epsilon(placement: Placement, epochs: int, ratio: float, delta: float) -> float:
@@ -126,4 +129,19 @@ def rows() -> list[dict[str, Any]]:
         where = f"{rounds} rounds of {steps} local steps"
         note(f"{where}: outsiders, epsilon", outside, federated.epsilon(1e-5, "outsiders"))
         note(f"{where}: clients, epsilon", inside, federated.epsilon(1e-5))
+    for power, (inside, outside) in CORRELATED.items():
+        run = Training(
+            records=1000,
+            steps=1000,
+            step_size=1.0,
+            noise=2.0,
+            gradient_norm=1.0,
+            adjacency="zero-out",
+            batches=Shuffled(1),
+            correlation=fractional(power, 1000),
+        )
+        by = {row.theorem.key: row.epsilon for row in compare(run, Loss(smoothness=1.0), 1e-6)}
+        where = f"noise (1 - x)^{power:g}, one pass of 1000"
+        note(f"{where}: insiders, epsilon", inside, by["correlated-composition"])
+        note(f"{where}: outsiders, epsilon", outside, by["correlated-last-iterate"])
     return found

@@ -11,6 +11,7 @@ has to find out twice; they can never carry a guarantee.
 
 from lastiterate.bounds.adaptive_stretches import AdaptiveStretches, Filter
 from lastiterate.bounds.composition import Composition
+from lastiterate.bounds.correlated import CorrelatedComposition, CorrelatedLastIterate
 from lastiterate.bounds.coupling import StoppedCoupling
 from lastiterate.bounds.cycle_law import CycleLaw
 from lastiterate.bounds.known_groups import KnownGroups
@@ -63,6 +64,8 @@ LEDGER: tuple[Theorem, ...] = (
     PoissonReplaceComposition(),
     CorrectedWithoutReplacement(),
     WithoutReplacementComposition(),
+    CorrelatedLastIterate(),
+    CorrelatedComposition(),
     OutputPerturbation(),
     LangevinComposition(),
     LangevinDynamics(),

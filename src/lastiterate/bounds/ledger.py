@@ -237,6 +237,7 @@ class Theorem(ABC):
     correction: ClassVar[str] = ""
     hidden_state: ClassVar[bool] = True  # whether it needs intermediate iterates to stay secret
     momentum: ClassVar[bool] = False  # whether it covers runs with momentum: only composition does
+    correlated: ClassVar[bool] = False  # whether it is about noise that later steps take back
     rounding: ClassVar[bool] = False  # whether it charges rounding at every step, and grids
     covers: ClassVar[frozenset[str]] = frozenset()  # fields of an exposure that it knows about
     several: ClassVar[bool] = False  # whether it is about several records of one person alone
@@ -263,6 +264,9 @@ class Theorem(ABC):
                 "with momentum the hidden state is the pair (parameters, velocity), whose update "
                 "does not keep two runs together: only composition covers it"
             )
+        if (run.training.correlation is not None) != self.correlated:
+            own = "that later steps take back in part"
+            return f"it is about noise {own}" if self.correlated else f"it knows no noise {own}"
         if not isinstance(run.training.batches, self.schemes):
             return f"it is stated for {' or '.join(s.name for s in self.schemes)} batches"
         if self.several and run.exposure.records == 1:

@@ -15,6 +15,7 @@ from lastiterate.description.batches import (
     Shuffled,
     WithoutReplacement,
 )
+from lastiterate.description.correlation import fractional
 from lastiterate.description.exposure import Exposure
 from lastiterate.description.loss import Loss
 from lastiterate.description.origin import Origin
@@ -43,4 +44,5 @@ __all__ = [
     "TailAverage",
     "Training",
     "WithoutReplacement",
+    "fractional",
 ]

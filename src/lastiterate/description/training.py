@@ -29,6 +29,7 @@ from lastiterate.description.batches import (
     FullBatch,
     read_batches,
 )
+from lastiterate.description.correlation import read_correlation
 from lastiterate.description.portable import Portable, known_fields
 from lastiterate.description.proximal import Proximal, read_proximal
 from lastiterate.description.release import Release, TailAverage, read_release
@@ -97,6 +98,9 @@ class Training(Portable):
         proximal: what follows every update: `L1`, `GroupLasso`, `Box` or `Simplex`, at no price
             (`description.proximal`). The last two take the place of the ball around the start that
             a diameter stands for.
+        correlation: coefficients (1, l_1, l_2, …) of noise that later steps take back in part
+            (DP-FTRL; `description.correlation`): step k adds noise·(ξ_k + l_1 ξ_{k−1} + …). It
+            takes constant steps and constant noise.
 
     >>> from lastiterate import Shuffled
     >>> run = Training(records=60_000, steps=2_000, step_size=0.05, noise=0.0005,
@@ -121,6 +125,7 @@ class Training(Portable):
     momentum: float = 0.0
     arithmetic: Exactness = "exact"
     proximal: Proximal | None = None
+    correlation: tuple[float, ...] | None = None
 
     def __init__(
         self,
@@ -140,6 +145,7 @@ class Training(Portable):
         momentum: float = 0.0,
         arithmetic: Exactness = "exact",
         proximal: Proximal | None = None,
+        correlation: Iterable[float] | None = None,
     ) -> None:
         put = object.__setattr__
         put(self, "records", whole("records", records, "a guarantee for nobody protects nobody"))
@@ -174,6 +180,11 @@ class Training(Portable):
         if self.proximal is not None and self.momentum:
             why = "a velocity would carry parameters away from what the proximal step made of them"
             raise DescriptionError("momentum", momentum, "0 with a proximal step", why)
+        put(self, "correlation", read_correlation(correlation))
+        if self.correlation is not None and (self.momentum or not self.constant):
+            why = "the theorems for correlated noise know equal steps, and no velocity"
+            allowed = "None unless step size and noise are constant, without momentum"
+            raise DescriptionError("correlation", "given", allowed, why)
 
     def _per_step(self, field: str, value: PerStep) -> float | Schedule:
         given = _one_or_many(field, value)
@@ -228,7 +239,12 @@ class Training(Portable):
         return self.gradient_norm
 
     def needs_plain_updates(self, purpose: str) -> None:
-        """Raise if a proximal step follows the updates, which ``purpose`` knows nothing of."""
+        """Raise if ``purpose`` does not know proximal steps or correlated noise, and there are."""
+        if self.correlation is not None:
+            raise UnsupportedError(
+                f"{purpose} knows no correlated noise, and this description has it. Use "
+                "noisy_descent, or leave correlation out."
+            )
         if self.proximal is not None:
             raise UnsupportedError(
                 f"{purpose} knows no proximal step, and this description has {self.proximal}. Use "
@@ -497,6 +513,8 @@ class Training(Portable):
                 value = value.values.tolist()
             elif isinstance(value, (TailAverage, Arithmetic, Proximal)):
                 value = value.to_dict()
+            elif field.name == "correlation":
+                value = list(value)
             elif field.name == "batches":
                 value = {"scheme": value.name, **dataclasses.asdict(value)}
             table[field.name] = value
@@ -533,6 +551,8 @@ class Training(Portable):
             parts.append(f"variance of the last step's noise times {self.final_noise:g}")
         if self.momentum:
             parts.append(f"momentum {self.momentum:g}")
+        if self.correlation is not None:
+            parts.append(f"of the noise {len(self.correlation) - 1:,} later steps take some back")
         if self.proximal is not None:
             parts.append(f"after every update {self.proximal}")
         if math.isfinite(self.diameter):

@@ -105,6 +105,9 @@ def assumptions(
         elif training.batches.wandering:
             found.append(Assumption(_ALONE, "whoever computes it"))
     found.append(Assumption("the noise is Gaussian and unpredictable", "the noise source"))
+    if training.correlation is not None:
+        back = f"of every step's noise the next {len(training.correlation) - 1:,} take back a part"
+        found.append(Assumption(f"{back}, as described", "the trainer"))
     if exposure is not None:
         found += _exposed(exposure, training)
     return tuple(found)

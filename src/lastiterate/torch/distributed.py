@@ -27,7 +27,12 @@ import lastiterate
 from lastiterate.description import Training
 from lastiterate.description.rows import Rows
 from lastiterate.description.validation import number
-from lastiterate.errors import AssumptionError, DescriptionError, LastIterateError
+from lastiterate.errors import (
+    AssumptionError,
+    DescriptionError,
+    LastIterateError,
+    UnsupportedError,
+)
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of
 from lastiterate.noise import unpredictable
@@ -81,6 +86,8 @@ def distributed_descent(
     try:
         number("patience", patience, "ranks wait for it", above=0.0)
         told = _told(settings)
+        if training.correlation is not None:
+            raise UnsupportedError("Ranks share no correlated noise: leave correlation out.")
         where = _device(told.device)
         gradients = DeviceGradients.told(
             linear(objective), data, training, told, where, everything=False

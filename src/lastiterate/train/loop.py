@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from lastiterate.description import Arithmetic, Loss, Training
 from lastiterate.description.rows import Rows, RowStream
+from lastiterate.errors import UnsupportedError
 from lastiterate.noise import Source, unpredictable
 from lastiterate.progress import shown
 from lastiterate.train.grid import INTERIM, Grid, Parameters, length, projection
@@ -33,6 +34,10 @@ from lastiterate.train.proximal import fits, proximal_step
 from lastiterate.train.result import Descent, concluded, continued, released, shares
 from lastiterate.train.settings import Settings
 
+_CORRELATED = (
+    "Noise that later steps take back is added in plain doubles, whose last bits may tell: its "
+    "guarantee is that of real numbers. Leave correlation out for a run that can be certified."
+)
 Array = Any  # NumPy's or PyTorch's: the rule adds and multiplies, whoever does it
 
 
@@ -148,7 +153,13 @@ class Run:
         """As it was described and told; ``objective`` is what a checkpoint remembers of it."""
         source, l2 = told.source(), told.regularization
         centre, ball = told.centre(gradients.shape), told.ball(training)
-        grid = Grid.of(training, centre, ball, l2)
+        if training.correlation is not None and told.checkpoint is not None:
+            raise UnsupportedError(
+                "A checkpoint does not hold the noise that later steps take back: run correlated "
+                "noise without a checkpoint."
+            )
+        # No sum of correlated ideal Gaussians is rounded exactly here: see `_CORRELATED`.
+        grid = None if training.correlation is not None else Grid.of(training, centre, ball, l2)
         if grid is not None:
             centre = grid.on(centre)
             ball = grid.ball
@@ -176,7 +187,7 @@ class Run:
             gradients.arithmetic(self.centre.size),
             self.grid,
             gradients.per_length,
-            coarse=gradients.objection,
+            coarse=gradients.objection or (_CORRELATED if self.training.correlation else ""),
             secure=unpredictable(self.source),
             marked=self.keeping.experiment,
         )
@@ -201,6 +212,7 @@ class Draws:
 
     def __init__(self, run: Run, backend: Backend) -> None:
         self._run, self._backend, self._noises = run, backend, run.training.noises
+        self._before: list[Array] = []  # noise that later steps take back, the newest first
 
     def rows(self) -> Rows:
         """The next batch."""
@@ -212,10 +224,21 @@ class Draws:
         if nu == 0:
             return None
         if grid is None:
-            return nu * self._backend.normal(self._run.source, shape)
+            drawn = nu * self._backend.normal(self._run.source, shape)
+            return self._correlated(drawn, self._run.training.correlation)
         drawn = self._backend.rounded_normal(self._run.source, nu / grid.spacing, shape)
         drawn *= grid.spacing
         return drawn
+
+    def _correlated(self, drawn: Array, coefficients: tuple[float, ...] | None) -> Array:
+        """ξ_k + l_1 ξ_{k−1} + …: what is drawn now, less what is taken back."""
+        if coefficients is None:
+            return drawn
+        total = drawn * 1.0
+        for back, before in zip(coefficients[1:], self._before, strict=False):
+            total = total + back * before
+        self._before = [drawn, *self._before][: len(coefficients) - 1]
+        return total
 
 
 class Updates:

@@ -22,7 +22,7 @@ from lastiterate.description import (
     WithoutReplacement,
 )
 from lastiterate.errors import CertificateError
-from lastiterate.verifier import epochs, placed, sampled, strings
+from lastiterate.verifier import correlated, epochs, placed, sampled, strings
 from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, greatest, proved
 from lastiterate.verifier.coupled import Coupled
@@ -658,7 +658,7 @@ def _plain_descent(check: Check) -> Check:
 
 
 # Momentum is covered where every noisy update is paid for in full: the composition theorems.
-CHECKS: dict[str, Check] = {
+_INDEPENDENT: dict[str, Check] = {
     "taut-string": _plain_descent(shifted_interpolation),
     "stopped-coupling": _plain_descent(coupling),
     "worst-position": _plain_descent(worst_position),
@@ -675,4 +675,21 @@ CHECKS: dict[str, Check] = {
     "poisson-replace-absorption": _plain_descent(poisson_replace_absorption),
     "chien-li-2025-3.12": _plain_descent(without_replacement),
     "without-replacement-composition": without_replacement_composition,
+}
+
+
+def _independent_noise(check: Check) -> Check:
+    """A check whose theorem is about noise that is drawn afresh in every step."""
+
+    def checked(case: Case, witness: Witness) -> Profile:
+        _demand(case.training.correlation is None, "later steps take back some of its noise")
+        return check(case, witness)
+
+    return checked
+
+
+CHECKS: dict[str, Check] = {
+    **{key: _independent_noise(check) for key, check in _INDEPENDENT.items()},
+    "correlated-composition": correlated.insiders,
+    "correlated-last-iterate": correlated.outsiders,
 }

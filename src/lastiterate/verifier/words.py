@@ -97,6 +97,14 @@ THEOREMS: dict[str, Named] = {
         "advanced joint convexity, Balle, Barthe & Gaboardi 2018; attained at one step",
         hidden_state=False,
     ),
+    "correlated-composition": Named(
+        "Matrix mechanism (Denisov, McMahan, Rush, Smith & Thakurta 2022)",
+        "Denisov et al. 2022; adaptive by the Gaussian filter, docs/theory/correlated.md",
+        hidden_state=False,
+    ),
+    "correlated-last-iterate": Named(
+        "Adapted shifts of correlated noise", "this library, docs/theory/correlated.md"
+    ),
 }
 
 
