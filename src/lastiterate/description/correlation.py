@@ -24,8 +24,6 @@ def read_correlation(value: Any) -> tuple[float, ...] | None:
     >>> read_correlation([1.0, -0.5, -0.125, 0.0])
     (1.0, -0.5, -0.125)
     """
-    if value is None:
-        return None
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise DescriptionError("correlation", value, "a list of coefficients, 1 first", _WHY)
     found = [number("correlation", each, _WHY) for each in value]

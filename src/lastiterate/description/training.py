@@ -180,7 +180,7 @@ class Training(Portable):
         if self.proximal is not None and self.momentum:
             why = "a velocity would carry parameters away from what the proximal step made of them"
             raise DescriptionError("momentum", momentum, "0 with a proximal step", why)
-        put(self, "correlation", read_correlation(correlation))
+        put(self, "correlation", None if correlation is None else read_correlation(correlation))
         if self.correlation is not None and (self.momentum or not self.constant):
             why = "the theorems for correlated noise know equal steps, and no velocity"
             allowed = "None unless step size and noise are constant, without momentum"
