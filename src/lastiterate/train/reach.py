@@ -46,8 +46,9 @@ def steepest(training: Training, count: int | None = None) -> float:
 def own_ball(training: Training, start: NDArray[np.float64], l2: float) -> float:
     """A power of two at least twice as far as gradients drive a run, and farther than its noise."""
     divisor = training.batches.divisor(training.records)
-    # A Poisson batch of more records has a probability below e⁻⁷⁰, and is clipped.
-    usual = min(training.batches.largest(training.records), math.ceil(2 * divisor) + 64)
+    # A Poisson batch of more records has a probability below e⁻⁷⁰ (Bernstein), and is clipped.
+    crowded = math.ceil(divisor + _DEVIATIONS * math.sqrt(divisor)) + 64
+    usual = min(training.batches.largest(training.records), crowded)
     pushed = steepest(training, usual)
     furthest = pushed * total if (total := _total(training)) else 0.0
     if l2 > 0 and l2 * float(each(training.step_sizes).max(initial=0.0)) <= 1:
