@@ -39,6 +39,7 @@ from lastiterate.bounds.ledger import Run
 from lastiterate.bounds.ordered_batches import position_mus
 from lastiterate.curves import gaussian
 from lastiterate.losses import Logistic
+from lastiterate.printing import printed
 from lastiterate.train import noisy_descent
 from lastiterate.verifier.chain import Terms, verify_chain
 from lastiterate.verifier.document import canonical, fingerprint, parameters_hash
@@ -103,6 +104,8 @@ def test_a_chain_verifies_and_says_for_whom(chain):
     assert chain.epsilon(DELTA) == gaussian.epsilon(2.0, DELTA)
     assert chain.links[0].epsilon < chain.epsilon(DELTA)
     assert "used in link 3 alone" in str(chain)
+    forever = f"used in any number of links, for ever: epsilon <= {printed(chain.epsilon(DELTA))}"
+    assert forever in str(chain)
     assert "mu = 2 for ever" in str(checked)
 
 

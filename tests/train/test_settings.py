@@ -13,6 +13,7 @@ from lastiterate.losses import Logistic
 from lastiterate.noise import SeededSource
 from lastiterate.train import noisy_descent
 from lastiterate.train.settings import Settings
+from lastiterate.verifier.document import parameters_hash
 
 torch = pytest.importorskip("torch")
 from lastiterate.torch import noisy_descent as with_torch  # noqa: E402
@@ -26,6 +27,19 @@ def test_the_signatures_are_the_settings():
     named = {p.name: p.default for p in taken.values() if p.kind is p.KEYWORD_ONLY}
     assert named == {f.name: f.default for f in fields(Settings) if f.init}
     assert inspect.signature(with_torch).parameters == taken
+
+
+@pytest.mark.parametrize("run", [noisy_descent, with_torch])
+def test_a_run_goes_on_from_what_another_released(run):
+    tables = (X, y) if run is noisy_descent else (torch.tensor(X), torch.tensor(y))
+    features, labels = tables
+    first = noisy_descent(Logistic(), X, RUN, labels=y)
+    still = RUN.replace(steps=0)
+    second = run(Logistic(), features, still, labels=labels, continue_from=first)
+    assert np.array_equal(second.parameters, first.parameters)
+    assert second.started == parameters_hash(first.parameters)
+    seeded = noisy_descent(Logistic(), X, RUN, labels=y, random_state=1)
+    assert run(Logistic(), features, RUN, labels=labels, continue_from=seeded).experiment
 
 
 @pytest.mark.parametrize("run", [noisy_descent, with_torch])

@@ -262,12 +262,15 @@ class Chain:
         return gaussian.epsilon(self.allowance.person(days), delta)
 
     def __str__(self) -> str:
-        lines = [f"{len(self):,} links; declared before the first: {self.allowance}"]
-        for number, link in enumerate(self.links, start=1):
-            lines.append(
-                f"  used in link {number} alone: epsilon <= {printed(link.epsilon)} "
-                f"at delta = {printed(link.delta)}"
-            )
+        links, most = self.links, self.allowance.days
+        lines = [f"{len(links):,} links; declared before the first: {self.allowance}"]
+        for number, link in enumerate(links, start=1):
+            at = f"at delta = {printed(link.delta)}"
+            lines.append(f"  used in link {number} alone: epsilon <= {printed(link.epsilon)} {at}")
+        for delta in sorted({link.delta for link in links}):
+            many = "any number of" if most is None else f"at most {most:,}"
+            promise = f"epsilon <= {printed(self.epsilon(delta))} at delta = {printed(delta)}"
+            lines.append(f"  used in {many} links, for ever: {promise}")
         return "\n".join(lines)
 
     def _certificate(self, number: int) -> Certificate:
