@@ -20,6 +20,7 @@ from lastiterate.plan.risk import QuadraticModel
 
 DISTANCE = 5.0  # from the start to the minimum, a public guess
 FEW_BATCHES = 200  # in an epoch; with more of them equalising won or tied wherever it was tried
+FEW_A_RECORD = 50  # batches for every record of a person; with more of them likewise
 LONG = 10_000  # steps beyond which the comparison takes longer than it is worth
 
 
@@ -70,7 +71,8 @@ def _endings(
     if whole:
         why = "the last epoch's steps shrink so that every position costs the same"
         yield why, run.replace(schedule="equalised")
-    short = run.steps <= LONG and (per_epoch <= FEW_BATCHES or not whole)
+    few = FEW_BATCHES if person.records == 1 else FEW_A_RECORD * person.records
+    short = run.steps <= LONG and (per_epoch <= few or not whole)
     if short and person.records > 1:  # a burst is chosen for one record; equal steps hide several
         yield "every step alike", run
     elif short:
