@@ -69,9 +69,9 @@ def difference(case, bits, radius, device, tuning=None, seed=0):
 if __name__ == "__main__":
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     few = integer_kernels.Tuning(
-        scores=(32, 32, 32, 4, 1),
+        scores=(32, 32, 4, 1),
         few=(32, 64, 4, 1),
-        slopes=(8, 4, 4, 255),
+        slopes=(64, 4),
         sums=(32, 32, 32, 4, 1),
         few_sums=(64, 32, 64, 4, 1),
     )

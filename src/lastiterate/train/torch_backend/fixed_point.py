@@ -12,7 +12,7 @@ record and of the parameters, on a processor and on a GPU, bit for bit.
 **Statement.** For features with rows no longer than R, parameters within a ball, and every record,
 the computed slope ŝ (C numbers) is near the slope s at the exact scores of the same parameters:
 
-    ‖ŝ − s‖ ≤ ε = λ·δ + f + √C/(2·scale),    δ = R·√d·unit(parameters)/2 + unit(scores)/2,
+    ‖ŝ − s‖ ≤ ε = λ·δ + f + √(C+3)/(2·scale),    δ = R·√d·unit(parameters)/2 + unit(scores)/2,
 
 λ the slope's Lipschitz constant from the largest score to Euclidean length, f what the double
 precision rounds. So the computed sum of m gradients is within m·R·ε + (what turning whole numbers
@@ -24,7 +24,6 @@ Proof: docs/theory/arithmetic.md, "Sums in whole numbers".
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -39,13 +38,13 @@ from lastiterate.train.torch_backend.kernels import Head
 
 MOST_ROWS = 1 << 16  # that are added in 32 bits
 MOST_COLUMNS = 1 << 15
+GROUP = 32  # classes whose weights are added together
 SLOPE_TOP = 127 << 24  # the largest slope in its unit: four signed bytes hold it
 SCORE_TOP = 2**31 - 1
 _ENOUGH = Fraction(1, 32)  # of a record's share: what rounding parameters may cost
 _SPARE = 1 + Fraction(1, 2**20)  # room for what a projection rounds
 _FEW = 24  # roundings from whole numbers to an update
 _HALF = 20  # bits of a parameter that meet features at once, where products are doubles
-_EXP_TERMS = 9
 _EXPONENTS = 300  # of units, either way: far from where doubles end
 
 
@@ -194,7 +193,9 @@ def slope_error(head: Head, units: Units, columns: int, feature_bound: float) ->
         computed = (Fraction(2) ** -34 + weights) * (1 + 2 / Fraction(head.cap))
     else:
         computed = Fraction(2) ** -34 * limit * Fraction(root_up(Fraction(C)))
-    rounded = Fraction(root_up(Fraction(C))) * limit / (2 * SLOPE_TOP) * (1 + Fraction(2) ** -40)
+    rounded = (
+        Fraction(root_up(Fraction(C + 3))) * limit / (2 * SLOPE_TOP) * (1 + Fraction(2) ** -40)
+    )
     return _lipschitz(head) * delta + computed + rounded
 
 
@@ -293,13 +294,27 @@ def slopes(scores: Tensor, y: Tensor, head: Head, units: Units) -> Tensor:
 def _softmax_slopes(scores: Tensor, hit: Tensor, cap: float, units: Units) -> Tensor:
     """cap/max(cap, 1 − p_y)·(p − e_y), p = w/T in whole numbers w of 2^−q and their sum T.
 
-    That is a·w − a·T·e_y with a = cap/max(T − w_y, cap·T).
+    That is a·w − a·T·e_y with a = cap/max(T − w_y, cap·T), either product rounded by itself.
     """
-    weights = _weights(scores.amax(1, keepdim=True) - scores, units)
-    total = weights.sum(1, keepdim=True)
+    top = scores.amax(1, keepdim=True)
+    weights = _weights(top - scores, weight_bits(scores.shape[1]), units)
+    total = _total(scores, top, units)
     own = torch.where(hit, weights, 0.0).sum(1, keepdim=True)
     each = (1.0 / torch.maximum(total - own, total * cap)) * (cap * units.slope)
-    return rounded(weights * each - torch.where(hit, each * total, 0.0)).int()
+    return (rounded(weights * each) - torch.where(hit, rounded(each * total), 0.0)).int()
+
+
+def _total(scores: Tensor, top: Tensor, units: Units) -> Tensor:
+    """T: `GROUP` classes are added relative to the largest of them, and brought to the largest.
+
+    So every group can be added where its scores are computed, before the largest is known.
+    """
+    total, bits = torch.zeros_like(top, dtype=torch.float64), weight_bits(scores.shape[1])
+    for group in scores.split(GROUP, 1):
+        first = group.amax(1, keepdim=True)
+        inside = _weights(first - group, bits, units).sum(1, keepdim=True)
+        total += rounded(inside * _falls(top - first, units))
+    return total
 
 
 def farthest_below(units: Units) -> int:
@@ -312,9 +327,14 @@ def weight_bits(outputs: int) -> int:
     return min(48, 52 - outputs.bit_length())
 
 
-def _weights(below: Tensor, units: Units) -> Tensor:
-    near = below.clamp(max=farthest_below(units)).double() * units.score
-    return rounded(exp_minus(near) * 2.0 ** weight_bits(below.shape[1]))
+def _weights(below: Tensor, bits: int, units: Units) -> Tensor:
+    return rounded(_falls(below, units) * 2.0**bits)
+
+
+def _falls(below: Tensor, units: Units) -> Tensor:
+    """exp(−·) of so many units."""
+    near = below.clamp(max=farthest_below(units)).double()
+    return two_minus(near * (units.score * LOG2_E))
 
 
 def _slope_of_one(value: Tensor, target: Tensor, head: Head) -> Tensor:
@@ -334,9 +354,17 @@ def _slope_of_one(value: Tensor, target: Tensor, head: Head) -> Tensor:
 
 MAGIC = 1.5 * 2.0**52  # doubles around it are one apart: adding it rounds to whole numbers
 LOG2_E = 1.4426950408889634
-LN_2_HIGH = math.ldexp(math.floor(math.ldexp(math.log(2), 40)), -40)
-LN_2_LOW = 7.371002565167799e-13  # ln 2 is the sum of the two
-EXP = [1 / math.factorial(j) for j in range(_EXP_TERMS, -1, -1)]
+POWER = (  # 2^f for |f| ≤ 1/2 within 2^−39.7: coefficients of f⁸, f⁷, ..., 1
+    1.334418095993795e-06,
+    1.531420903803661e-05,
+    0.000154030982978597,
+    0.0013333434158352689,
+    0.009618129558824302,
+    0.05550410959227876,
+    0.24022650694742637,
+    0.6931471805412329,
+    1.0,
+)
 FARTHEST = 64.0  # exp(−64) < 2^−92
 
 
@@ -346,21 +374,27 @@ def rounded(values: Tensor) -> Tensor:
 
 
 def exp_minus(t: Tensor) -> Tensor:
-    """exp(−t) for 0 ≤ t ≤ 64, within 2⁻³⁶ relatively.
-
-    t = k·ln 2 − r with whole k and |r| ≤ .3466: exp(−t) = 2^−k·exp(r), and the Taylor polynomial
-    of degree 9 is off by |r|¹⁰/10!·e^|r| < 2⁻³⁶·.7; k·(ln 2 to 40 bits) is exact, and what some
-    twenty operations round is below 2⁻⁴⁸.
+    """exp(−t) for 0 ≤ t ≤ 64, within 2⁻³⁸ relatively.
 
     >>> t = torch.tensor([0.0, 1.0, 20.5], dtype=torch.float64)
-    >>> bool(((exp_minus(t) / torch.exp(-t) - 1).abs() < 2**-36).all())
+    >>> bool(((exp_minus(t) / torch.exp(-t) - 1).abs() < 2**-38).all())
     True
     """
-    k = rounded(t * LOG2_E)
-    r = (k * LN_2_HIGH - t) + k * LN_2_LOW
-    power = r * EXP[0] + EXP[1]
-    for coefficient in EXP[2:]:
-        power = power * r + coefficient
+    return two_minus(t * LOG2_E)
+
+
+def two_minus(z: Tensor) -> Tensor:
+    """2^−z for 0 ≤ z ≤ 93, within 2⁻³⁹ relatively; 1 at 0.
+
+    z = k − f with whole k and |f| ≤ 1/2, exactly: 2^−z = 2^−k·2^f, and the polynomial `POWER` is
+    off by less than 2^−39.7; what its sixteen operations round is below 2⁻⁴⁸. Three roundings of
+    z = t·log₂e, at most 93, are worth less than 2⁻⁴⁴.
+    """
+    k = rounded(z)
+    f = k - z
+    power = f * POWER[0] + POWER[1]
+    for coefficient in POWER[2:]:
+        power = power * f + coefficient
     return power * ((1023 - k.long()) << 52).view(torch.float64)
 
 

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from lastiterate.train.torch_backend.fixed_point import (
+    GROUP,
+    LOG2_E,
     MOST_ROWS,
     Units,
     farthest_below,
@@ -28,9 +30,10 @@ from lastiterate.train.torch_backend.kernels import Head
 if AVAILABLE:
     import triton
     import triton.language as tl
+    from triton.tools.tensor_descriptor import TensorDescriptor
 
-FEW = 32  # outputs whose scores a program keeps to itself
-MOST_OUTPUTS = 1 << 14  # whose slopes a program can hold
+FEW = GROUP  # outputs whose scores a program keeps to itself
+MOST_OUTPUTS = 1 << 14  # whose groups a program can hold
 _ALIGNED = 128  # columns are padded to multiples of it
 BLOCK = 256  # rows that lie together, feature by feature and slope by slope
 _AT_ONCE = 1 << 17  # rows whose scores are in memory at once, where outputs are many
@@ -43,10 +46,10 @@ class Tuning:
     As measured on an H200. Depths of sums divide `BLOCK`.
     """
 
-    scores: tuple[int, int, int, int, int] = (128, 32, 128, 4, 3)
+    scores: tuple[int, int, int, int] = (128, 64, 4, 3)  # rows, depth, warps, stages
     few: tuple[int, int, int, int] = (128, 128, 8, 4)  # rows, depth, warps, stages
-    slopes: tuple[int, int, int, int] = (16, 2, 16, 128)  # rows, parts, warps, registers
-    sums: tuple[int, int, int, int, int] = (256, 128, 128, 8, 4)
+    slopes: tuple[int, int] = (32, 4)  # outputs, warps
+    sums: tuple[int, int, int, int, int] = (128, 256, 128, 8, 4)
     few_sums: tuple[int, int, int, int, int] = (64, 64, 256, 4, 4)
 
 
@@ -98,7 +101,7 @@ def gradient_sum(
     tuning = tuning or Tuning()
     few = head.outputs <= FEW
     constants = _on(_numbers(head, units), X.rows.device)
-    weights = _weights(X, theta, head, units, constants, few, tuning)
+    weights = _weights(X, theta, head, units, constants)
     total = torch.zeros((2, *theta.shape), dtype=torch.int64, device=theta.device)
     length = max(1, len(X.rows)) if few else _AT_ONCE
     for first in range(0, len(X.rows), length):
@@ -129,6 +132,7 @@ def _numbers(head: Head, units: Units) -> tuple[float, ...]:
         units.largest,
         1 / head.width,
         head.cap * units.slope,
+        units.score * LOG2_E,
     )
 
 
@@ -145,11 +149,11 @@ def _on(numbers: tuple[float, ...], device: torch.device) -> Tensor:
     return _CONSTANTS[key]
 
 
-def _weights(X, theta, head, units, constants, few, tuning) -> Tensor:
+def _weights(X, theta, head, units, constants) -> Tensor:
     """The bytes of the parameters: for every tile of outputs, tables for the powers of 256."""
     depth = X.rows.shape[1]
     groups = units.pieces + X.pieces - 1
-    width = (16 if head.outputs <= 16 else 32) if few else tuning.scores[1]
+    width = 16 if head.outputs <= 16 else GROUP
     tiles = -(-head.outputs // width)
     wide = tiles * width
     weights = torch.empty((tiles, groups, width, depth), dtype=torch.int8, device=theta.device)
@@ -203,64 +207,90 @@ def _few_slopes(rows, y, weights, constants, slopes, head, units, tuning) -> Non
 
 
 def _many_slopes(rows, y, weights, constants, slopes, head, units, tuning) -> None:
-    tile, outputs, depth, warps, stages = tuning.scores
-    some, parts, threads, registers = tuning.slopes
-    some = min(some, MOST_OUTPUTS // triton.next_power_of_2(head.outputs))
-    tiles, padded, together = weights.shape[0], len(slopes) * BLOCK, some * parts
-    scores = torch.empty((padded, tiles * outputs), dtype=torch.int32, device=rows.device)
+    tile, depth, warps, stages = tuning.scores
+    outputs, threads = tuning.slopes
+    tiles, padded, device = weights.shape[0], len(slopes) * BLOCK, rows.device
+    scores = torch.empty((padded, tiles * GROUP), dtype=torch.int32, device=device)
+    tops = torch.empty((tiles + 2, padded), dtype=torch.int32, device=device)
+    totals = torch.empty((tiles + 1, padded), dtype=torch.float64, device=device)
+    softmax = {"farthest": farthest_below(units), "BITS": weight_bits(head.outputs)}
+    kind = _SLOPES[head.kind]
     _scores_kernel[(triton.cdiv(len(rows), tile) * tiles,)](
         rows,
         weights,
+        constants,
         scores,
+        tops,
+        totals,
         len(rows),
+        padded,
+        head.outputs,
         tiles,
         DEPTH=rows.shape[1],
         GROUPS=weights.shape[1],
         SHIFT=units.shift,
+        KIND=kind,
         ROWS=tile,
         STEP=depth,
-        WIDTH=outputs,
-        TOGETHER=together,
+        WIDTH=GROUP,
         STAGES=stages,
         num_warps=warps,
+        enable_fp_fusion=False,
+        **softmax,
     )
-    _slopes_kernel[(padded // together,)](
+    if kind == 0:
+        _rows_kernel[(triton.cdiv(padded, 32),)](
+            scores,
+            y,
+            constants,
+            tops,
+            totals,
+            len(rows),
+            padded,
+            tiles,
+            ROWS=32,
+            TILES=triton.next_power_of_2(tiles),
+            WIDTH=GROUP,
+            TOGETHER=tile,
+            enable_fp_fusion=False,
+            **softmax,
+        )
+    _slopes_kernel[(padded // tile, triton.cdiv(head.outputs, outputs))](
         scores,
         y,
         constants,
+        tops,
+        totals,
         slopes,
         len(rows),
         padded,
         head.outputs,
-        tiles * outputs,
-        farthest_below(units),
-        KIND=_SLOPES[head.kind],
+        tiles,
+        KIND=kind,
         ONE_VS_REST=head.one_vs_rest,
-        BITS=weight_bits(head.outputs),
-        ROWS=some,
-        PARTS=parts,
-        WIDTH=triton.next_power_of_2(head.outputs),
+        ROWS=tile,
+        WIDTH=outputs,
+        GROUP=GROUP,
         BLOCK=BLOCK,
         num_warps=threads,
-        maxnreg=registers,
         enable_fp_fusion=False,
+        **softmax,
     )
 
 
 def _add(X, first, slopes, total, head, tuning) -> None:
     """Features times the bytes of slopes, added to ``total``."""
     tile, outputs, depth, warps, stages = tuning.few_sums if head.outputs <= FEW else tuning.sums
-    across = X.across[first // BLOCK :]
-    count, width, height = len(slopes) * BLOCK, slopes.shape[1], across.shape[1]
+    count, width, height = len(slopes) * BLOCK, slopes.shape[1], X.across.shape[1]
     tiles = triton.cdiv(height, tile) * triton.cdiv(width, outputs)
     span = max(BLOCK, _span(count, tiles, X.rows.device))
     parts = triton.cdiv(count, span)
     partial = torch.empty((parts, height, width), dtype=torch.int32, device=total.device)
     _sums_kernel[(tiles, parts)](
-        across,
-        slopes,
+        TensorDescriptor.from_tensor(X.across.view(-1, BLOCK), [tile, depth]),
+        TensorDescriptor.from_tensor(slopes.view(-1, BLOCK), [outputs, depth]),
         partial,
-        count,
+        first // BLOCK,
         height,
         width,
         SPAN=span,
@@ -338,88 +368,83 @@ def _weights_kernel(
 
 
 @_jit
-def _exp_minus(t, BITS: tl.constexpr):
-    """`fixed_point.exp_minus`, operation by operation, times 2^BITS."""
-    raised = t * 1.4426950408889634 + 6755399441055744.0
-    k = raised - 6755399441055744.0
-    r = (k * 0.6931471805592082 - t) + k * 7.371002565167799e-13
-    power = r * 2.7557319223985893e-06 + 2.48015873015873e-05
-    power = power * r + 0.0001984126984126984
-    power = power * r + 0.001388888888888889
-    power = power * r + 0.008333333333333333
-    power = power * r + 0.041666666666666664
-    power = power * r + 0.16666666666666666
-    power = power * r + 0.5
-    power = power * r + 1.0
-    power = power * r + 1.0
+def _two_minus(z, BITS):
+    """`fixed_point.two_minus`, operation by operation, times 2^BITS."""
+    raised = z + 6755399441055744.0
+    f = (raised - 6755399441055744.0) - z
+    power = f * 1.334418095993795e-06 + 1.531420903803661e-05
+    power = power * f + 0.000154030982978597
+    power = power * f + 0.0013333434158352689
+    power = power * f + 0.009618129558824302
+    power = power * f + 0.05550410959227876
+    power = power * f + 0.24022650694742637
+    power = power * f + 0.6931471805412329
+    power = power * f + 1.0
     # The low bits of ``raised`` are those of k; adding to an exponent multiplies exactly.
-    exponent = (BITS - raised.to(tl.int64, bitcast=True)) << 52
+    exponent = (BITS - raised.to(tl.int64, bitcast=True).to(tl.int32)).to(tl.int64) << 52
     return (power.to(tl.int64, bitcast=True) + exponent).to(tl.float64, bitcast=True)
 
 
 @_jit
-def _weights_of(below, unit, BITS: tl.constexpr):
-    """`fixed_point._weights`."""
+def _falls(top, scores, farthest, constants, BITS):
+    """`fixed_point._falls` of what scores are below the largest, times 2^BITS."""
+    below = tl.minimum((top - scores).to(tl.uint32), farthest.to(tl.uint32))
     # An integer in the low half of a double near 2^52.
     wide = (below.to(tl.uint64) | 0x4330000000000000).to(tl.float64, bitcast=True)
-    raised = _exp_minus((wide - 4503599627370496.0) * unit, BITS) + 6755399441055744.0
-    return raised - 6755399441055744.0
+    return _two_minus((wide - 4503599627370496.0) * tl.load(constants + 9), BITS)
 
 
 @_jit
-def _slopes_of(
-    scores,
-    y,
-    output,
-    outputs,
-    constants,
-    farthest,
-    KIND: tl.constexpr,
-    ONE_VS_REST: tl.constexpr,
-    BITS: tl.constexpr,
-    AXIS: tl.constexpr,
-):
-    """`fixed_point.slopes` on a tile whose outputs are along AXIS.
+def _rounded(values):
+    return (values + 6755399441055744.0) - 6755399441055744.0
 
-    ``y`` and ``output`` are tables too, with one row or column. Rows that are no records, and
-    outputs that are none, give anything: the features there are 0, and nobody stores the latter.
-    """
-    unit = tl.load(constants)
-    real = output < outputs
-    if KIND == 0:
-        hit = output == y.to(tl.int32)
-        top = tl.expand_dims(tl.max(tl.where(real, scores, -2147483647), axis=AXIS), AXIS)
-        below = tl.minimum((top - scores).to(tl.uint32), farthest.to(tl.uint32))
-        weights = tl.where(real, _weights_of(below, unit, BITS), 0.0)
-        total = tl.sum(weights, axis=AXIS)
-        own = tl.sum(tl.where(hit, weights, 0.0), axis=AXIS)
-        cap = tl.load(constants + 2)
-        each = (1.0 / tl.maximum(total - own, total * cap)) * tl.load(constants + 8)
-        own = tl.expand_dims(each * total, AXIS)
-        scaled = weights * tl.expand_dims(each, AXIS) - tl.where(hit, own, 0.0)
-    else:
-        width = tl.load(constants + 1)
-        limit = tl.load(constants + 3)
-        value = scores.to(tl.float64) * unit
-        target = y
-        if ONE_VS_REST:
-            target = tl.where(output == y.to(tl.int32), 1.0, -1.0).to(tl.float64)
-        if KIND == 2:
-            slope = tl.minimum(tl.maximum(value - target, -width), width)
-        else:
-            margin = value * target
-            if KIND == 1:
-                small = _exp_minus(tl.minimum(tl.abs(margin), 64.0), 0)
-                pull = tl.where(margin >= 0, small, 1.0) / (small + 1.0)
-                slope = -target * tl.minimum(pull, tl.load(constants + 2))
-            elif KIND == 3:
-                short = (1.0 - margin) * tl.load(constants + 7)
-                slope = -target * tl.minimum(tl.maximum(short, 0.0), 1.0)
-            else:
-                slope = -target * tl.minimum(tl.maximum(1.0 - margin, 0.0), width)
-        scaled = tl.minimum(tl.maximum(slope, -limit), limit) * tl.load(constants + 4)
-    raised = scaled + 6755399441055744.0
+
+@_jit
+def _in_bits(values):
+    """The nearest whole numbers, of values below 2^51, in the last 32 bits."""
+    raised = values + 6755399441055744.0
     return raised.to(tl.int64, bitcast=True).to(tl.uint32)  # 1.5·2^52 has none of these bits
+
+
+@_jit
+def _shares(total, own, constants):
+    """a, and a·T in bits, of `fixed_point._softmax_slopes`."""
+    cap = tl.load(constants + 2)
+    each = (1.0 / tl.maximum(total - own, total * cap)) * tl.load(constants + 8)
+    return each, _in_bits(each * total)
+
+
+@_jit
+def _slopes_of(scores, y, output, constants, KIND: tl.constexpr, ONE_VS_REST: tl.constexpr):
+    """`fixed_point.slopes` of losses of one score, or of one for every output."""
+    width = tl.load(constants + 1)
+    limit = tl.load(constants + 3)
+    value = scores.to(tl.float64) * tl.load(constants)
+    target = y
+    if ONE_VS_REST:
+        target = tl.where(output == y.to(tl.int32), 1.0, -1.0).to(tl.float64)
+    if KIND == 2:
+        slope = tl.minimum(tl.maximum(value - target, -width), width)
+    else:
+        margin = value * target
+        if KIND == 1:
+            small = _two_minus(tl.minimum(tl.abs(margin), 64.0) * 1.4426950408889634, 0)
+            pull = tl.where(margin >= 0, small, 1.0) / (small + 1.0)
+            slope = -target * tl.minimum(pull, tl.load(constants + 2))
+        elif KIND == 3:
+            short = (1.0 - margin) * tl.load(constants + 7)
+            slope = -target * tl.minimum(tl.maximum(short, 0.0), 1.0)
+        else:
+            slope = -target * tl.minimum(tl.maximum(1.0 - margin, 0.0), width)
+    return _in_bits(tl.minimum(tl.maximum(slope, -limit), limit) * tl.load(constants + 4))
+
+
+@_jit
+def _group(scores, real, farthest, constants, BITS: tl.constexpr):
+    """The largest score of a tile of rows and the weights relative to it."""
+    top = tl.max(tl.where(real, scores, -2147483647), axis=1)
+    bits = tl.where(real, BITS, -800)  # outputs that are none weigh nothing
+    return top, _rounded(_falls(top[:, None], scores, farthest, constants, bits))
 
 
 @_jit
@@ -434,7 +459,10 @@ def _store_bytes(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Slopes of rows first, first + 1, ... as four signed bytes; a block's rows lie together."""
+    """Slopes of rows first, first + 1, ... as four signed bytes; a block's rows lie together.
+
+    Rows that are no records have any: the features there are 0.
+    """
     whole = (whole + 0x80808080) ^ 0x80808080
     real = (output < outputs) & (first + row < padded)
     # ROWS divides BLOCK, so that the rows of a tile are in one block.
@@ -538,9 +566,14 @@ def _few_kernel(
     scores = _scored(X, weights, rows, here, DEPTH, GROUPS, SHIFT, ROWS, STEP, WIDTH, STAGES)
     label = tl.load(y + rows, mask=here, other=0.0)[:, None]
     output = tl.arange(0, WIDTH)[None, :]
-    whole = _slopes_of(
-        scores, label, output, outputs, constants, farthest, KIND, ONE_VS_REST, BITS, 1
-    )
+    if KIND == 0:
+        weights = _group(scores, output < outputs, farthest, constants, BITS)[1]
+        hit = output == label.to(tl.int32)
+        own = tl.sum(tl.where(hit, weights, 0.0), axis=1)
+        each, all = _shares(tl.sum(weights, axis=1), own, constants)
+        whole = _in_bits(weights * each[:, None]) - tl.where(hit, all[:, None], 0)
+    else:
+        whole = _slopes_of(scores, label, output, constants, KIND, ONE_VS_REST)
     row = tl.arange(0, ROWS)[:, None]
     first = tl.program_id(0) * ROWS
     _store_bytes(slopes, whole, first, row, output, padded, outputs, ROWS, BLOCK)
@@ -550,56 +583,81 @@ def _few_kernel(
 def _scores_kernel(
     X,
     weights,
+    constants,
     scores,
+    tops,
+    totals,
     records,
+    padded,
+    outputs,
     tiles,
+    farthest,
     DEPTH: tl.constexpr,
     GROUPS: tl.constexpr,
     SHIFT: tl.constexpr,
+    KIND: tl.constexpr,
+    BITS: tl.constexpr,
     ROWS: tl.constexpr,
     STEP: tl.constexpr,
     WIDTH: tl.constexpr,
-    TOGETHER: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Scores, a few rows lying together; neighbouring programs share their rows of features."""
-    rows = ((tl.program_id(0) // tiles) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    """Scores, ROWS rows lying together, and of softmax every group's largest and sum of weights.
+
+    Neighbouring programs share their rows of features.
+    """
+    first = (tl.program_id(0) // tiles) * ROWS
     tile = tl.program_id(0) % tiles
-    here = rows < records
+    row = tl.arange(0, ROWS)
+    here = first + row < records
     weights = weights + tile * GROUPS * WIDTH * DEPTH
+    rows = (first + row).to(tl.int64)
     value = _scored(X, weights, rows, here, DEPTH, GROUPS, SHIFT, ROWS, STEP, WIDTH, STAGES)
-    output = tile * WIDTH + tl.arange(0, WIDTH)
-    at = (rows // TOGETHER) * (tiles * WIDTH * TOGETHER) + rows % TOGETHER
-    tl.store(scores + at[:, None] + output[None, :] * TOGETHER, value, mask=here[:, None])
+    at = scores + first.to(tl.int64) * (tiles * WIDTH) + tile * (WIDTH * ROWS)
+    output = tl.arange(0, WIDTH)[None, :]
+    tl.store(at + (output * ROWS + row[:, None]), value)
+    if KIND == 0:
+        real = tile * WIDTH + output < outputs
+        top, inside = _group(value, real, farthest, constants, BITS)
+        out = tile * padded + first + row
+        tl.store(tops + out, top)
+        tl.store(totals + out, tl.sum(inside, axis=1))
 
 
 @_jit
-def _some_slopes(
-    at,
+def _rows_kernel(
+    scores,
     y,
-    first,
-    records,
     constants,
-    outputs,
+    tops,
+    totals,
+    records,
+    padded,
+    tiles,
     farthest,
-    which: tl.constexpr,
-    KIND: tl.constexpr,
-    ONE_VS_REST: tl.constexpr,
     BITS: tl.constexpr,
     ROWS: tl.constexpr,
-    TOGETHER: tl.constexpr,
+    TILES: tl.constexpr,
     WIDTH: tl.constexpr,
+    TOGETHER: tl.constexpr,
 ):
-    """The slopes of a part of the rows that lie together."""
-    row = which * ROWS + tl.arange(0, ROWS)
-    here = first + row < records
-    output = tl.arange(0, WIDTH)[:, None]
-    real = here[None, :] & (output < outputs)
-    value = tl.load(at + output * TOGETHER + row[None, :], mask=real, other=0)
-    label = tl.load(y + first + row, mask=here, other=0.0)[None, :]
-    return _slopes_of(
-        value, label, output, outputs, constants, farthest, KIND, ONE_VS_REST, BITS, 0
-    )
+    """Of softmax: a row's largest score, a and a·T, written behind those of the groups."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    tile = tl.arange(0, TILES)[:, None]
+    real = tile < tiles
+    at = tile * padded + row[None, :]
+    group = tl.load(tops + at, mask=real, other=-2147483647)
+    inside = tl.load(totals + at, mask=real, other=0.0)
+    top = tl.max(group, axis=0)
+    total = tl.sum(_rounded(inside * _falls(top[None, :], group, farthest, constants, 0)), axis=0)
+    label = tl.load(y + row, mask=row < records, other=0.0).to(tl.int64)
+    block = (row // TOGETHER).to(tl.int64) * (TOGETHER * tiles * WIDTH)
+    its = tl.load(scores + block + label * TOGETHER + row % TOGETHER)
+    own = _rounded(_falls(top, its, farthest, constants, BITS))
+    each, all = _shares(total, own, constants)
+    tl.store(tops + tiles * padded + row, top)
+    tl.store(tops + (tiles + 1) * padded + row, all.to(tl.int32, bitcast=True))
+    tl.store(totals + tiles * padded + row, each)
 
 
 @_jit
@@ -607,56 +665,39 @@ def _slopes_kernel(
     scores,
     y,
     constants,
+    tops,
+    totals,
     slopes,
     records,
     padded,
     outputs,
-    wide,
+    tiles,
     farthest,
     KIND: tl.constexpr,
     ONE_VS_REST: tl.constexpr,
     BITS: tl.constexpr,
     ROWS: tl.constexpr,
-    PARTS: tl.constexpr,
     WIDTH: tl.constexpr,
+    GROUP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """From scores in memory to slopes: a few rows at a time, and those of all parts stored at once.
-
-    Bytes of many rows next to each other fill whole sectors of memory.
-    """
-    TOGETHER: tl.constexpr = ROWS * PARTS
-    first = tl.program_id(0) * TOGETHER
-    at = scores + first.to(tl.int64) * wide
-    whole = _some_slopes(
-        at, y, first, records, constants, outputs, farthest,
-        0, KIND, ONE_VS_REST, BITS, ROWS, TOGETHER, WIDTH,
-    )  # fmt: skip
-    if PARTS > 1:
-        other = _some_slopes(
-            at, y, first, records, constants, outputs, farthest,
-            1, KIND, ONE_VS_REST, BITS, ROWS, TOGETHER, WIDTH,
-        )  # fmt: skip
-        whole = _beside(whole, other, ROWS, WIDTH)
-    if PARTS > 2:
-        third = _some_slopes(
-            at, y, first, records, constants, outputs, farthest,
-            2, KIND, ONE_VS_REST, BITS, ROWS, TOGETHER, WIDTH,
-        )  # fmt: skip
-        fourth = _some_slopes(
-            at, y, first, records, constants, outputs, farthest,
-            3, KIND, ONE_VS_REST, BITS, ROWS, TOGETHER, WIDTH,
-        )  # fmt: skip
-        whole = _beside(whole, _beside(third, fourth, ROWS, WIDTH), 2 * ROWS, WIDTH)
-    output = tl.arange(0, WIDTH)[:, None]
-    row = tl.arange(0, TOGETHER)[None, :]
-    _store_bytes(slopes, whole, first, row, output, padded, outputs, TOGETHER, BLOCK)
-
-
-@_jit
-def _beside(a, b, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """The rows of two tiles, one after the other."""
-    return tl.reshape(tl.permute(tl.join(a, b), (0, 2, 1)), (WIDTH, 2 * ROWS))
+    """From scores in memory to slopes, number by number."""
+    first = tl.program_id(0) * ROWS
+    row = tl.arange(0, ROWS)
+    output = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)[:, None]
+    at = scores + first.to(tl.int64) * (tiles * GROUP)
+    value = tl.load(at + (output * ROWS + row[None, :]), mask=output < outputs, other=0)
+    label = tl.load(y + first + row, mask=first + row < records, other=0.0)[None, :]
+    if KIND == 0:
+        known = tops + tiles * padded + first + row
+        top = tl.load(known)[None, :]
+        all = tl.load(known + padded).to(tl.uint32, bitcast=True)[None, :]
+        each = tl.load(totals + tiles * padded + first + row)[None, :]
+        weights = _rounded(_falls(top, value, farthest, constants, BITS))
+        whole = _in_bits(weights * each) - tl.where(output == label.to(tl.int32), all, 0)
+    else:
+        whole = _slopes_of(value, label, output, constants, KIND, ONE_VS_REST)
+    _store_bytes(slopes, whole, first, row[None, :], output, padded, outputs, ROWS, BLOCK)
 
 
 @_jit
@@ -664,7 +705,7 @@ def _sums_kernel(
     across,
     slopes,
     partial,
-    count,
+    first,
     height,
     width,
     SPAN: tl.constexpr,
@@ -674,27 +715,26 @@ def _sums_kernel(
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Bytes of features times bytes of slopes, summed over SPAN rows, no more than 65,536."""
+    """Bytes of features times bytes of slopes, summed over SPAN rows, no more than 65,536.
+
+    ``across`` and ``slopes`` are described as tables of BLOCK columns, of which whole tiles are
+    read: beyond its columns a tile has those of the next block, which nobody stores, and beyond
+    the last block slopes are 0.
+    """
     tiles = tl.cdiv(width, WIDTH)
-    place = (tl.program_id(0) // tiles) * TILE + tl.arange(0, TILE)
-    column = (tl.program_id(0) % tiles) * WIDTH + tl.arange(0, WIDTH)
+    place = (tl.program_id(0) // tiles) * TILE
+    column = (tl.program_id(0) % tiles) * WIDTH
     total = tl.zeros((TILE, WIDTH), tl.int32)
-    first = tl.program_id(1) * SPAN
-    at = across + place[:, None] * BLOCK + tl.arange(0, STEP)[None, :]
-    by = slopes + column[None, :] * BLOCK + tl.arange(0, STEP)[:, None]
     for k in tl.range(0, SPAN, STEP, num_stages=STAGES):
-        row = first + k
-        block = (row // BLOCK).to(tl.int64) * BLOCK
-        known = (place[:, None] < height) & (row < count)
-        start = tl.multiple_of(block * height + row % BLOCK, STEP)
-        x = tl.load(at + start, mask=known, other=0)
-        known = (column[None, :] < width) & (row < count)
-        start = tl.multiple_of(block * width + row % BLOCK, STEP)
-        s = tl.load(by + start, mask=known, other=0)
-        total = tl.dot(x, s, total, out_dtype=tl.int32)
-    out = partial + (tl.program_id(1) * height + place[:, None]).to(tl.int64) * width
-    real = (place[:, None] < height) & (column[None, :] < width)
-    tl.store(out + column[None, :], total, mask=real)
+        row = tl.program_id(1) * SPAN + k
+        block = row // BLOCK
+        x = across.load([(first + block) * height + place, row % BLOCK])
+        s = slopes.load([block * width + column, row % BLOCK])
+        total = tl.dot(x, s.T, total, out_dtype=tl.int32)
+    places = place + tl.arange(0, TILE)[:, None]
+    columns = column + tl.arange(0, WIDTH)[None, :]
+    out = partial + (tl.program_id(1) * height + places).to(tl.int64) * width
+    tl.store(out + columns, total, mask=(places < height) & (columns < width))
 
 
 @_jit
