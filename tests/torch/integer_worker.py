@@ -77,7 +77,7 @@ if __name__ == "__main__":
     )
     tuning = few if device.type == "cpu" else None
     cases = CASES if device.type == "cpu" else CASES + LARGE
-    integer_kernels._AT_ONCE = 256 if device.type == "cpu" else 1 << 16  # several times
+    integer_kernels._AT_ONCE = 1 << (14 if device.type == "cpu" else 22)  # several times
     for bits in (8, 16):
         for radius in (3.0, 1e5):
             worst = max(difference(case, bits, radius, device, tuning) for case in cases)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
 
@@ -50,12 +50,24 @@ def test_two_processes_are_one_run(tmp_path):
     agreeing(tmp_path, 2)
 
 
-def test_neighbours_on_two_ranks_are_no_farther_apart_than_is_charged(tmp_path):
+@pytest.mark.parametrize(
+    ("backend", "world"),
+    [
+        ("gloo", 2),
+        pytest.param(
+            "nccl", 1, marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+        ),
+    ],
+)
+def test_neighbours_on_ranks_are_no_farther_apart_than_is_charged(
+    tmp_path, monkeypatch, backend, world
+):
     """Sums at the edge of a binade and sums that cancel, in rational numbers."""
-    done = ranks(2, "hostile", tmp_path)
-    assert [p.returncode for p in done] == [0, 0], done[0].stdout + done[1].stdout
-    first, last = (json.loads((tmp_path / f"rank{r}.json").read_text()) for r in range(2))
-    assert first == last  # every rank has the same bits
+    monkeypatch.setenv("BACKEND", backend)
+    done = ranks(world, "hostile", tmp_path)
+    assert [p.returncode for p in done] == [0] * world, "".join(p.stdout for p in done)
+    first, *others = (json.loads((tmp_path / f"rank{r}.json").read_text()) for r in range(world))
+    assert all(other == first for other in others)  # every rank has the same bits
     for found in first:
         assert found["within the error"], found
         assert found["within the charge"], found

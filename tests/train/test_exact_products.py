@@ -30,6 +30,7 @@ from lastiterate.losses import (
 from lastiterate.train import noisy_descent
 from lastiterate.train.grid import Grid
 from lastiterate.train.settings import Settings
+from lastiterate.train.summation import gamma
 
 torch = pytest.importorskip("torch")
 
@@ -37,6 +38,7 @@ from lastiterate.torch import Shards  # noqa: E402
 from lastiterate.train.torch_backend import fixed_point  # noqa: E402
 from lastiterate.train.torch_backend.exact import ExactGradients  # noqa: E402
 from lastiterate.train.torch_backend.fixed_point import Units, exp_minus, to_units  # noqa: E402
+from lastiterate.train.torch_backend.kernels import Head  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -293,6 +295,35 @@ def test_the_exponential_within_its_bound():
             for g, v in zip(got, t, strict=True)
         )
     assert worst < 2.0**-38
+
+
+@pytest.mark.parametrize("cap", [1.0, 0.3, 1e-3])
+@pytest.mark.parametrize("outputs", [32, 33, 64, 100])
+def test_softmax_slopes_whose_classes_are_added_in_groups(outputs, cap):
+    """Against 60 digits: groups alike, groups far apart, ties, ends of the range of scores."""
+    rng, loss = np.random.default_rng(outputs), CappedSoftmax(outputs, cap)
+    head = Head("softmax", outputs, cap=cap)
+    public = {"entry": 1.0, "feature_bound": 1.0, "records": 1000}
+    units = fixed_point.units_of(head, 4, bits=8, farthest=50.0, longest=50.0, **public)
+    end = fixed_point.SCORE_TOP
+    scores = (
+        rng.integers(-end, end, (8, outputs))
+        // np.array([1, 2, 10, 50, 10**3, 10**6, 1, 1])[:, None]
+    )
+    scores[6] = rng.choice([-end, end], outputs)
+    scores[7] = -end  # one group has all the weight, another nearly as much
+    scores[7, -1], scores[7, 0] = end, end - int(1e-9 / units.score)
+    y = rng.integers(0, outputs, 8)
+    got = fixed_point.slopes(torch.from_numpy(scores), torch.from_numpy(y), head, units)
+    unit = Fraction(units.score)
+    moved = fixed_point._moved(Fraction(1) * (1 + 4 * gamma(12)), 4, Fraction(units.parameter))
+    allowed = fixed_point.slope_error(head, units, 4, 1.0) - moved - unit / 2
+    with mpmath.workdps(60):
+        for row, label, found in zip(scores, y, got.tolist(), strict=True):
+            told = exact_slope(loss, [int(s) * unit for s in row], label)
+            gap = [f / mpmath.mpf(units.slope) - t for f, t in zip(found, told, strict=True)]
+            assert mpmath.norm(gap) <= float(allowed)
+            assert max(map(abs, found)) <= fixed_point.SLOPE_TOP + 2
 
 
 @pytest.mark.parametrize("batches", [FullBatch(), Cyclic(50), Poisson(0.3)], ids=repr)

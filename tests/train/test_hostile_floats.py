@@ -108,6 +108,8 @@ FORMS = {
     "tensor": torch.from_numpy,
     "shards": Shards,
 }
+GPU = ["gpu"] if torch.cuda.is_available() else []  # products="double" on its FP64 units
+FORMS.update({name: lambda X: torch.from_numpy(X).cuda() for name in GPU})
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -126,7 +128,7 @@ def test_a_sum_at_the_edge_of_a_binade(form, dtype):
     assert not both[0].experiment
 
 
-@pytest.mark.parametrize("form", ["dense", "sparse", "tensor"])
+@pytest.mark.parametrize("form", ["dense", "sparse", "tensor", *GPU])
 def test_a_lead_that_doubles_and_doubles(form):
     """About 100,000 records, one of which moves a running float32 sum by more than 50 shares."""
     X = doubling_attack(6)[:, None]
@@ -153,7 +155,7 @@ def million(dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("form", ["dense", "sparse", *GPU])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_million_records(form, dtype):
     """Neighbours move by what is charged, and every sum is as near the exact one as is said."""
@@ -368,7 +370,7 @@ def test_torch_norms_and_factors():
 # --- clipped updates through the engines --------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", ["dense", "sparse", "tensor", "shards"])
+@pytest.mark.parametrize("form", ["dense", "sparse", "tensor", "shards", *GPU])
 def test_the_attack_on_clipping(form):
     """x = 1.5e-162 and y = 1e170: the gradient is 1.5e8 long, and its norm was computed as 0."""
     run = one_update(2, clipping="gradient")

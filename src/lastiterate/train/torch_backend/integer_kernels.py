@@ -36,7 +36,7 @@ FEW = GROUP  # outputs whose scores a program keeps to itself
 MOST_OUTPUTS = 1 << 14  # whose groups a program can hold
 _ALIGNED = 128  # columns are padded to multiples of it
 BLOCK = 256  # rows that lie together, feature by feature and slope by slope
-_AT_ONCE = 1 << 17  # rows whose scores are in memory at once, where outputs are many
+_AT_ONCE = 1 << 28  # scores in memory at once, where outputs are many
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,9 @@ def gradient_sum(
     constants = _on(_numbers(head, units), X.rows.device)
     weights = _weights(X, theta, head, units, constants)
     total = torch.zeros((2, *theta.shape), dtype=torch.int64, device=theta.device)
-    length = max(1, len(X.rows)) if few else _AT_ONCE
+    length = max(1, len(X.rows))
+    if not few:
+        length = max(1, _AT_ONCE // (len(weights) * GROUP * BLOCK)) * BLOCK
     for first in range(0, len(X.rows), length):
         last = min(first + length, len(X.rows))
         shape = (_blocks(last - first), 4 * head.outputs, BLOCK)
