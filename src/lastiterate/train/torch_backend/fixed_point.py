@@ -310,10 +310,11 @@ def _total(scores: Tensor, top: Tensor, units: Units) -> Tensor:
     So every group can be added where its scores are computed, before the largest is known.
     """
     total, bits = torch.zeros_like(top, dtype=torch.float64), weight_bits(scores.shape[1])
-    for group in scores.split(GROUP, 1):
-        first = group.amax(1, keepdim=True)
-        inside = _weights(first - group, bits, units).sum(1, keepdim=True)
-        total += rounded(inside * _falls(top - first, units))
+    for first in range(0, scores.shape[1], GROUP):
+        group = scores[:, first : first + GROUP]
+        largest = group.amax(1, keepdim=True)
+        inside = _weights(largest - group, bits, units).sum(1, keepdim=True)
+        total += rounded(inside * _falls(top - largest, units))
     return total
 
 
