@@ -365,6 +365,18 @@ def test_more_exposure_never_costs_less():
     assert gaussian.epsilon(values[0], 1e-5) > 0
 
 
+@pytest.mark.parametrize("batches", [FullBatch(), Cyclic(2)])
+def test_who_is_exposed_less_never_pays_more(batches):
+    run = Training(12, 12, 1.0, 1.0, 1.0, batches, adjacency="zero-out")
+    spread = (None,) if batches.full else (None, 1, 2)
+    choices = itertools.product((1, 2, 4), spread, (0, 3), (None, 5, 9), (None, 0.5))
+    people = {Exposure(*fields) for fields in choices}
+    mus = {person: account(run, Loss(smoothness=1.0), exposure=person).mu for person in people}
+    for more, less in itertools.product(people, repeat=2):
+        if more.covers(less):
+            assert mus[less] <= mus[more] * (1 + 1e-9), (more, less)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_share_of_the_positions_against_their_exact_laws(seed):
     """At least so many positions have linear runs that all stay below the share's epsilon."""

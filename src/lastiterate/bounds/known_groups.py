@@ -68,7 +68,10 @@ class KnownGroups(Theorem):
         alone = dataclasses.replace(run.exposure, records=1, per_batch=None)
         one = dataclasses.replace(run, exposure=alone)
         k, r = run.exposure.records, run.exposure.most_in_a_batch(run.training)
-        hidden = [_every_step(one, r), _closed(one, k, r)]
+        # Somebody who is there all the time pays no less, and has the closed bound.
+        always = dataclasses.replace(alone, joined=0, left=None)
+        closed = _closed(dataclasses.replace(run, exposure=always), k, r)
+        hidden = [_every_step(one, r), closed]
         if run.training.batches.repeated:
             mus = lipschitz_mus(one, run.training.batches_per_epoch or 1)
             hidden.append(_superposed(mus, k, r))

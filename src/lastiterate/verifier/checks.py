@@ -373,7 +373,9 @@ def known_groups(case: Case, witness: Witness) -> Profile:
     alone = dataclasses.replace(case.exposure, records=1, per_batch=None)
     one = dataclasses.replace(case, exposure=alone)
     records, most = case.exposure.records, case.exposure.most_in_a_batch(case.training)
-    least = _every_step(one, most).min(_closed_group(one, records, most))
+    always = dataclasses.replace(alone, joined=0, left=None)  # pays no less
+    closed = _closed_group(dataclasses.replace(case, exposure=always), records, most)
+    least = _every_step(one, most).min(closed)
     if case.training.batches.repeated:
         roots = [above(square).sqrt() for square in epochs.position_squares(one)]
         sizes = (held * mu for held, mu in _placed(roots, records, most))
