@@ -59,6 +59,7 @@ def test_who_has_too_many_is_told_to_the_operator_and_to_nobody_else():
     owners = np.where(np.arange(2000) < 30, "a-heavy-user", OWNERS)
     with pytest.warns(PrivacyWarning, match="1 of the people have more than per_person = 5"):
         model = PrivateLogisticRegression(**BUDGET, per_person=5).fit(X, y, groups=owners)
+    assert b"heavy" not in pickle.dumps(model)  # before its certificate is sealed, and after
     assert "heavy" not in model.certificate_.to_json()
     assert b"heavy" not in pickle.dumps(model)
     assert model.training_.records == 2000  # nothing published says how many were dropped

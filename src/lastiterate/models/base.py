@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -286,6 +286,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             several = f"{len(released.above):,} of the people have more than per_person = "
             rest = f"{self.per_person} records; the others of theirs were dropped at random."
             warnings.warn(several + rest, PrivacyWarning, stacklevel=4)
+            released = replace(released, above=())
         self.training_ = released.training  # what is certified is what was computed
         self.n_iter_ = self.training_.steps
         self._store(released.parameters)
