@@ -168,10 +168,11 @@ def test_epoch_cost_is_the_least_cost_between_two_levels(seed):
         assert found[j] == pytest.approx(value, rel=1e-6, abs=1e-9)
 
 
-def test_law_of_sum_covers_the_exact_law():
+@pytest.mark.parametrize("counts", [[2, 1, 3], [3, 1, 3]])  # listed; on a grid
+def test_law_of_sum_covers_the_exact_law(counts):
     rng = np.random.default_rng(4)
     rows = rng.exponential(size=(3, 4))
-    counts = np.array([2, 1, 3])
+    counts = np.array(counts)
     law = law_of_sum(rows, counts, math.inf, 1 << 12)
     sums = [sum(draw) for draw in itertools.product(*np.repeat(rows, counts, axis=0))]
     sums = np.sort(sums)

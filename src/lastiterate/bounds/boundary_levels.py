@@ -47,7 +47,8 @@ class LevelSearch:
     def __init__(self, costs: EpochCosts, segments: list[tuple[int, int]], diameter: float) -> None:
         nodes, self._weights = _nodes(costs.batches)
         self._costs = costs.at_positions(nodes)
-        self._segments, self._diameter = segments, diameter
+        self._segments, self.diameter = segments, diameter
+        self.known = {place for segment in segments for place in segment}
         self._known: dict[tuple[int, int], Floats] = {}
 
     def __call__(self, kappa: float) -> Levels:
@@ -56,19 +57,19 @@ class LevelSearch:
         zeta, pays = np.zeros(epochs + 1), np.ones(epochs, dtype=bool)
         for first, last in self._segments:
             best, value, start = *self._solve(first, last, 0.0, kappa), first
-            if math.isfinite(self._diameter):
+            if math.isfinite(self.diameter):
                 for restart in _restarts(first, last):
-                    trial, cost = self._solve(restart, last, self._diameter, kappa)
+                    trial, cost = self._solve(restart, last, self.diameter, kappa)
                     if cost < value:
                         best, value, start = trial, cost, restart
-            zeta[first:start] = self._diameter if start > first else 0.0
+            zeta[first:start] = self.diameter if start > first else 0.0
             zeta[start : last + 1] = best
             pays[first:start] = False
         # Nearly equal levels are made equal (never above the diameter): equal epochs are
         # convolved together.
         grid = float(zeta.max()) / 2048
         if grid > 0:
-            inner = zeta < self._diameter
+            inner = zeta < self.diameter
             zeta = np.where(inner, np.floor(zeta / grid) * grid, zeta)
         return Levels(zeta, pays)
 
@@ -76,7 +77,7 @@ class LevelSearch:
         guess = self._known.get((first, last), np.zeros(last - first + 1)).copy()
         guess[0], guess[-1] = start, 0.0
         problem = _Problem(self._costs, self._weights, np.arange(first, last), kappa)
-        found = problem.minimise(guess, self._diameter)
+        found = problem.minimise(guess, self.diameter)
         self._known[first, last] = found[0]
         return found
 

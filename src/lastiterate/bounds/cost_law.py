@@ -1,6 +1,7 @@
 """The law of a sum of independent costs, every step of it rounded up.
 
-Costs are rounded up to a grid, and their laws are multiplied in the Fourier domain. The transform
+A few outcomes are listed. Else costs are rounded up to a grid, and their laws are multiplied in the
+Fourier domain. The transform
 is not exact, so what comes back is an upper bound of every mass: the computed mass plus a bound of
 its error. Exponential tilting makes that bound small in the tail too. Masses add to at least 1.
 """
@@ -19,6 +20,7 @@ from lastiterate.bounds.positions import UNIT, Floats
 
 _LOG_NEGLIGIBLE = -40 * math.log(10)  # a tail this small goes to the worst case, unresolved
 _TILTS = 5
+_LISTED = 4096  # outcomes that are listed one by one
 _CELLS = 1 << 13  # cells of the law that is handed on
 
 
@@ -64,6 +66,8 @@ def law_of_sum(rows: Floats, counts: Rows, cap: float, points: int) -> CostLaw:
     draws = int(counts.sum())
     if not np.all(np.isfinite(rows)):  # paid where there is no noise
         return CostLaw(np.array([cap]), np.array([1.0]))
+    if draws * math.log(rows.shape[1]) <= math.log(_LISTED):
+        return _listed(np.repeat(rows, counts, axis=0), cap)
     smallest = rows.min(axis=1)
     base = float(counts @ smallest)
     moments = _Moments(rows - smallest[:, None], counts)
@@ -93,6 +97,15 @@ def law_of_sum(rows: Floats, counts: Rows, cap: float, points: int) -> CostLaw:
         tail = math.exp(min(rounded.log_mgf(steepest) - steepest * grid * points + 1e-6, 0.0))
     costs = np.append(base + grid * np.arange(points), base + largest)
     return _coarsen(np.minimum(_up(costs, draws), cap), np.append(masses, tail))
+
+
+def _listed(rows: Floats, cap: float) -> CostLaw:
+    """Every outcome by itself, where these are few: no grid."""
+    sums = np.zeros(1)
+    for row in rows:
+        sums = np.add.outer(sums, row).ravel()
+    costs, times = np.unique(np.minimum(_up(sums, len(rows)), cap), return_counts=True)
+    return CostLaw(costs, np.asarray(times / len(sums) * (1 + 64 * UNIT)))
 
 
 def _up(values: Floats, draws: int) -> Floats:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import brentq, fmin, minimize_scalar
 
 from lastiterate.bounds.boundary_levels import Levels, LevelSearch
 from lastiterate.bounds.cost_law import CostLaw, law_of_sum
@@ -25,6 +25,7 @@ from lastiterate.errors import DescriptionError, UnsupportedError
 
 _TINIEST = 1e-150
 _COARSE, _FINEST = 1 << 12, 1 << 20
+_FEW = 4  # levels that are polished one by one
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +195,40 @@ class _Objective:
             value, bounds=(centre - 1.2, centre + 1.2), method="bounded", options={"maxiter": 8}
         )
         kappa = min(tried, key=lambda k: tried[k][0])
-        return kappa, tried[kappa][1]
+        return kappa, self._polished(tried[kappa][1])
+
+    def _polished(self, levels: Levels) -> Levels:
+        """A few levels need not be those of a tilt: the value itself, downhill from the best."""
+        inner = np.flatnonzero(levels.pays[:-1] & levels.pays[1:]) + 1
+        free = np.array([e for e in inner.tolist() if e not in self.levels.known], dtype=int)
+        if not 1 <= len(free) <= _FEW:
+            return levels
+
+        def at(values: Floats) -> Levels:
+            zeta = levels.zeta.copy()
+            zeta[free] = np.clip(values, 0.0, self.levels.diameter)
+            return Levels(zeta, levels.pays)
+
+        def value(values: Floats) -> float:
+            return self._value(at(values))
+
+        start = levels.zeta[free]
+        widest = self.cheapest.zeta.max() if self.cheapest is not None else 0.0
+        width = 0.2 * max(float(widest), float(levels.zeta[free].max()))
+        if width == 0.0:
+            return levels
+        simplex = np.vstack([start, start + width * np.eye(len(free))])
+        found = fmin(
+            value,
+            start,
+            initial_simplex=simplex,
+            maxfun=25 * len(free),
+            xtol=1e-5 * width,
+            disp=False,
+        )
+        best = at(np.asarray(found))
+        self._lower_cap(best)
+        return min((levels, best), key=self._value)
 
     def _mean(self, levels: Levels) -> float:
         rows, counts = levels.costs(self.costs)
