@@ -231,7 +231,7 @@ def test_knowing_more_never_costs_more_on_many_descriptions(number):
     check()
 
 
-# --- an iterate that is released: each of these cost less with it, by 0.3 to 5 % -------------------
+# --- an iterate that is released: each of these cost less with it, by 0.3 to 5 % -----------------
 
 RIDGE = Loss(smoothness=0.5, regularization=0.3)
 

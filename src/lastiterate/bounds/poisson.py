@@ -475,7 +475,9 @@ def best_stretches(
     if short:
         for _ in range(2):  # a smaller epsilon can prefer another order
             best, first = first, min([first, *likely], key=value)
-            epsilon = composed(first).epsilon(delta) if first != best else epsilon
+            if first == best:
+                break
+            epsilon = composed(first).epsilon(delta)
         values = {first: value(first)}  # at this epsilon
         index = places.index(first) if first in places else 0
         around = places[max(index - 1, 0)], places[min(index + 1, len(places) - 1)]
