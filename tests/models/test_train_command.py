@@ -99,6 +99,17 @@ def test_json(train: Any) -> None:
     assert answer["epsilon"] is None  # seeded
 
 
+def test_a_sparse_model(train: Any, folder: Path) -> None:
+    code, _, err = train("--penalty", "l1", "--regularization", "5", "--steps", "20")
+    assert code == 0, err
+    model = joblib.load(folder / "run" / "model.joblib")
+    assert (model.model.coef_ == 0).all()
+    assert verify(folder / "run" / "certificate.json")
+    code, _, err = train("--penalty", "l1", "--out", str(folder / "other"))
+    assert code == 2
+    assert "regularization" in err
+
+
 def test_other_records_give_a_score(train: Any, folder: Path) -> None:
     rows = (folder / "data.csv").read_text().splitlines()
     (folder / "other.csv").write_text("\n".join(rows[:101]) + "\n")

@@ -33,7 +33,11 @@ def train(
     classes: Annotated[str | None, flag("All classes of the target: A,B,...", _SCHEMA)] = None,
     target_range: Annotated[str | None, flag("The target's LOW:HIGH.", _SCHEMA)] = None,
     model: Annotated[str | None, flag(" | ".join(MODELS), _RUN)] = None,
-    regularization: Annotated[float | None, flag("L2 term.", _RUN)] = None,
+    regularization: Annotated[float | None, flag("Coefficient of the penalty.", _RUN)] = None,
+    penalty: Annotated[str, flag("l2 | l1 | elasticnet", _RUN)] = "l2",
+    l1_ratio: Annotated[
+        float | None, flag("Of elasticnet: the share of the L1 term.", _RUN)
+    ] = None,
     steps: Annotated[int | None, flag("Number of updates.", _RUN)] = None,
     batch_size: Annotated[int | None, flag("Records per update.", _RUN)] = None,
     final_noise: Annotated[
@@ -65,6 +69,8 @@ def train(
         epsilon=epsilon,
         delta=delta,
         regularization=regularization,
+        penalty=penalty,
+        l1_ratio=l1_ratio,
         steps=steps,
         batch_size=batch_size,
         final_noise=burst_factor(final_noise),
