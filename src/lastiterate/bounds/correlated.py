@@ -138,8 +138,8 @@ class CorrelatedComposition(_Correlated):
     statement = (
         "Noise nu L xi with L lower triangular Toeplitz, 1 on the diagonal, no positive entry "
         "below it, row sums of at least 0, C = L^-1. All iterates together are mu-GDP with mu = "
-        "(s/nu) times the length of the sum of C's columns at the uses of the record: the worst "
-        "position (full batch, cyclic), the average of the profiles over positions (shuffled)."
+        "(s/nu) times the length of the sum of the columns of C at the uses of the record: the "
+        "worst position (full batch, cyclic), the average of the profiles (shuffled)."
     )
     assumptions = ("per-record gradients are bounded", "constant steps and noise")
     hidden_state = False
@@ -156,7 +156,7 @@ class CorrelatedLastIterate(_Correlated):
     reference = "this library, docs/theory/correlated.md"
     statement = (
         "As the matrix mechanism, but the last iterate alone, with updates that drive no two runs "
-        "apart (c <= 1). With b_j the sum of L's first coefficients and S_m = b_0^2 + ... + "
+        "apart (c <= 1). With b_j the sum of the first coefficients of L and S_m = b_0^2 + ... + "
         "b_{m-1}^2 a record that is used once, at step t of T, costs mu^2 = (s/nu)^2 / S_{T-t}; "
         "of several uses the shifts of the noise add up."
     )
