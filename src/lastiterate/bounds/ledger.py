@@ -264,11 +264,11 @@ class Theorem(ABC):
                 "with momentum the hidden state is the pair (parameters, velocity), whose update "
                 "does not keep two runs together: only composition covers it"
             )
+        if not isinstance(run.training.batches, self.schemes):
+            return f"it is stated for {' or '.join(s.name for s in self.schemes)} batches"
         if (run.training.correlation is not None) != self.correlated:
             own = "that later steps take back in part"
             return f"it is about noise {own}" if self.correlated else f"it knows no noise {own}"
-        if not isinstance(run.training.batches, self.schemes):
-            return f"it is stated for {' or '.join(s.name for s in self.schemes)} batches"
         if self.several and run.exposure.records == 1:
             return "it is about several records of one person"
         if not (run.exposure.default or run.exposure.differs <= self.covers):
