@@ -25,6 +25,7 @@ from lastiterate import (
     Shuffled,
     Training,
     UnsupportedError,
+    WithoutReplacement,
     account,
     calibrate,
     compare,
@@ -274,7 +275,7 @@ def test_what_nobody_taught_is_refused():
             assert not table.other_algorithms
     with pytest.raises(UnsupportedError, match="10 of the 60,000 records"):
         account(
-            RUN.replace(batches=Poisson(0.1), adjacency="zero-out", momentum=0.5),
+            RUN.replace(batches=WithoutReplacement(1500)),
             L2,
             exposure=Exposure(records=10),
         )

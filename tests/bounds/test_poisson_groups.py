@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 
@@ -10,12 +11,27 @@ import pytest
 from placed_records import mixture_deltas
 from scipy.stats import binom
 
+from lastiterate import (
+    Arithmetic,
+    Certificate,
+    CertificateError,
+    Exposure,
+    Loss,
+    Poisson,
+    Training,
+    account,
+    certify,
+    compare,
+    verify,
+)
 from lastiterate.bounds.poisson import best as best_of_one
 from lastiterate.bounds.poisson import follow
 from lastiterate.bounds.poisson_groups import best, group_curve, plain_group_curve
 from lastiterate.bounds.steps import Steps
 from lastiterate.curves.group_pair import GroupPair
 from lastiterate.curves.pairs import SampledPair
+from lastiterate.verifier.document import canonical, fingerprint
+from lastiterate.verifier.witness import pack, unpack
 
 
 def exact_deltas(factors, s, nu, rate, records, epsilon):
@@ -101,3 +117,126 @@ def test_more_records_never_cost_less_and_one_costs_what_it_did():
 def test_no_noise_is_no_protection():
     assert best(Steps(0.9, 1.0, 0.0, 3), 0.1, 2, 1e-5).curve.epsilon(1e-5) == math.inf
     assert best(Steps(0.9, 0.0, 1.0, 3), 0.1, 2, 1e-5).curve.epsilon(1e-5) == 0.0
+
+
+def described(seed):
+    """A random run, a person, and what each of the person's records adds at every step."""
+    random = np.random.default_rng(seed)
+    count, records = int(random.integers(1, 5)), int(random.integers(1, 4))
+    changing = random.random() < 0.4
+    run = Training(
+        records=int(random.integers(3, 9)),
+        steps=count,
+        step_size=random.uniform(0.1, 1.5, count) if changing else random.uniform(0.1, 1.5),
+        noise=random.uniform(0.3, 2.0, count) if changing else random.uniform(0.3, 2.0),
+        gradient_norm=random.uniform(0.3, 2.0),
+        batches=Poisson(random.choice([random.uniform(0.02, 0.9), 1.0], p=[0.9, 0.1])),
+        adjacency="zero-out",
+    )
+    timed = random.random() < 0.3
+    joined = int(random.integers(count + 1)) if timed else 0
+    left = int(random.integers(joined, count + 1)) if timed else None
+    norm = run.gradient_norm * random.uniform() if random.random() < 0.3 else None
+    person = Exposure(records, None, joined, left, norm)
+    largest = float(run.step_sizes.max())
+    l2 = random.choice([0.0, random.uniform(0, 0.9)]) / largest
+    loss = Loss(smoothness=random.uniform(0, 0.1) / largest, regularization=l2)
+    each = run.step_sizes * (run.gradient_norm if norm is None else norm)
+    each = each / (run.batches.rate * run.records)
+    there = np.arange(count)
+    late = count if left is None else left
+    each = np.where((joined <= there) & (there < late), each, 0.0)
+    return run, loss, person, each
+
+
+def true_deltas(run, loss, person, each, epsilon):
+    """Losses without curvature: only the L2 term contracts, whoever is in the batch."""
+    factors = 1 - run.step_sizes * loss.regularization
+    return exact_deltas(factors, each, run.noises, run.batches.rate, person.records, epsilon)
+
+
+def check_described(seed):
+    run, loss, person, each = described(seed)
+    table = compare(run, loss, 1e-5, exposure=person)
+    assert {row.theorem.key for row in table} <= {"poisson-composition", "poisson-deferral"}
+    assert table.rows
+    for epsilon in (0.0, 0.7, 2.0):
+        truth = max(true_deltas(run, loss, person, each, epsilon))
+        for row in table:
+            assert row.bound.curve.delta(epsilon) >= truth * (1 - 1e-7) - 1e-13, (run, person)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_described_runs_are_never_below_enumerated_mixtures(seed):
+    check_described(seed)
+
+
+@pytest.mark.slow
+def test_hundreds_of_described_runs():
+    for seed in range(1000, 1500):
+        check_described(seed)
+
+
+@pytest.mark.filterwarnings("ignore:delta")
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_sealed_is_never_below_enumerated_mixtures(seed):
+    run, loss, person, each = described(seed)
+    if not each.any():
+        return
+    sealed = certify(run, loss, 1e-3, exposure=person)
+    for delta, epsilon in ((sealed.delta, sealed.epsilon), *sealed.curve):
+        assert max(true_deltas(run, loss, person, each, epsilon)) <= delta * (1 + 1e-9)
+
+
+def test_described_groups():
+    run = Training(
+        records=10_000,
+        steps=300,
+        step_size=0.1,
+        noise=0.02,
+        gradient_norm=5.0,
+        batches=Poisson(0.01),
+        adjacency="zero-out",
+    )
+    loss = Loss(smoothness=1.0, regularization=0.1)
+    found = [account(run, loss, exposure=Exposure(k)).epsilon(1e-6) for k in (1, 2, 4)]
+    assert found == sorted(found)
+    assert found[2] > 3.5 * found[0]
+    rounded = run.replace(arithmetic=Arithmetic(2.0**-14, 1e-6, 4))
+    assert account(rounded, loss, exposure=Exposure(2)).epsilon(1e-6) > found[1]
+    reasons = [row.objection for row in compare(run, loss, exposure=Exposure(31)).inapplicable]
+    assert any("at most 30 records" in reason for reason in reasons)
+
+
+def test_long_runs_begin_where_all_records_have_led():
+    """Steps that are forgotten are skipped: the path begins at k s/(1 - c), and no closer."""
+    factor, records, rate = 0.3, 2, 0.2
+    curve = best(Steps(factor, 1.0, 1.0, 60), rate, records, 1e-4).curve
+    last = np.full(8, factor)  # what comes before is 7e-5 of what follows
+    for epsilon in (0.1, 1.0, 2.0):
+        truth = max(exact_deltas(last, np.ones(8), np.ones(8), rate, records, epsilon))
+        assert truth * (1 - 1e-3) <= curve.delta(epsilon) <= 3 * truth
+    run = Training(
+        records=100,
+        steps=60,
+        step_size=0.7,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=Poisson(rate),
+        adjacency="zero-out",
+    )
+    sealed = certify(run, Loss(smoothness=0.0, regularization=1.0), 1e-4, exposure=Exposure(2))
+    (stretch,) = unpack(sealed.content["witness"])["stretches"]
+    left = stretch["left"].tolist()
+    assert 1 < len(left) < 60
+    assert left[0] >= records * 0.7 / 20 / 0.7 * (1 - 1e-9)
+    lie = copy.deepcopy(dict(sealed.content))
+    lie["witness"]["stretches"][0]["left"] = pack([0.6 * left[0], *left[1:]])
+    lie["sha256"] = fingerprint(lie)
+    with pytest.raises(CertificateError, match="starts below"):
+        verify(Certificate.from_json(canonical(lie)))
+
+
+def test_a_million_million_steps_are_as_small_as_one():
+    curve = best(Steps(0.5, 0.3, 1.0, 10**12), 0.01, 3, 1e-6).curve
+    assert 0.1 < curve.epsilon(1e-6) < 3

@@ -20,11 +20,13 @@ from lastiterate import (
     Shuffled,
     Training,
     UnsupportedError,
+    WithoutReplacement,
     certify,
     compose,
     verify,
 )
 from lastiterate.verifier.document import canonical, fingerprint
+from lastiterate.verifier.witness import unpack
 from lastiterate.verifier.words import words
 
 LOSS = Loss(smoothness=1.0, regularization=0.05)
@@ -60,6 +62,11 @@ CASES = {
     ),
     "reshuffled": (run(Reshuffled(12)), Exposure(joined=11)),
     "reshuffled group": (run(Reshuffled(12)), Exposure(records=3, per_batch=1)),
+    "poisson group": (run(Poisson(0.1), adjacency="zero-out"), Exposure(records=3)),
+    "poisson late": (
+        run(Poisson(0.1), adjacency="zero-out"),
+        Exposure(records=2, joined=20, gradient_norm=0.5),
+    ),
     "momentum": (run(Cyclic(12), momentum=0.5), Exposure(records=3, left=31)),
     "grid": (
         run(Cyclic(12), arithmetic=Arithmetic(2.0**-30, 1e-9, 3)),
@@ -165,6 +172,26 @@ def test_another_witness_of_hidden_places_proves_no_more(sealed, name):
             verify(Certificate.from_json(canonical(lie)))
 
 
+def test_another_path_of_a_group_proves_no_more(sealed):
+    content = json.loads(sealed["poisson group"].to_json())
+    assert content["theorem"]["key"] == "poisson-deferral"
+    witness = content["witness"]
+    menu = unpack(witness["menu"])
+    assert all(len(pair) == 3 for pair in menu)
+    for changed in (
+        {"menu": [[low, high, 0.9 * gap] for low, high, gap in menu]},
+        {"menu": [[low, 0.9 * high, gap] for low, high, gap in menu]},
+        {"menu": [[low, high] for low, high, _ in menu]},
+        {"menu": [[low, high, 2 * gap] for low, high, gap in menu]},
+        {"menu": []},
+        {"cap": 1},
+    ):
+        lie = {**content, "witness": {**witness, **changed}}
+        lie["sha256"] = fingerprint(lie)
+        with pytest.raises(CertificateError):
+            verify(Certificate.from_json(canonical(lie)))
+
+
 def test_the_cycle_law_is_believed_for_equal_steps_alone(sealed):
     """A file that names it for steps that change, expand, or end within an epoch."""
     content = json.loads(sealed["shuffled group"].to_json())
@@ -201,8 +228,8 @@ def test_words_without_the_person_are_refused(sealed):
 
 
 def test_a_theorem_that_knows_nothing_of_persons_is_refused():
-    """Poisson batches have no theorem for persons: a file that names one is not believed."""
-    certificate = certify(run(Poisson(0.25)), LOSS, 1e-5)
+    """Fresh subsets have no theorem for persons: a file that names one is not believed."""
+    certificate = certify(run(WithoutReplacement(12)), LOSS, 1e-5)
     with pytest.raises(CertificateError, match="says nothing about"):
         verify(lied(certificate, {"left": 5}))
 

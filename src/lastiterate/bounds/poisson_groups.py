@@ -8,9 +8,11 @@ holds for any number of components (docs/theory/exposure.md).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
+from lastiterate.bounds import poisson
 from lastiterate.bounds.poisson import (
     GROUPS,
     PATH_ORDERS,
@@ -20,6 +22,7 @@ from lastiterate.bounds.poisson import (
     _starts,
     deferral_path,
     follow,
+    plain_curve,
 )
 from lastiterate.bounds.steps import Array, Steps, alike, once
 from lastiterate.curves.group_pair import GroupPair
@@ -75,10 +78,26 @@ def plain_group_curve(steps: Steps, rate: float, records: int) -> LossDistributi
     >>> one.epsilon(1e-6) < two.epsilon(1e-6)
     True
     """
+    if records == 1:
+        return plain_curve(steps, rate)
     repeated = alike(steps.s, steps.nu)
     kept = (steps[:1] if repeated else steps).replace(c=0.0)  # nothing is left over to expand
     one = group_curve(follow(kept, rate, np.zeros(kept.count + 1)), _gaps(kept), records)
     return one.self_compose(steps.count) if repeated else one
+
+
+def best_stretches(
+    stretches: Sequence[Steps],
+    rate: float,
+    records: int,
+    delta: float,
+    diameter: float = math.inf,
+    beside: LossDistribution | None = None,
+) -> list[PoissonBound]:
+    """A bound for each stretch between releases; those of several records are found one by one."""
+    if records == 1:
+        return poisson.best_stretches(stretches, rate, delta, diameter, beside)
+    return [best(steps, rate, records, delta, diameter) for steps in stretches]
 
 
 def best(
@@ -95,6 +114,8 @@ def best(
     ... )
     True
     """
+    if records == 1:
+        return poisson.best(steps, rate, delta, diameter)
     if not 0.0 < rate <= 1.0:
         raise DescriptionError("rate", rate, "above 0 and at most 1", "it is a probability")
     plain = PoissonBound(plain_group_curve(steps, rate, records), None, None, 0)
@@ -102,7 +123,9 @@ def best(
         return plain
     bounds = [plain]
     any_of_them = -math.expm1(records * math.log1p(-rate)) if rate < 1.0 else 1.0
-    for first, start in _starts(steps.replace(s=steps.s * records), diameter):
+    all_in = once(steps.s) * records
+    together = steps.replace(s=float(all_in[0]) if alike(steps.s) else all_in)
+    for first, start in _starts(together, diameter):
         last = steps[first:]
         if start == 0.0 and np.all(once(last.c) >= 1.0):
             continue  # without contraction and without a restart nothing is gained by deferring

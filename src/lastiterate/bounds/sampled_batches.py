@@ -14,9 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.bounds import dynamics, poisson, refined_stretches, without_replacement
-from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
+from lastiterate.bounds import (
+    dynamics,
+    poisson,
+    poisson_groups,
+    refined_stretches,
+    without_replacement,
+)
+from lastiterate.bounds.ledger import PRESENCE, Bound, Proof, Run, Theorem
 from lastiterate.bounds.steps import Array, Steps
+from lastiterate.curves.group_pair import GroupPair
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import OpposedPair, ReplacedPair, SampledPair
 from lastiterate.curves.with_failure import WithFailure
@@ -24,6 +31,7 @@ from lastiterate.description import Poisson, WithoutReplacement
 
 _FAILURE_SHARE = 1e-3  # of delta, spent on batches larger than any that was allowed for
 _STEEPEST = 1e6  # an update that expands more forgets nothing, and its powers leave the doubles
+MOST_COINS = 30  # of a person with several records
 MOST_STEPS = 10**7  # per-step schedules beyond this are not accounted one by one
 
 
@@ -33,9 +41,15 @@ def hidden(run: Run) -> list[tuple[int, int]]:
 
 
 def menu(curve: LossDistribution) -> list[list[float]]:
-    """The shifts (without the record, with it) that steps are charged as: part of a witness."""
-    pairs = [pair for pair in curve.counts if isinstance(pair, SampledPair)]
-    return [[pair.low, pair.high] for pair in pairs]
+    """The shifts that steps are charged as: part of a witness.
+
+    Without the record and with it, or with none, with one, and what each further one adds.
+    """
+    sampled = [pair for pair in curve.counts if isinstance(pair, SampledPair)]
+    grouped = [pair for pair in curve.counts if isinstance(pair, GroupPair)]
+    return [[pair.low, pair.high] for pair in sampled] + [
+        [pair.low, pair.high, pair.gap] for pair in grouped
+    ]
 
 
 def offers(curve: LossDistribution) -> list[list[float]]:
@@ -55,30 +69,36 @@ class PoissonComposition(Theorem):
     reference = "sampled Gaussian mechanism; Zhu, Dong & Wang 2022; privacy-loss distributions"
     statement = (
         "Each update is dominated by (1-q) N(0, 1) + q N(s/nu, 1) against N(0, 1), in both orders; "
-        "the run by their composition."
+        "the run by their composition. k records of a person have a coin each: sum over i of "
+        "Bin(k, q)(i) N(i s/nu, 1) against N(0, 1)."
     )
     schemes = (Poisson,)
     assumptions = ("Poisson batches that stay secret", "zero-out adjacency")
     hidden_state = False
     momentum = True
+    covers = PRESENCE | {"records"}
 
     def objection(self, run: Run) -> str | None:
         return poisson_objection(run, "zero-out")
 
     def prove(self, run: Run) -> Bound:
         rate = run.training.batches.share(run.training.records)
-        curve = _published(run.steps, rate)
+        curve = _published(run.steps, rate, run.exposure.records)
         return Bound(self, curve, {"menu": menu(curve)})
 
 
-def _published(steps: Steps, rate: float) -> LossDistribution:
-    return poisson.plain_curve(steps, rate) if steps.count else LossDistribution.nothing()
+def _published(steps: Steps, rate: float, records: int) -> LossDistribution:
+    if not steps.count:
+        return LossDistribution.nothing()
+    return poisson_groups.plain_group_curve(steps, rate, records)
 
 
 def poisson_objection(run: Run, adjacency: str) -> str | None:
     """What keeps a theorem about Poisson batches from saying anything about the run, or None."""
     if run.training.adjacency != adjacency:
         return f"it is stated for {adjacency} adjacency"
+    if run.exposure.records > MOST_COINS:
+        return f"it follows the coins of at most {MOST_COINS} records of a person"
     if not run.steps.constant and run.steps.count > MOST_STEPS:
         return f"schedules of more than {MOST_STEPS:,} steps are not accounted one by one"
     return None
@@ -94,7 +114,8 @@ class PoissonDeferral(Theorem):
         "For z_0 = 0, z_k >= 0, z_T = 0 and u_k = c_k z_k - z_{k+1} >= -s_k the run is dominated, "
         "in both orders, by the composition of (1-q) N(max(u_k, 0), nu_k^2) + q N(s_k + u_k, "
         "nu_k^2) against N(0, nu_k^2). c_k must hold for every realised batch: only the L2 term "
-        "contracts, and batches larger than a cap are paid for in delta."
+        "contracts, and batches larger than a cap are paid for in delta. k records of a person: "
+        "sum over i of Bin(k, q)(i) N(max(i s_k + u_k, 0), nu_k^2) against N(0, nu_k^2)."
     )
     schemes = (Poisson,)
     assumptions = (
@@ -103,6 +124,7 @@ class PoissonDeferral(Theorem):
         "updates are Lipschitz for every realised batch",
     )
     rounding = True
+    covers = PRESENCE | {"records"}
 
     def objection(self, run: Run) -> str | None:
         reason = poisson_objection(run, "zero-out")
@@ -118,9 +140,10 @@ class PoissonDeferral(Theorem):
         rate = training.batches.share(training.records)
         contraction, cap, failure = poisson_contraction(run, delta)
         steps = run.having(c=contraction)
-        window = _published(steps[run.hidden_steps :], rate)
+        window = _published(steps[run.hidden_steps :], rate, run.exposure.records)
         parts = [steps[first:last] for first, last in hidden(run)]
-        found = poisson.best_stretches(parts, rate, delta, training.diameter, window)
+        given = run.exposure.records, delta, training.diameter
+        found = poisson_groups.best_stretches(parts, rate, *given, window)
         stretches = list[dict[str, Any]]()
         for (first, last), bound in zip(hidden(run), found, strict=True):
             left = {} if bound.path is None else {"left": bound.path.left}

@@ -504,11 +504,12 @@ def _plain_steps(
 ) -> sampled.Counted:
     if last <= first:
         return []
-    lows, highs = sampled.plain(case, first, last)
-    repeats = last - first if len(highs) == 1 else 1
-    if len(highs) == 1:
-        menu = [*menu, (0.0, float(highs[0]))]
-    return sampled.charged(rate, lows, highs, menu, repeats)
+    shifts = sampled.plain(case, first, last)
+    repeats, gap = 1, float(shifts[2][0])
+    if len(shifts[2]) == 1:
+        repeats = last - first
+        menu = [*menu, (0.0, gap) if case.exposure.records == 1 else (0.0, gap, gap)]
+    return sampled.charged(case, rate, shifts, menu, repeats)
 
 
 def poisson_deferral(case: Case, witness: Witness) -> Profile:
@@ -523,8 +524,8 @@ def poisson_deferral(case: Case, witness: Witness) -> Profile:
         begin = last + 1 - len(left)
         if not first <= begin < last:
             raise CertificateError("the path of the witness is longer than its stretch")
-        lows, highs = sampled.deferral(case, cap, begin, last, left, common=begin == first)
-        steps += sampled.charged(rate, lows, highs, menu)
+        shifts = sampled.deferral(case, cap, begin, last, left, common=begin == first)
+        steps += sampled.charged(case, rate, shifts, menu)
     steps += _plain_steps(case, rate, case.end, case.training.steps, menu)
     failure = sampled.overcrowded(case, cap)
     return Profile.sampled(_counted(steps), failure if proved(above(failure) > 0) else None)

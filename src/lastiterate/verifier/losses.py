@@ -29,6 +29,7 @@ MOST_STEPS = 10**7
 MOST_PAIRS = 1024  # different ones in one sum: each costs a tenth of a second or more
 _NARROWEST = 64  # no cell is narrower than 2^-64: all steps together then lose next to nothing
 _FARTHEST = 1e20  # an edge that has to be moved this far is not found
+_SHARE_BITS = 1024  # of chances that are computed once for all precisions
 _TAIL_SHARE = 2.0**-14  # part of delta that all the cut tails together may take
 
 
@@ -238,14 +239,14 @@ class Shift:
 
         The slack bounds how much below. (The first point need not be below its end.)
         """
-        reached = self._loss(np.array([start, self.high + scale.reach]))
+        reached = self._loss(np.array([start, self._rightmost + scale.reach]))
         first = math.floor(reached[0] / scale.width) if start < 0 else 0
         last = max(math.ceil(reached[1] / scale.width), first + 1)
         if last - first > MOST_CELLS:
             raise CertificateError("the privacy loss of one step is too wide for the verifier")
         ends = self._ends(scale, first, last)
         goals = np.array(ends) * scale.width
-        points = self._invert(goals, start, self.high + scale.reach)
+        points = self._invert(goals, start, self._rightmost + scale.reach)
         exact = [arb(start)]
         slack = (goals[0] - self._exact_loss(exact[0])).max(arb(0))
         for goal, point in zip(goals[1:].tolist(), points[1:].tolist(), strict=True):
@@ -298,6 +299,11 @@ class Shift:
         """How far below zero the lowest centre is."""
         return 0.0
 
+    @property
+    def _rightmost(self) -> float:
+        """The highest centre."""
+        return self.high
+
     @lru_cache(maxsize=64)  # noqa: B019 - frozen values, and the verifier asks for both orders
     def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
         with precision(scale.precision):
@@ -315,6 +321,81 @@ class Shift:
                 _law(ahead, mixed_above, arb(0), scale),
                 _law(back, plain_below, slack, scale),
             )
+
+
+@dataclass(frozen=True)
+class Grouped(Shift):
+    """sum over i of Bin(records, rate)(i) N(shift_i, 1) against N(0, 1).
+
+    shift_0 = low, shift_i = high + (i - 1) gap: each of a person's records has a coin of its own.
+    """
+
+    records: int
+    gap: float
+
+    @cached_property
+    def _shares(self) -> list[Ball]:
+        """Chances of one record, two, ... in the batch; none: what is left of 1."""
+        with precision(_SHARE_BITS):
+            q, k = arb(self.rate), self.records
+            return [math.comb(k, i) * q**i * (1 - q) ** (k - i) for i in range(1, k + 1)]
+
+    @cached_property
+    def _floats(self) -> tuple[Floats, Floats]:
+        """Shifts and chances, to find edges with, from none in the batch on."""
+        shares = np.array([float(share) for share in self._shares])
+        shifts = np.append(self.low, self.high + self.gap * np.arange(self.records))
+        return shifts, np.append(max(1.0 - shares.sum(), 0.0), shares)
+
+    @property
+    def _exact_shifts(self) -> list[Ball]:
+        return [arb(self.high) + i * arb(self.gap) for i in range(self.records)]
+
+    @property
+    def _rightmost(self) -> float:
+        return float(self._floats[0][-1])
+
+    @property
+    def variance(self) -> float:
+        x = np.linspace(-9.0, self._rightmost + 9.0, 2001)
+        density = sum(w * np.exp(-((x - a) ** 2) / 2) for a, w in zip(*self._floats, strict=True))
+        density /= density.sum()
+        loss = self._loss(x)
+        return float(density @ (loss - density @ loss) ** 2)
+
+    def _loss(self, x: Floats) -> Floats:
+        (low, *shifts), (_, *shares) = (values.tolist() for values in self._floats)
+        rises = [(a - low) * x - (a * a - low * low) / 2 for a in shifts]
+        near = sum(w * np.expm1(np.clip(t, -0.5, 0.5)) for w, t in zip(shares, rises, strict=True))
+        with np.errstate(divide="ignore"):
+            logs = np.log(self._floats[1])[:, None] + np.array([np.zeros_like(x), *rises])
+        close = np.max(np.abs(rises), axis=0) < 0.5
+        mixed = np.where(close, np.log1p(near), np.logaddexp.reduce(logs, axis=0))
+        return np.asarray(low * x - low * low / 2 + mixed)
+
+    def _exact_loss(self, x: Ball) -> Ball:
+        low, total = arb(self.low), arb(0)
+        near = low * x - low * low / 2
+        for shift, share in zip(self._exact_shifts, self._shares, strict=True):
+            total += share * (shift * x - shift * shift / 2 - near).expm1()
+        return near + total.log1p()
+
+    def _means(self) -> tuple[float, float]:
+        mean = sum(w * self._mean(a) for a, w in zip(*self._floats, strict=True))
+        return float(mean), self._mean(0.0)
+
+    def cells(self, edges: list[Ball]) -> tuple[list[Ball], list[Ball], tuple[Ball, ...]]:
+        plain = [_tail(x) for x in edges]
+        near = plain if self.low == 0 else [_tail(x - self.low) for x in edges]
+        none = 1 - sum(self._shares, arb(0))
+        mixed = [none * tail for tail in near]
+        for shift, share in zip(self._exact_shifts, self._shares, strict=True):
+            mixed = [m + share * _tail(x - shift) for m, x in zip(mixed, edges, strict=True)]
+        return (
+            [a - b for a, b in pairwise(mixed)],
+            [a - b for a, b in pairwise(plain)],
+            (1 - mixed[0], 1 - plain[0], mixed[-1], plain[-1]),
+        )
 
 
 @dataclass(frozen=True)

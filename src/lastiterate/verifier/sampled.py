@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import CertificateError
 from lastiterate.verifier.balls import Ball, above, arb, proved
-from lastiterate.verifier.losses import Opposed, Replaced, Shift, Step, check_pairs
+from lastiterate.verifier.losses import Grouped, Opposed, Replaced, Shift, Step, check_pairs
 from lastiterate.verifier.steps import Case, factors
 from lastiterate.verifier.strings import infinite, ratio, repeated
 
 Floats = NDArray[np.float64]
 Counted = list[tuple[Step, int]]
 Pushed = tuple[Floats, int]
+MOST_COINS = 30  # of a person with several records
 FEW = 40  # different steps that need no menu
 WALKED = 1_000_000  # equal steps that are walked one by one before a closed bound is used
 
@@ -57,11 +58,12 @@ def poisson_factors(case: Case, cap: int, first: int, last: int) -> list[Ball]:
 
 def deferral(
     case: Case, cap: int, first: int, last: int, left: Sequence[float], common: bool
-) -> tuple[Floats, Floats]:
-    """Shifts (record out, record in) of each step in units of noise, rounded up to doubles.
+) -> tuple[Floats, Floats, Floats]:
+    """Shifts (none in, one in, each further one) of each step in units of noise, rounded up.
 
     ``left`` are z_first, ..., z_last. Unless both runs have a ``common`` point there, the start
-    must be at least the diameter, or at least what equal contracting steps can ever build up.
+    must be at least the diameter, or at least what equal contracting steps can ever build up, all
+    records of the person in every batch.
     """
     steps = last - first
     lengths = all(math.isfinite(z) and z >= 0 for z in left)
@@ -71,7 +73,8 @@ def deferral(
     s = case.impulses(first, last)
     if not common and left[0] < case.training.diameter:
         settled = case.constant and proved(c[0] < 1)
-        if not (settled and proved(arb(left[0]) >= s[0] / (1 - c[0]))):
+        most = case.exposure.records * s[0] if settled else infinite()
+        if not (settled and proved(arb(left[0]) >= most / (1 - c[0]))):
             raise CertificateError("the path of the witness starts below the distance it may have")
     lows, highs = np.empty(steps), np.empty(steps)
     z = arb(left[0])
@@ -91,38 +94,57 @@ def deferral(
         out, joined = move.max(arb(0)), (impulse + move).max(arb(0))
         lows[k] = float_above(ratio(out, noise)) if out != 0 else 0.0
         highs[k] = max(float_above(ratio(joined, noise)) if joined != 0 else 0.0, lows[k])
-    return lows, highs
+    return lows, highs, np.array(list(repeated(_gaps(case, first, last).tolist(), steps)))
 
 
-def plain(case: Case, first: int, last: int) -> tuple[Floats, Floats]:
+def plain(case: Case, first: int, last: int) -> tuple[Floats, Floats, Floats]:
     """Nothing is left over: each step is a sampled Gaussian. One entry if all are alike."""
+    gaps = _gaps(case, first, last)
+    return np.zeros(len(gaps)), gaps, gaps
+
+
+def _gaps(case: Case, first: int, last: int) -> Floats:
+    """What each record of the person adds, in units of noise; one entry if all are alike."""
     pairs = zip(case.impulses(first, last), case.noises(first, last), strict=True)
-    highs = np.array([float_above(ratio(s, nu)) if s != 0 else 0.0 for s, nu in pairs])
-    return np.zeros(len(highs)), highs
+    return np.array([float_above(ratio(s, nu)) if s != 0 else 0.0 for s, nu in pairs])
 
 
 def charged(
-    rate: float, lows: Floats, highs: Floats, menu: Sequence[Sequence[float]], repeats: int = 1
+    case: Case,
+    rate: float,
+    shifts: tuple[Floats, Floats, Floats],
+    menu: Sequence[Sequence[float]],
+    repeats: int = 1,
 ) -> Counted:
-    """Each step charged to the cheapest pair of the menu that is at least as long."""
-    if not np.all(np.isfinite(highs)):
+    """Each step charged to the cheapest pair of the menu that is at least as long.
+
+    ``shifts``: no record in the batch, one, and what each further one of the person adds.
+    """
+    records = case.exposure.records
+    lows, highs, gaps = shifts
+    if not (np.all(np.isfinite(highs)) and np.all(np.isfinite(gaps))):
         raise CertificateError("a step without noise uses the record")
     check_pairs(len(menu))
-    pairs = sorted({(float(low), float(high)) for low, high in menu}, key=lambda p: _price(rate, p))
-    used = highs > 0
-    open_ = np.flatnonzero(used)
+    if records > MOST_COINS:
+        raise CertificateError(f"more than {MOST_COINS} records of a person have too many coins")
+    pairs = sorted({tuple(map(float, pair)) for pair in menu}, key=lambda p: _price(rate, p[:2]))
+    open_ = np.flatnonzero((highs > 0) | (gaps > 0) if records > 1 else highs > 0)
     counts: Counted = []
-    for low, high in pairs:
+    for low, high, *more in pairs:
         fits = (lows[open_] <= low) & (highs[open_] <= high)
+        step: Step = Shift(rate, low, high)
+        if records > 1:
+            step = Grouped(rate, low, high, records, *more)
+            fits &= gaps[open_] <= step.gap
         if fits.any():
-            counts.append((Shift(rate, low, high), int(fits.sum()) * repeats))
+            counts.append((step, int(fits.sum()) * repeats))
             open_ = open_[~fits]
     if len(open_):
         raise CertificateError("a step is dearer than every pair the witness offers")
     return counts
 
 
-def _price(rate: float, pair: tuple[float, float]) -> float:
+def _price(rate: float, pair: Sequence[float]) -> float:
     """The second moment of the likelihood ratio, roughly: it only sorts the menu."""
     low, high = (min(shift, 26.0) for shift in pair)
     kept = 1.0 - rate

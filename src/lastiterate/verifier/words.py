@@ -77,8 +77,13 @@ THEOREMS: dict[str, Named] = {
         "Poisson composition (Zhu, Dong & Wang 2022)",
         "sampled Gaussian mechanism; Zhu, Dong & Wang 2022; privacy-loss distributions",
         hidden_state=False,
+        covers=PRESENCE | {"records"},
     ),
-    "poisson-deferral": Named("Poisson deferral", "this library, docs/theory/poisson.md"),
+    "poisson-deferral": Named(
+        "Poisson deferral",
+        "this library, docs/theory/poisson.md",
+        covers=PRESENCE | {"records"},
+    ),
     "poisson-replace-composition": Named(
         "Poisson replace composition",
         "this library, docs/theory/poisson.md; double mixtures as in dp-accounting",
