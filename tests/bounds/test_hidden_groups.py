@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from fractions import Fraction
@@ -20,6 +21,7 @@ from lastiterate import (
     Arithmetic,
     Exposure,
     Loss,
+    Reshuffled,
     Shuffled,
     Training,
     account,
@@ -237,9 +239,10 @@ THEOREMS = ("superposed-groups", "cycle-law")
 class Described:
     """A random shuffled run, a person, and the law of linear updates of its class, enumerated."""
 
-    def __init__(self, seed, *, plain=False):
+    def __init__(self, seed, *, plain=False, batches=Shuffled):
         random = self.random = np.random.default_rng(seed)
-        size, per_epoch = int(random.integers(1, 4)), int(random.integers(2, 6))
+        most = 6 if batches is Shuffled else 4
+        size, per_epoch = int(random.integers(1, most - 2)), int(random.integers(2, most))
         steps = per_epoch * int(random.integers(1, 4))
         if not plain and random.random() < 0.3:
             steps += int(random.integers(per_epoch))
@@ -250,7 +253,7 @@ class Described:
             step_size=random.uniform(0.1, 1.5, steps) if changing else random.uniform(0.1, 1.5),
             noise=random.uniform(0.3, 2.0, steps) if changing else random.uniform(0.3, 2.0),
             gradient_norm=random.uniform(0.3, 2.0),
-            batches=Shuffled(size),
+            batches=batches(size),
             adjacency=str(random.choice(["replace", "zero-out"])),
         )
         if random.random() < 0.4:  # spacings up to a third of the noise
@@ -293,15 +296,18 @@ class Described:
             drift = etas * 2 * told.error + 4 * told.grid * math.sqrt(told.coordinates)
         shifts, shares = [], []
         slots = (batches, run.batches.size, person.records)
-        for m, chance in placements(*slots, spread=person.per_batch == 1):
-            shifts.append(float(behind @ (np.resize(m, run.steps) * each + drift)))
-            shares.append(float(chance))
+        places = list(placements(*slots, spread=person.per_batch == 1))
+        drawn = 1 if run.batches.repeated else -(-run.steps // batches)
+        for sequence in itertools.product(places, repeat=drawn):
+            held = np.resize(np.concatenate([m for m, _ in sequence]), run.steps)
+            shifts.append(float(behind @ (held * each + drift)))
+            shares.append(float(math.prod(chance for _, chance in sequence)))
         return mixture_deltas(np.array(shifts), np.array(shares), deviation, epsilon)
 
 
-def check_described(seed, *, plain=False):
+def check_described(seed, *, plain=False, batches=Shuffled):
     """How many of the theorems of this file spoke; none may be below the truth."""
-    case = Described(seed, plain=plain)
+    case = Described(seed, plain=plain, batches=batches)
     truths = {epsilon: case.deltas(epsilon) for epsilon in (0.0, 0.5, 2.0)}
     asked = {key: BY_KEY[key] for key in THEOREMS}
     run = case.training, case.loss, (), case.person
@@ -320,6 +326,17 @@ def check_described(seed, *, plain=False):
 @pytest.mark.parametrize("seed", range(30))
 def test_described_runs_are_never_below_enumerated_laws(seed):
     check_described(seed, plain=bool(seed % 2))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_reshuffled_runs_are_never_below_enumerated_laws(seed):
+    assert check_described(seed, plain=True, batches=Reshuffled)["cycle-law"] == 1
+
+
+@pytest.mark.slow
+def test_hundreds_of_reshuffled_runs():
+    for seed in range(4000, 4500):
+        check_described(seed, plain=True, batches=Reshuffled)
 
 
 @pytest.mark.slow
@@ -374,8 +391,9 @@ def test_cycles_of_the_reference_table_in_five_epochs(k, free, spread):
 
 @pytest.mark.filterwarnings("ignore:delta")
 @pytest.mark.parametrize("seed", range(12))
-def test_what_is_sealed_is_never_below_enumerated_laws(seed):
-    case = Described(seed, plain=bool(seed % 2))
+@pytest.mark.parametrize("batches", [Shuffled, Reshuffled])
+def test_what_is_sealed_is_never_below_enumerated_laws(seed, batches):
+    case = Described(seed, plain=bool(seed % 2), batches=batches)
     sealed = certify(case.training, case.loss, 1e-3, exposure=case.person)
     for delta, epsilon in ((sealed.delta, sealed.epsilon), *sealed.curve):
         assert max(case.deltas(epsilon, drifting=False)) <= delta * (1 + 1e-9)

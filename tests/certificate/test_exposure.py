@@ -62,6 +62,10 @@ CASES = {
     ),
     "reshuffled": (run(Reshuffled(12)), Exposure(joined=11)),
     "reshuffled group": (run(Reshuffled(12)), Exposure(records=3, per_batch=1)),
+    "reshuffled group on a grid": (
+        run(Reshuffled(12), arithmetic=Arithmetic(2.0**-20, 1e-7, 3)),
+        Exposure(records=3),
+    ),
     "poisson group": (run(Poisson(0.1), adjacency="zero-out"), Exposure(records=3)),
     "poisson late": (
         run(Poisson(0.1), adjacency="zero-out"),
@@ -147,6 +151,8 @@ PLACED = {
     "shuffled group": "cycle-law",
     "shuffled apart": "cycle-law",
     "shuffled group on a grid": "cycle-law",
+    "reshuffled group": "cycle-law",
+    "reshuffled group on a grid": "cycle-law",
     "shuffled group late": "superposed-groups",
     "shuffled group late on a grid": "superposed-groups",
 }
@@ -200,7 +206,7 @@ def test_the_cycle_law_is_believed_for_equal_steps_alone(sealed):
         {"training": {**training, "steps": 59}},
         {"training": {**training, "step_size": [0.5] * 60}},
         {"training": {**training, "batches": {"scheme": "cyclic", "size": 12}}, "nonce": None},
-        {"training": {**training, "batches": {"scheme": "reshuffled", "size": 12}}},
+        {"training": {**training, "batches": {"scheme": "reshuffled", "size": 12}}},  # dearer
         {"training": {**training, "momentum": 0.5}},
         {"training": {**training, "clipping": "gradient"}},
         {"loss": {**loss, "smoothness": 5.0}},

@@ -178,13 +178,13 @@ def _convolve(factors: list[_Factor], points: int) -> tuple[Floats, float]:
     product = np.ones(points // 2 + 1, dtype=np.complex128)
     error = one_way
     for law, count, before in factors:
-        product *= _power(np.asarray(fft.rfft(law, points)), count)
+        product *= power(np.asarray(fft.rfft(law, points)), count)
         norm = min(1.0, math.sqrt(1.01 * float(law.max())))  # sum p^2 <= max p
         error += count * (before + one_way * norm + 3 * UNIT)
     return np.asarray(fft.irfft(product, points)), 1.01 * error
 
 
-def _power(
+def power(
     base: np.ndarray[tuple[int], np.dtype[np.complex128]], count: int
 ) -> np.ndarray[tuple[int], np.dtype[np.complex128]]:
     """base^count by squaring."""

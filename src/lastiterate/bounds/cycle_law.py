@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from lastiterate.bounds import dynamics
-from lastiterate.bounds.cost_law import CostLaw
+from lastiterate.bounds.cost_law import CostLaw, power
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.ordered_batches import drifted_mu
 from lastiterate.bounds.positions import UNIT, Floats
 from lastiterate.bounds.superposed_groups import hidden_places
 from lastiterate.curves.mixture import Mixture
 from lastiterate.curves.searched import Searched
-from lastiterate.description import Shuffled
+from lastiterate.description import Reshuffled, Shuffled
 from lastiterate.errors import DescriptionError
 
 Complex = NDArray[np.complex128]
@@ -35,6 +35,7 @@ FINEST = 200  # cells for a cost of one
 COARSEST = 8
 MOST_BATCHES = 4000  # moments are convolved term by term
 MOST_RECORDS = 200
+MOST_CELLS = 400_000  # of all epochs together, where a verifier adds them up
 _WORK = 2.4e8  # complex products that a law may take: some seconds
 _CHECKED, _MOST_CHECKED = 1.2e7, 3.2e7  # products that a verifier is asked for, and at the most
 _CHECKED_CELLS = 5, 40  # which need not be narrow: a verifier rounds costs to both sides
@@ -170,7 +171,7 @@ class _Chernoff:
     logs: Floats  # of the moments, rounded up
 
     @classmethod
-    def of(cls, placement: Placement, fineness: int, cap: int) -> _Chernoff:
+    def of(cls, placement: Placement, fineness: int, cap: int, epochs: int) -> _Chernoff:
         cells, shares = np.minimum(placement.cells(fineness), cap), placement.shares
         off, kept, logs = _sums_off(placement), [], []
         for tilt in _TILTS:
@@ -180,7 +181,8 @@ class _Chernoff:
             if math.isfinite(moment):
                 exponents = tilt * placement.worst * 8 * UNIT  # the rounding of the exponentials
                 kept.append(tilt / fineness)
-                logs.append(math.log(moment) + 2 * off + placement.records * exponents + 1e-9)
+                log = math.log(moment) + 2 * off + placement.records * exponents + 1e-9
+                logs.append(epochs * log)
         return cls(cap, np.array(kept), np.array(logs))
 
     def beyond(self, cells: Floats) -> Floats:
@@ -191,10 +193,10 @@ class _Chernoff:
         return answer * (1 + 1e-9)
 
 
-def fineness(placement: Placement, delta: float, *, checked: bool = False) -> int:
+def fineness(placement: Placement, delta: float, epochs: int = 1, *, checked: bool = False) -> int:
     """Cells for a cost of one, as many as the work allows; 0 if not even a few can be checked.
 
-    ``checked``: what a verifier can follow, who counts in whole numbers.
+    ``checked``: what a verifier can follow, who counts the ways of one epoch in whole numbers.
 
     >>> fineness(Placement(batches=1000, records=10, size=60, spread=True), delta=1e-6)
     200
@@ -203,21 +205,30 @@ def fineness(placement: Placement, delta: float, *, checked: bool = False) -> in
     """
     if placement.batches > MOST_BATCHES or placement.records > MOST_RECORDS:
         return 0
-    span = _circle(placement, COARSEST, delta)[0] / COARSEST
-    each = placement.records**2 * placement.batches * span
     few, many = _CHECKED_CELLS
+    span = _circle(placement, COARSEST, delta / epochs)[0] / COARSEST
+    each = placement.records**2 * placement.batches * span
+    if epochs * placement.top(many) > MOST_CELLS:
+        return 0
     slots = placement.batches * (1 if placement.spread else placement.size)
     digits = placement.records * (math.log2(slots) + 4) / 200
     if few * each * digits > _MOST_CHECKED:
         return 0
     if checked:
         return int(max(few, min(many, _CHECKED / (each * digits))))
+    if epochs > 1:
+        span = _circle(placement, COARSEST, delta, epochs)[0] / COARSEST
+        each = placement.records**2 * placement.batches * span
     return int(max(COARSEST, min(FINEST, 2 * _WORK / each)))
 
 
 @lru_cache(maxsize=16)  # the law does not know of the noise that is being calibrated
-def cycle_law(placement: Placement, delta: float, cells: int | None = None) -> CostLaw:
+def cycle_law(
+    placement: Placement, delta: float, cells: int | None = None, epochs: int = 1
+) -> CostLaw:
     """The law of g, costs and masses rounded up, for a question about this delta.
+
+    ``epochs``: of the sum of so many independent ones.
 
     *Statement.* (m_t) in exchangeable order: g(m) has the law of the sum over the cycles C of an
     independent uniform permutation of the batches of N_C^2/|C|, N_C the records in C.
@@ -232,26 +243,31 @@ def cycle_law(placement: Placement, delta: float, cells: int | None = None) -> C
     >>> bool(1.1060606 <= law.costs @ law.weights < 1.12)
     True
     """
-    fine = cells or fineness(placement, delta)
-    circle, chernoff = _circle(placement, fine, delta)
+    fine = cells or fineness(placement, delta, epochs)
+    circle, chernoff = _circle(placement, fine, delta, epochs)
     beyond = float(chernoff.beyond(np.array([float(circle)]))[0])
-    tail = beyond if circle <= placement.top(fine) else 0.0
+    tail = beyond if circle <= epochs * placement.top(fine) else 0.0
     values, error = _characteristic(placement, fine, circle)
+    # A power of numbers of modulus <= 1, each off by no more than the error; products round.
+    values, error = power(values, epochs), epochs * (error + 4 * UNIT) if epochs > 1 else error
     masses = np.asarray(fft.irfft(values, circle))
     error = 1.01 * (error + 8 * UNIT * math.log2(circle))
     places = np.arange(float(circle))
     masses = np.minimum(np.maximum(masses, 0.0) + error, chernoff.beyond(places))
-    costs = np.minimum(np.append(places / fine, placement.worst), placement.worst)
+    worst = epochs * placement.worst
+    costs = np.minimum(np.append(places / fine, worst), worst)
     weights = np.append(masses, tail)
     kept = weights > 0
     return CostLaw(costs[kept] * (1 + 2 * UNIT), weights[kept])
 
 
-def _circle(placement: Placement, fine: int, delta: float) -> tuple[int, _Chernoff]:
+def _circle(
+    placement: Placement, fine: int, delta: float, epochs: int = 1
+) -> tuple[int, _Chernoff]:
     """How many cells: beyond them there is a negligible mass, or nothing at all."""
-    need = placement.top(fine) + 1
+    need = epochs * placement.top(fine) + 1
     for _ in range(_ROUNDS):
-        cap, chernoff = need, _Chernoff.of(placement, fine, need)
+        cap, chernoff = need, _Chernoff.of(placement, fine, need, epochs)
         small = np.flatnonzero(chernoff.beyond(np.arange(cap + 1.0)) <= delta * _UNRESOLVED)
         need = int(small[0]) if len(small) else cap
         if need > 0.9 * cap:
@@ -342,9 +358,13 @@ class CycleLaw(Theorem):
     *Statement.* c <= 1, E whole epochs of B batches: with g the cost of one epoch, whose law is
     that of `cycle_law`, delta(eps) <= E delta_mu(eps), mu^2 = (s/nu)^2 ((E-1) k^2/B + g).
 
-    *Proof.* Given the placement that is the closed bound G2 with equality for c = 1; placements
-    are in exchangeable order, and joint convexity averages the profiles. Somebody with fewer
-    records has less. What rounding adds at every step is paid on top (`drifted_mu`).
+    A new partition every epoch: each epoch pays for itself, mu^2 = (s/nu)^2 (g_1 + ... + g_E),
+    independent.
+
+    *Proof.* Given the placement that is the closed bound G2 with equality for c = 1, or the one of
+    single epochs, between which no distance is left; placements are in exchangeable order, and
+    joint convexity averages the profiles. Somebody with fewer records has less. What rounding adds
+    at every step is paid on top (`drifted_mu`).
     """
 
     key = "cycle-law"
@@ -354,11 +374,12 @@ class CycleLaw(Theorem):
         "k records of one person, secretly placed (every choice of k slots, or with per_batch=1 of "
         "k different batches, is equally likely); c <= 1, equal steps, E whole epochs of B "
         "batches. delta(eps) = E delta_mu(eps), mu^2 = (s/nu)^2 ((E-1) k^2/B + g), g the sum over "
-        "the cycles of a uniformly random permutation of the batches of (records in it)^2/length."
+        "the cycles of a uniformly random permutation of the batches of (records in it)^2/length. "
+        "Reshuffled: mu^2 = (s/nu)^2 times the sum of E independent g."
     )
-    schemes = (Shuffled,)
+    schemes = (Shuffled, Reshuffled)
     assumptions = (
-        "one uniformly random partition that stays secret; records that are kept apart are in "
+        "uniformly random partitions that stay secret; records that are kept apart are in "
         "every choice of batches equally often",
         "updates do not expand, and all are alike",
     )
@@ -377,26 +398,26 @@ class CycleLaw(Theorem):
         if not run.steps.one[2] > 0:
             return "it needs noise at every step"
         reason = hidden_places(run)
-        if reason is None and fineness(_placement(run), _RESOLVED[0]) == 0:
+        if reason is None and fineness(_placement(run), _RESOLVED[0], _drawn(run)) == 0:
             return "so many records in so many batches have more cycles than are counted here"
         return reason
 
     def prove(self, run: Run) -> Bound:
         placement, drifted = _placement(run), drifted_mu(run)
-        epochs = run.training.steps // placement.batches
-        base = (epochs - 1) * placement.records**2 / placement.batches
+        epochs, drawn = run.training.steps // placement.batches, _drawn(run)
+        base = (epochs - drawn) * placement.records**2 / placement.batches
         unit = float(dynamics.squared_ratio(run.steps.s[:1], run.steps.nu[:1])[0])
 
         def at(delta: float) -> Mixture:
-            law = cycle_law(placement, _resolved(delta))
+            law = cycle_law(placement, _resolved(delta), None, drawn)
             mus = (np.sqrt(unit * (base + law.costs)) + drifted) * (1 + 1e-12)
             return Mixture(mus, law.weights)
 
         @lru_cache(maxsize=16)
         def checked(delta: float) -> Proof:
             resolved = _resolved(delta)
-            cells = fineness(placement, resolved, checked=True)
-            circle, chernoff = _circle(placement, cells, resolved)
+            cells = fineness(placement, resolved, drawn, checked=True)
+            circle, chernoff = _circle(placement, cells, resolved / drawn)
             tilt = float(chernoff.tilts[np.argmin(chernoff.logs - chernoff.tilts * circle)]) * cells
             witness = {"cells": cells, "circle": circle, "tilt": tilt}
             return Proof(at(delta), witness, _CHECKED_GAP)
@@ -409,6 +430,12 @@ _RESOLVED = (1e-6, 1e-10, 1e-20, 1e-40, 1e-80, 1e-160, 1e-320)  # a law serves m
 
 def _resolved(delta: float) -> float:
     return next((level for level in _RESOLVED if level <= delta), delta)
+
+
+def _drawn(run: Run) -> int:
+    """How many partitions are drawn: one, or one every epoch."""
+    batches = run.training.batches_per_epoch or 1
+    return 1 if run.training.batches.repeated else max(run.training.steps // batches, 1)
 
 
 def _placement(run: Run) -> Placement:

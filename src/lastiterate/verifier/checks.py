@@ -385,7 +385,7 @@ def known_groups(case: Case, witness: Witness) -> Profile:
 
 def superposed_groups(case: Case, witness: Witness) -> Profile:
     """A person's records in hidden places: the law of the sum of their single strings."""
-    _hidden_places(case)
+    _hidden_places(case, Shuffled)
     _demand(case.factors(0, 1) is not None, "the updates have no known Lipschitz constant")
     _bounded_replay(case)
     alone = dataclasses.replace(case.exposure, records=1, per_batch=None)
@@ -398,7 +398,7 @@ def superposed_groups(case: Case, witness: Witness) -> Profile:
 
 def cycle_law(case: Case, witness: Witness) -> Profile:
     """A person's records in hidden places of equal steps: the law of the faces of one epoch."""
-    _hidden_places(case)
+    _hidden_places(case, Shuffled, Reshuffled)
     training, batches = case.training, case.training.batches_per_epoch or 1
     whole, left_over = divmod(training.steps, batches)
     last_only = case.releases == () and case.window == 1
@@ -411,22 +411,27 @@ def cycle_law(case: Case, witness: Witness) -> Profile:
     alone = dataclasses.replace(case.exposure, records=1, per_batch=None)
     one = dataclasses.replace(case, exposure=alone)
     records, most = case.exposure.records, case.exposure.most_in_a_batch(training)
-    unit, base = _published(one, 0, 1), arb(whole - 1) / batches * records**2
-    # Costs are below their cell by less than one cell per record; g <= r k.
-    tops = [(cost + arb(records) / cut[0]).min(arb(most * records)) for cost, _ in law]
+    drawn, moved = 1 if training.batches.repeated else whole, 0
+    if drawn > 1:
+        law, moved = placed.summed(law, drawn)
+    unit, base = _published(one, 0, 1), arb(whole - drawn) / batches * records**2
+    costs = [arb(cell) / cut[0] for cell, _ in law]
+    # Costs are below their cell by less than one cell per record and epoch; g <= r k.
+    lift, worst = arb(drawn * records + moved) / cut[0], arb(drawn * most * records)
+    tops = [(cost + lift).min(worst) for cost in costs]
     weights = tuple(weight for _, weight in law)
     above_all = _drifted(one, [unit * (base + cost) for cost in tops])
     # (sqrt(q) + d)^2 <= (1 + t) q + (1 + 1/t) d^2 keeps the law balanced; any t will do.
     drift, typical = _drift_root(one), above((unit * (base + 1)).sqrt())
     t = above(ratio(drift, typical)).min(arb(1)) if drift != 0 else arb(0)
     more = (1 + 1 / t) * drift**2 if t != 0 else arb(0)
-    squares = [(1 + t) * unit * (base + cost) + more for cost, _ in law]
+    squares = [(1 + t) * unit * (base + cost) + more for cost in costs]
     return Profile(tuple(above_all), weights, coupled=Balanced(squares, weights))
 
 
-def _hidden_places(case: Case) -> None:
+def _hidden_places(case: Case, *schemes: type) -> None:
     """The law of where a person's records are is known, or the certificate is refused."""
-    _scheme(case, Shuffled)
+    _scheme(case, *schemes)
     known = case.exposure.per_batch in (None, 1)
     _demand(known, f"it has at most {case.exposure.per_batch} records of a person in a batch")
 

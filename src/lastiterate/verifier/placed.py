@@ -11,17 +11,30 @@ import math
 from collections.abc import Iterator, Sequence
 
 from lastiterate.errors import CertificateError
-from lastiterate.verifier.balls import Ball, above, arb, arb_poly, fmpz, fmpz_poly, nmod_poly
+from lastiterate.verifier.balls import (
+    Ball,
+    above,
+    arb,
+    arb_poly,
+    fmpz,
+    fmpz_poly,
+    nmod_poly,
+    units_up,
+)
 
 Law = list[tuple[Ball, Ball]]  # (value, mass), both upper bounds
+Cells = list[tuple[int, Ball]]  # (cell, mass): values in whole cells
 _MOST_WORK = 4 * 10**7  # coefficients of all products together: a minute
 _PRIMES_ABOVE = 1 << 50  # where multiplication is fastest
+_MOST_CELLS = 500_000  # of sums
+_UNITS = 160  # masses of sums are whole multiples of 2^-160
+_FEW = 500  # points of a law of sums that are kept
 _SPLIT = 4  # a cost between two cells is shared between them, in multiples of 2^-4
 
 
 def cycles(
     batches: int, records: int, size: int, spread: bool, cells: int, circle: int, tilt: float
-) -> Law:
+) -> Cells:
     """A law of g that is balanced: costs in units of 1/``cells``, on a circle of so many of them.
 
     The cost of a cycle is moved to the two cells around it, their mean being no less, so that no
@@ -43,7 +56,7 @@ def cycles(
     ]
     places = [[_shared(n * n * cells, m) for m in range(1, batches + 1)] for n in _counts(records)]
     found = _ways_by_cell(ways, places, circle, every)
-    law = [(arb(i) / cells, above(arb(n) / every)) for i, n in enumerate(found) if n]
+    law = [(i, above(arb(n) / every)) for i, n in enumerate(found) if n]
     if circle > worst * cells + records:  # each of at most k cycles is rounded up by less than one
         return law
     # A sum reaches the circle's end if and only if it does with all terms cut down to that.
@@ -57,7 +70,40 @@ def cycles(
         grown.append(arb_poly([0, *terms]))
     moment = sum(_total(grown, arb_poly([1]), batches).coeffs(), arb(0)) / every
     beyond = above(moment * (-arb(tilt) * circle / cells).exp()).min(arb(1))
-    return [*law, (arb(worst) + arb(records) / cells, beyond)]
+    return [*law, (worst * cells + records, beyond)]
+
+
+def summed(law: Cells, times: int) -> tuple[Cells, int]:
+    """The law of the sum of so many independent costs, balanced as they are; by how much it moved.
+
+    Masses are whole multiples of 2^-160, rounded up. The far end goes to the last cell; mass
+    between two of the few cells that are kept goes to both, its mean being no less.
+    """
+    last = max(cell for cell, _ in law)
+    if times * last > _MOST_CELLS:
+        raise CertificateError("the law of the cost is more than a verifier computes")
+    masses = [0] * (last + 1)
+    for cell, mass in law:
+        masses[cell] += int(above(above(mass * arb(2) ** _UNITS).ceil()).unique_fmpz())
+    one, total = fmpz_poly(masses), fmpz_poly([1 << _UNITS])
+    for digit in f"{times:b}":
+        total = units_up(total * total, _UNITS)
+        total = units_up(total * one, _UNITS) if digit == "1" else total
+    found = [int(mass) for mass in total.coeffs()]
+    end, far = len(found), 0
+    while end > 1 and far + found[end - 1] <= 1 << _UNITS // 4:
+        end -= 1
+        far += found[end]
+    step = -(-end // _FEW)
+    kept = [0] * (-(-end // step) + 1)
+    for cell, mass in enumerate(found[:end]):
+        place, rest = divmod(cell, step)
+        right = -(-mass * rest // step)
+        kept[place] += mass - right
+        kept[place + 1] += right
+    unit = arb(2) ** -_UNITS
+    cells = [(place * step, arb(mass) * unit) for place, mass in enumerate(kept) if mass]
+    return [*cells, (max(times * last, cells[-1][0]), arb(far) * unit)], step
 
 
 def _counts(records: int) -> range:
