@@ -15,7 +15,7 @@ from lastiterate.curves import gaussian
 from lastiterate.errors import CertificateError
 from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import arb, precision
-from lastiterate.verifier.placed import cycles, superposed
+from lastiterate.verifier.placed import cycles, summed, superposed
 
 CASES = [(6, 2, 2, False), (6, 3, 1, False), (5, 3, 3, False), (7, 4, 2, True), (1, 3, 4, False)]
 
@@ -28,6 +28,11 @@ def assert_above(law, truth):
         assert found >= float(behind) * (1 - 1e-13)
 
 
+def in_units(cells, *given):
+    with precision():
+        return [(cell / cells, mass) for cell, mass in cycles(*given)]
+
+
 @pytest.mark.parametrize(("batches", "records", "size", "spread"), CASES)
 @pytest.mark.parametrize("cells", [1, 7, 20])
 def test_cycles_are_balanced_around_enumeration(batches, records, size, spread, cells):
@@ -38,20 +43,41 @@ def test_cycles_are_balanced_around_enumeration(batches, records, size, spread, 
     worst = records * (1 if spread else min(size, records))
     full = worst * cells + records + 1
     for circle in {full, max(worst * cells * 6 // 10, 2)}:
-        with precision():
-            law = cycles(batches, records, size, spread, cells, circle, 2.0)
+        law = in_units(cells, batches, records, size, spread, cells, circle, 2.0)
         for place in range(3 * worst):
             start = place / 3
             mean = sum(float(mass) * max(float(cost) - start, 0) for cost, mass in law)
             exact = sum(float(p) * max(float(g) - start, 0) for g, p in truth.items())
             assert mean >= exact * (1 - 1e-12)
         assert_above([(cost + records / cells, mass) for cost, mass in law], truth)
-    with precision():
-        law = cycles(batches, records, size, spread, cells, full, 2.0)
+    law = in_units(cells, batches, records, size, spread, cells, full, 2.0)
     mean = sum(float(cost) * float(mass) for cost, mass in law)
     exact = float(sum(g * p for g, p in truth.items()))
     assert exact <= mean * (1 + 1e-12) <= exact + records / cells / 16 + 1e-9
     assert sum(float(mass) for _, mass in law) == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_sums_of_epochs_are_balanced_around_enumeration(times):
+    truth = {Fraction(0): Fraction(1)}
+    for _ in range(times):
+        grown = defaultdict(Fraction)
+        for m, chance in placements(4, 2, 2, spread=False):
+            for before, mass in truth.items():
+                grown[before + minorant_energy(m)] += mass * chance
+        truth = grown
+    for cells, circle in ((3, 20), (50, 203), (300, 1300)):
+        with precision():
+            law, moved = summed(cycles(4, 2, 2, False, cells, circle, 2.0), times)
+        law = [(cell / cells, float(mass)) for cell, mass in law]
+        for place in range(12 * times):
+            mean = sum(mass * max(cost - place / 3, 0) for cost, mass in law)
+            exact = sum(float(p) * max(float(g) - place / 3, 0) for g, p in truth.items())
+            assert mean >= exact * (1 - 1e-12)
+        assert_above([(cost + (2 * times + moved) / cells, mass) for cost, mass in law], truth)
+    assert mean <= exact + 0.02 * times
+    with pytest.raises(CertificateError), precision():
+        summed([(10**6, arb(1))], 10**6)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -73,8 +99,7 @@ def test_a_balanced_law_is_never_below_what_it_was_rounded_from(seed):
 def test_the_fast_law_is_not_below_the_verifiers():
     """The mean under the fast law, rounded up, is at least that of the balanced one."""
     fast = cycle_law(Placement(12, 3, 4, spread=True), 1e-6, 10)
-    with precision():
-        slow = cycles(12, 3, 4, True, 40, 3 * 40 + 3 + 1, 2.0)
+    slow = in_units(40, 12, 3, 4, True, 40, 3 * 40 + 3 + 1, 2.0)
     for start in np.linspace(0, 3, 13):
         ours = float(fast.weights @ np.maximum(fast.costs - start, 0))
         theirs = sum(float(mass) * max(float(cost) - start, 0) for cost, mass in slow)
