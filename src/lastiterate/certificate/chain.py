@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -170,14 +169,7 @@ class Chain:
     def parameters(self) -> Model | None:
         """The model that was released last, which the next run starts from; None: none yet."""
         count = len(self)
-        if not count:
-            return None
-        model = _read(self.folder / _name(count) / _MODEL)
-        if parameters_hash(model) != self._certificate(count).content["parameters"]:
-            raise TamperedCertificateError(
-                f"The model of link {count} is not the one that its certificate is bound to."
-            )
-        return model
+        return self._model(count) if count else None
 
     @property
     def left(self) -> float:
@@ -252,9 +244,10 @@ class Chain:
             raise
 
     def verify(self, *, trusted_keys: Iterable[Key] | None = None) -> VerifiedChain:
-        """Recompute every link, their order and what was spent; raise a CertificateError."""
+        """Recompute every link, their order, their models and what was spent, or raise."""
         checked = verify_chain(self.terms, self.links, trusted_keys=trusted_keys)
-        _ = self.parameters  # bound to the last link, or refused
+        for number in range(1, len(checked.links) + 1):
+            self._model(number)
         return checked
 
     def epsilon(self, delta: float, days: int | None = None) -> float:
@@ -272,6 +265,14 @@ class Chain:
             promise = f"epsilon <= {printed(self.epsilon(delta))} at delta = {printed(delta)}"
             lines.append(f"  used in {many} links, for ever: {promise}")
         return "\n".join(lines)
+
+    def _model(self, number: int) -> Model:
+        model = _read(self.folder / _name(number) / _MODEL)
+        if parameters_hash(model) != self._certificate(number).content["parameters"]:
+            raise TamperedCertificateError(
+                f"The model of link {number} is not the one that its certificate is bound to."
+            )
+        return model
 
     def _certificate(self, number: int) -> Certificate:
         return Certificate.load(self.folder / _name(number) / _CERTIFICATE)
@@ -299,8 +300,8 @@ def _read(path: Path) -> Model:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: np.array(archive[name], np.float64) for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UnreadableCertificateError(f"{path} holds no model ({error}).") from None
+    except Exception as error:  # a damaged archive breaks its reader in many ways
+        raise UnreadableCertificateError(f"{path} holds no model ({error!r:.200}).") from None
     if set(arrays) == {_ALONE}:
         return arrays[_ALONE]
     return {name.removeprefix(_NAMED): values for name, values in arrays.items()}
