@@ -471,3 +471,42 @@ def test_a_prior_that_pulls_beyond_the_grid_is_divergence() -> None:
             clip=1.0,
             prior_gradient=lambda theta: 1e300 + 0 * theta,
         )
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_a_record_that_takes_anothers_place_moves_no_third_one(backend, shared) -> None:
+    """Secret batches are sorted, so one record for another shifts the rest by a place.
+
+    Rows of 1e20 whose scores are nothing but rounding: with one matrix product, whose last rows
+    are added up in another order, a record moved the sum by four clipped gradients instead of two.
+    """
+    given = pytest.importorskip("torch").from_numpy if backend == "torch" else np.asarray
+    rng, worst = np.random.default_rng(0), 0.0
+    for size in (5, 7, 15, 18):
+        settings = {"steps": 1, "step_size": size / 12, "temperature": 0.0, "clip": 1.0}
+        settings |= {"batches": WithoutReplacement(size), "prior_precision": 0.0}
+        settings |= {"share_batches": shared, "random_state": 0}  # a pull counts once
+        places = []
+
+        def look(theta, X, y, places=places):
+            places.extend(y.ravel().tolist())
+            return 0.0 * (X if X.ndim == 3 else X[None])
+
+        numbers = np.arange(24.0)
+        sgld(look, np.zeros((24, 33)), numbers, np.zeros(33), **settings)
+        drawn = np.array(places, int)
+        for _ in range(40):
+            theta, rows = rng.standard_normal(33), rng.standard_normal(33)
+            rows = (rows + 0.05 * rng.standard_normal((24, 33))) * 1e20
+            rows -= np.outer(rows @ theta, theta) / (theta @ theta)
+            labels = rng.choice([0.0, 1.0], 24)
+            labels[0], labels[size] = 1.0, 0.0
+            ended = []
+            for first in (0, 1):
+                X, y = np.zeros((24, 33)), np.zeros(24)
+                X[drawn], y[drawn] = rows[first : first + size], labels[first : first + size]
+                data = (given(X), given(y), given(theta))
+                ended.append(sgld(logistic_likelihood(), *data, **settings).draws[0, -1])
+            worst = max(worst, float(np.linalg.norm(ended[0] - ended[1])))
+    assert worst <= 2 * (1 + 1e-9)

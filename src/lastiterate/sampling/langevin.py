@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -119,6 +120,9 @@ def sgld(
     model: Likelihood = (
         likelihood if hasattr(likelihood, "gradient") else RecordGradients(likelihood)
     )
+    wandering = batches.wandering and batches.fixed_size  # coins leave every row in its place
+    if type(model) is GeneralizedLinear and clip is not None and wandering:
+        model = replace(model, placeless=True)
     clipped_here = type(model) in (GeneralizedLinear, RecordGradients)  # a subclass may do anything
     # A clipped run may be released: its noise and its batches must be secret.
     secure = normals is None and clip is not None and random_state is None

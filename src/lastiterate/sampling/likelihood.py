@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lastiterate.errors import DescriptionError
+from lastiterate.train.row_scores import added
 
 Array = Any
 """A NumPy array or a torch tensor."""
@@ -77,16 +78,22 @@ class GeneralizedLinear:
     """p(y | x, theta) depends on theta.x only: a record's gradient is ``slope(theta.x, y) * x``.
 
     Its norm is |slope| |x|, so clipping never needs the gradients of single records. ``slope`` may
-    write its answer over the margins it is given.
+    write its answer over the margins it is given. ``placeless``: a margin is the same wherever its
+    row stands in the batch (`train.row_scores` says why: nothing bounds the rows).
     """
 
     slope: Callable[[Array, Array], Array]
+    placeless: bool = False
 
     def gradient(
         self, theta: Array, X: Array, y: Array, weight: Array | None, clip: float | None
     ) -> Array:
         shared = X.ndim == 2
-        margin = theta @ X.T if shared else (X @ theta[..., None])[..., 0]
+        if self.placeless:
+            terms = X * theta[:, None, :]
+            margin = added(terms.reshape(-1, terms.shape[2])).reshape(terms.shape[:2])
+        else:
+            margin = theta @ X.T if shared else (X @ theta[..., None])[..., 0]
         # A column of labels would be broadcast: every record's slope would hold another's label.
         if tuple(y.shape) != tuple(margin.shape[1:] if shared else margin.shape):
             why = "one record's label must not reach the gradient of another"

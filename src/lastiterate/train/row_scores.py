@@ -27,14 +27,20 @@ def row_scores(X: Array, theta: Array) -> Array:
     array([7.])
     """
     if theta.ndim == 1:
-        return _added(X * theta)
+        return added(X * theta)
     scores = X[:, :1] * theta[:1]  # of the right size and kind
     for k in range(theta.shape[1]):
-        scores[:, k] = _added(X * theta[:, k])
+        scores[:, k] = added(X * theta[:, k])
     return scores
 
 
-def _added(terms: Array) -> Array:
+def added(terms: Array) -> Array:
+    """The sum of every row, halves onto halves.
+
+    >>> import numpy as np
+    >>> added(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
+    array([ 6., 15.])
+    """
     while terms.shape[1] > 1:
         half = terms.shape[1] // 2
         paired = terms[:, :half] + terms[:, half : 2 * half]
