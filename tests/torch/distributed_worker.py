@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from lastiterate import Cyclic, FullBatch, Poisson, Shuffled, Training
+from lastiterate import L1, Cyclic, FullBatch, GroupLasso, Poisson, Shuffled, Training
 from lastiterate.errors import AssumptionError
 from lastiterate.losses import CappedSoftmax, Huber, Softmax
 from lastiterate.noise import source
@@ -54,6 +54,8 @@ def agree(folder: Path) -> None:
     for batches in (FullBatch(), Cyclic(10), Shuffled(10), Poisson(0.2)):
         for noise in (0.0, 0.1):
             described = run(batches, noise)
+            if batches.name == "cyclic":
+                described = described.replace(proximal=GroupLasso(0.1))
             same = {"regularization": 0.05, "random_state": 11, "device": "cpu"}
             alone = noisy_descent(LOSS, X, described, labels=y, **same)
             # Only rank 0's seed counts; NCCL runs on this rank's GPU.
@@ -119,6 +121,7 @@ DISAGREEMENTS = {  # what the last rank does in another way, and who says what
     "start": {"start": np.full((D, C), 0.01)},
     "description": {"training": {"noise": 0.2}},
     "description: adjacency": {"training": {"adjacency": "zero-out"}},
+    "description: proximal": {"training": {"proximal": L1(0.1)}},
     "loss": {"objective": CappedSoftmax(C, cap=0.9)},
     "products": {"products": "fast"},
     "rows": {"rows": "shorten"},
@@ -136,6 +139,7 @@ REFUSALS = {  # what the last rank must not do at all
     "data": {"columns": None},
     "checkpoint": {"checkpoint": MemoryCheckpoint()},
     "a setting that does not exist": {"seed": 1},
+    "correlation": {"training": {"correlation": (1.0, -0.5)}},
 }
 
 

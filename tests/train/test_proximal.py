@@ -34,6 +34,7 @@ from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedEr
 from lastiterate.losses import Logistic, Softmax
 from lastiterate.models import PrivateLogisticRegression, PrivateRidge, PrivateSoftmaxRegression
 from lastiterate.plan import predicted_risk
+from lastiterate.torch import noisy_module_descent
 from lastiterate.train import MemoryCheckpoint, noisy_descent
 from lastiterate.train.grid import length
 from lastiterate.train.proximal import proximal_step
@@ -151,6 +152,19 @@ def test_every_engine_takes_the_same_steps(step, batches):
     if step.constrains:  # it is in the set; a simplex is rounded a little below its total
         assert np.abs(after - done[0].parameters).max() <= 1.01 * grid
     assert done[0].training.proximal == step
+
+
+def test_networks_take_it_too():
+    X, y = table()
+    net = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Tanh(), torch.nn.Linear(2, 2))
+    run = describe(clipping="gradient", noise=0.01, proximal=L1(0.1, spared=2))
+    labels = torch.from_numpy((y > 0).astype(int))
+    loss = torch.nn.CrossEntropyLoss()
+    done = noisy_module_descent(net.double(), loss, torch.from_numpy(X), labels, run)
+    assert (done.parameters[:-2] == 0).sum() >= 3
+    assert (done.parameters[-2:] != 0).all()
+    assert done.training.proximal == run.proximal
+    assert not done.experiment
 
 
 def test_zeros_are_exactly_zero_and_spared_rows_are_not():
