@@ -6,7 +6,7 @@ from sampled_laws import Mixtures, poisson_law
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from lastiterate import Loss, Poisson, Training, account
+from lastiterate import Loss, Poisson, Training, account, certify, verify
 from lastiterate.bounds import Run, poisson
 from lastiterate.bounds.poisson_lower import linear_lower
 from lastiterate.bounds.sampled_batches import poisson_contraction
@@ -265,6 +265,21 @@ def test_no_path_nearby_or_far_has_a_smaller_moment():
                 left[k] = np.clip(left[k], 0.0, run.c[k - 1] * left[k - 1] + run.s[k - 1] * 0.999)
             assert _moment(poisson.follow(run, rate, left), order) >= least * (1 - 1e-6)
     assert cut > 2  # some paths come back to zero on the way
+
+
+def test_a_path_that_defers_everything_at_first_is_verified():
+    """What a step leaves over is there in exact numbers too, not only in doubles rounded up."""
+    run = Training(
+        records=1000,
+        steps=60,
+        step_size=np.linspace(1.0, 0.3, 60),
+        noise=0.05,
+        gradient_norm=1.0,
+        batches=Poisson(0.05),
+        adjacency="zero-out",
+    )
+    proof = certify(run, Loss(smoothness=0.5, regularization=0.5), 1e-6)
+    assert verify(proof).epsilon == proof.epsilon
 
 
 @pytest.mark.parametrize("drift", [0.0, 0.005])

@@ -144,7 +144,8 @@ def deferral_path(
         rows = zip(*(x.tolist() for x in (part.c, part.s, part.drift, pays)), strict=True)
         for factor, impulse, slip, pay in rows:
             before = factor * z + (slip if z > 0.0 else 0.0)
-            z = min(max(before - pay, 0.0), (before + impulse) * (1 - 4 * ROUNDING), diameter)
+            # c and s are rounded up; what is left over must be there in exact numbers, too.
+            z = min(max(before - pay, 0.0), (before + impulse) * (1 - 64 * ROUNDING), diameter)
             left.append(z)
         left[-1] = z = 0.0
     return follow(rounded, rate, left, start if start > 0.0 else math.inf)
