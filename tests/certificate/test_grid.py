@@ -98,7 +98,7 @@ def test_what_is_sealed_is_confirmed_and_covers_the_grid(name, tmp_path):
 def test_a_coarser_arithmetic_than_was_charged_is_caught(name, lie):
     training, loss, releases = on_grid(name)
     certificate = certify(training, loss, DELTA, releases=releases)
-    with pytest.raises(CertificateError, match=r"does not hold|more than|leaves|dearer|noise"):
+    with pytest.raises(CertificateError, match=r"does not hold|more than|leaves|dearer|noise|wide"):
         verify(resealed(certificate, ON_GRID.to_dict() | lie))
 
 
@@ -219,7 +219,9 @@ def described(**changes):
     return training.replace(arithmetic=TRAINED, **changes), loss
 
 
-@pytest.mark.parametrize("told", ["exact", Arithmetic(error=1e-9)])
+@pytest.mark.parametrize(
+    "told", ["exact", Arithmetic(error=1e-9), Arithmetic(grid=2.0**-1000, error=1e-9)]
+)
 def test_a_hash_that_was_added_to_a_certificate_of_real_numbers_binds_no_model(told):
     training, loss = described()
     theory = certify(training.replace(arithmetic=told), loss, DELTA)
@@ -231,6 +233,18 @@ def test_a_hash_that_was_added_to_a_certificate_of_real_numbers_binds_no_model(t
     assert "no model that a machine computed" in str(verify(added))
     with pytest.raises(ClaimError, match="no model that a machine computed"):
         verify(added, parameters=MODEL)
+
+
+def test_a_grid_that_nobody_draws_noise_on_is_none():
+    """All doubles are multiples of the finest powers of two: low bits tell there as anywhere."""
+    training, loss = described()
+    loudest = float(training.noises.max())
+    finest = 2.0 ** math.ceil(math.log2(loudest) - 42)
+    on_it = training.replace(arithmetic=Arithmetic(finest, 1e-9, 3))
+    certify(on_it, loss, DELTA, parameters=MODEL)
+    finer = training.replace(arithmetic=Arithmetic(finest / 2, 1e-9, 3))
+    with pytest.raises(AssumptionError, match="speaks of real numbers"):
+        certify(finer, loss, DELTA, parameters=MODEL)
 
 
 def test_a_model_on_the_grid_is_certified_as_what_it_is():

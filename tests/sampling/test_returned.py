@@ -29,6 +29,7 @@ from lastiterate.description import (
     WithoutReplacement,
 )
 from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.losses import Logistic
 from lastiterate.sampling import (
     gaussian_likelihood,
     logistic_likelihood,
@@ -200,6 +201,16 @@ def test_who_gets_no_guarantee() -> None:
     assert math.isinf(sample(temperature=0.0).guarantee().epsilon(1e-5))
     assert not sample().experiment
     assert "3 chains" in str(sample().guarantee())
+
+
+def test_a_loss_is_what_whoever_asks_declares() -> None:
+    """No row is looked at, nor is what scores round charged: this library proves nothing there."""
+    proved = Logistic().regularity(1e-3, regularization=0.1)
+    samples = sample(steps=100, burn_in=99)
+    said = " ".join(map(str, samples.guarantee(proved).assumptions))
+    assert "proved by this library" not in said
+    assert "declared by the user" in said
+    assert "what computing one gradient rounds" in said
 
 
 def test_less_than_double_precision_is_an_experiment() -> None:

@@ -157,8 +157,9 @@ class FederatedGuarantee:
                 return alike
             return account(training, alike, releases=self.releases)
         # A client who does not answer is, that round, one with a constant objective: convex and
-        # smooth, but not strongly convex. So only the server's own L2 term may contract.
-        weaker = dataclasses.replace(loss, strong_convexity=0.0)
+        # smooth, but not strongly convex. So only the server's own L2 term may contract. And
+        # whatever constants were proved, that clients compute this loss is their word.
+        weaker = dataclasses.replace(loss, strong_convexity=0.0, origin=None)
         return account(training, weaker, releases=self.releases)
 
     @property

@@ -8,7 +8,7 @@ nothing about them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from lastiterate.accounting import account
@@ -67,11 +67,15 @@ class Returned:
         return self.chain if window == 1 else self.chain.replace(release=TailAverage(window))
 
     def guarantee(self, loss: Loss | None = None, adjacency: str | None = None) -> Guarantee:
-        """The tightest sound guarantee for everything that is returned."""
+        """The tightest sound guarantee for everything that is returned.
+
+        A sampler looks at no row and charges nothing for what scores round: what is known of the
+        loss is known from whoever asks, also if this library proves it for short rows.
+        """
         chain = self.chain
         if adjacency is not None and adjacency != chain.adjacency:
             chain = chain.replace(adjacency=adjacency, sensitivity=None)
-        loss = Loss.unknown() if loss is None else loss
+        loss = Loss.unknown() if loss is None else replace(loss, origin=None)
         if self.chains == 1:
             return account(chain, loss, releases=self.releases)
         if self.shared_batches and chain.batches.hidden:
