@@ -452,3 +452,13 @@ def test_single_strings_pay_for_all_records_between_releases(seed):
         impulses = (np.resize(held, steps) * s)[stretch]
         total += taut_string(c[stretch], impulses, nu[stretch]).mu ** 2
     assert math.sqrt(total) <= float(held @ mus) * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [57, 100])
+def test_many_records_are_certified_with_what_was_accounted(k):
+    run = RUN.replace(steps=800, step_size=np.linspace(1.0, 0.5, 800), records=24_000)
+    person = Exposure(records=k)
+    sealed = certify(run, CONVEX, 1e-6, exposure=person)
+    assert sealed.theorem_key == "superposed-groups"
+    assert sealed.epsilon <= account(run, CONVEX, exposure=person).epsilon(1e-6) * (1 + 1e-6)

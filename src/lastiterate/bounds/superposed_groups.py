@@ -21,10 +21,11 @@ from lastiterate.bounds.positions import UNIT, Floats
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import Shuffled
 
-_COARSE, _FINE = 400, 12_000  # cells of a first look, and of the answer
+_COARSE, _FINE = 400, 12_000  # cells of a first look, and of the answer at the most
+_CHECKED = 10**9  # cells times the cube of the records: what a verifier counts in seconds
 _UNRESOLVED = 1e-3  # of delta: so much mass may go to the worst case
 _UNDERFLOWN = 1e-290  # more than all mass that doubles lose
-MOST_RECORDS = 500
+MOST_RECORDS = 100
 MOST_WORK = 4e7  # batches times the square of the records: a second or two
 
 
@@ -88,7 +89,7 @@ class SuperposedGroups(Theorem):
             law = superposed_law(mus, size, records, delta, spread=spread)
             # What rounding adds at every step is paid on top, once (`drifted_mu`).
             curve = Mixture((law.costs + drifted) * (1 + 4 * UNIT), law.weights)
-            return Proof(curve, {"reach": law.reach, "cells": _FINE})
+            return Proof(curve, {"reach": law.reach, "cells": _cells(records)})
 
         return Bound.searched(self, at)
 
@@ -124,7 +125,11 @@ def superposed_law(mus: Floats, size: int, records: int, delta: float, *, spread
     behind = np.cumsum(look.weights[::-1])[::-1]
     far = np.flatnonzero(behind > delta * _UNRESOLVED)
     reach = float(look.costs[min(far[-1] + 1, len(look.costs) - 1)]) if len(far) else worst
-    return _law(*key, min(reach, worst), _FINE)
+    return _law(*key, min(reach, worst), _cells(records))
+
+
+def _cells(records: int) -> int:
+    return min(_FINE, _CHECKED // records**3)
 
 
 def worst_sum(mus: Floats, each: int, records: int) -> float:

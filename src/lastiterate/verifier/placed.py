@@ -198,7 +198,7 @@ def superposed(
     slots = len(mus) * each
     if not (1 <= records <= slots and cells >= 1 and 0 < reach < math.inf):
         raise CertificateError("the witness does not say how the law of the cost is cut")
-    if records * (records * cells + len(mus)) > _MOST_WORK:
+    if records**3 * cells > 100 * _MOST_WORK or max(cells, records * len(mus)) > _MOST_WORK:
         raise CertificateError("the law of the cost is more than a verifier computes")
     tops, width = [above(mu) for mu in mus], arb(reach) / cells
     if not all(mu.is_finite() for mu in tops):
