@@ -18,9 +18,11 @@ from lastiterate import (
     Poisson,
     Reshuffled,
     Shuffled,
+    TailAverage,
     Training,
     UnsupportedError,
     WithoutReplacement,
+    account,
     certify,
     compose,
     verify,
@@ -176,6 +178,27 @@ def test_another_witness_of_hidden_places_proves_no_more(sealed, name):
         lie["sha256"] = fingerprint(lie)
         with pytest.raises(CertificateError):
             verify(Certificate.from_json(canonical(lie)))
+
+
+@pytest.mark.parametrize("scheme", [Shuffled, Reshuffled])
+@pytest.mark.parametrize(
+    ("size", "changes", "exposure"),
+    [
+        (120, {}, Exposure(records=3)),
+        (12, {}, Exposure(records=120)),
+        (12, {}, Exposure(records=10, per_batch=1)),
+        (12, {"noise": 1e150}, Exposure(records=3)),
+        (12, {}, Exposure(records=3, gradient_norm=0.0)),
+        (1, {"steps": 240}, Exposure(records=5)),
+        (12, {"release": TailAverage(5)}, Exposure(records=3)),
+    ],
+)
+def test_extreme_people_are_certified(scheme, size, changes, exposure):
+    described = run(scheme(size), **changes), Loss(smoothness=1.0)
+    certificate = certify(*described, 1e-6, exposure=exposure)
+    assert (
+        verify(certificate).epsilon <= account(*described, exposure=exposure).epsilon(1e-6) * 1.01
+    )
 
 
 def test_another_path_of_a_group_proves_no_more(sealed):

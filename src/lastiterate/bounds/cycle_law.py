@@ -261,6 +261,7 @@ def cycle_law(
     return CostLaw(costs[kept] * (1 + 2 * UNIT), weights[kept])
 
 
+@lru_cache(maxsize=64)
 def _circle(
     placement: Placement, fine: int, delta: float, epochs: int = 1
 ) -> tuple[int, _Chernoff]:
