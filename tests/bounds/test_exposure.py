@@ -329,6 +329,18 @@ def test_text_and_back():
         assert Exposure.from_toml(exposure.to_toml()) == exposure
 
 
+def test_nobody_is_said_to_be_covered_with_longer_gradients_than_counted():
+    assert str(Exposure(gradient_norm=0.9999996)).endswith("no longer than 0.999999")
+    assert str(Exposure(gradient_norm=2.5)).endswith("no longer than 2.5")
+
+
+def test_more_records_than_an_epoch_has_slots():
+    """Nine records, two batches of four: one of them is left out, and any of them may be."""
+    run = RUN.replace(records=9, steps=4, batches=Shuffled(4))
+    most = [account(run, L2, exposure=Exposure(records=k)).epsilon(1e-5) for k in (7, 8, 9)]
+    assert most == sorted(most)
+
+
 def test_a_child_may_not_count_in_its_own_way():
     class Sly(Exposure):
         def sensitivity(self, training):

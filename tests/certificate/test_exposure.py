@@ -270,6 +270,10 @@ def test_only_one_person_is_composed(sealed):
     assert verify(both).epsilon > one.epsilon
     with pytest.raises(UnsupportedError, match="exposure"):
         compose([one, other])
+    long = certify(run(Cyclic(10)), LOSS, 1e-5, exposure=Exposure(gradient_norm=0.2000004))
+    short = certify(run(Cyclic(10)), LOSS, 1e-5, exposure=Exposure(gradient_norm=0.2))
+    with pytest.raises(UnsupportedError, match=r"0\.2000004"):
+        compose([long, short])  # they would read alike
     content = copy.deepcopy(json.loads(both.to_json()))
     del content["exposure"]
     content["sha256"] = fingerprint(content)

@@ -263,6 +263,8 @@ def test_a_run_goes_on_with_the_same_records(tmp_path, batches, kind):
     [
         [1.0, float("nan"), 2.0, 3.0],
         ["a", None, "b", "c"],
+        ["a", float("nan"), "b", "c"],  # NumPy reads a person called "nan"
+        [frozenset("a"), frozenset("b"), frozenset("a"), frozenset("b")],  # sorted by inclusion
         np.array(["a", 1, "b", "c"], dtype=object),
         np.ma.masked_array([1, 2, 3, 4], [0, 1, 0, 0]),
         np.array(["2020-01-01", "NaT", "2020-01-01", "2020-01-02"], dtype="datetime64[D]"),

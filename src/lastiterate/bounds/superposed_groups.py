@@ -36,6 +36,10 @@ def hidden_places(run: Run) -> str | None:
             "how records fall into batches is known where the loader does not care "
             "(per_batch=None) or keeps all of them apart (per_batch=1), not in between"
         )
+    training = run.training
+    slots = (training.batches_per_epoch or 1) * training.batches.largest(training.records)
+    if run.exposure.records > slots:
+        return f"an epoch uses {slots:,} records, and the person may have more"
     return None
 
 

@@ -17,6 +17,7 @@ from lastiterate.description.portable import Portable, known_fields
 from lastiterate.description.training import Training
 from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError
+from lastiterate.printing import printed_down
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ number of records, 9: a person cannot have more records than there are.
             most = "one" if self.per_batch == 1 else f"{self.per_batch:,}"
             parts.append(f"at most {most} of them in a batch")
         if self.gradient_norm is not None:
-            parts.append(f"with gradients no longer than {self.gradient_norm:g}")
+            parts.append(f"with gradients no longer than {printed_down(self.gradient_norm, 6)}")
         if self.joined and self.left is not None:
             parts.append(f"used from step {self.joined:,} on and before step {self.left:,} only")
         elif self.joined:

@@ -172,9 +172,12 @@ def _owners(groups: Any, records: int) -> tuple[NDArray[Any], NDArray[np.int64]]
         found = f"of shape {given.shape} and type {given.dtype}"
         if given.shape == (records,) and given.dtype.kind in "biufUSO":
             found = "with owners that are missing"
-            if not np.ma.getmaskarray(groups).any() and all(map(_named, given.tolist())):
+            single = np.asarray(groups, dtype=object).tolist()  # among texts NaN becomes "nan"
+            if not np.ma.getmaskarray(groups).any() and all(map(_named, single)):
                 names, owners = np.unique(given, return_inverse=True)
-                return names, owners.astype(np.int64)
+                found = "with owners that cannot be sorted"  # somebody would be two people
+                if given.dtype.kind != "O" or len(set(names.tolist())) == len(names):
+                    return names, owners.astype(np.int64)
     except (TypeError, ValueError) as error:
         found = f"of type {type(groups).__name__} ({error})"
     raise DescriptionError("groups", found, allowed, WHOSE)

@@ -64,10 +64,11 @@ def joint_profile(runs: Sequence[Document], profiles: Sequence[Profile]) -> Prof
             "allowance does: Chain(folder).verify()."
         )
     for field in ("adjacency", "dataset", "exposure"):
-        values = sorted({str(getattr(run, field)) for run in runs})
+        values = {getattr(run, field) for run in runs}  # as they are: texts round
         if len(values) > 1:
+            told = ", ".join(sorted(map(repr if field == "exposure" else str, values)))
             raise UnsupportedError(
-                f"Certificates of different {field} cannot be composed: {', '.join(values)}. "
+                f"Certificates of different {field} cannot be composed: {told}. "
                 "They speak about different neighbours or different people; certify the runs "
                 "alike, or give the same label if the data is the same."
             )
