@@ -313,6 +313,8 @@ def test_edges():
     assert poisson.best(Steps(0.9, 0.0, 1.0, 10), 0.1, 1e-5).curve.epsilon(1e-9) == 0.0
     assert poisson.best(Steps(0.9, 1.0, 1.0, 0), 0.1, 1e-5).curve.epsilon(1e-9) == 0.0
     assert poisson.best(Steps(0.9, 1.0, 0.0, 10), 0.1, 1e-5).curve.epsilon(1e-9) == math.inf
+    harsh = Steps([1.5, 1.0, 0.0], [1e3, 1e-12, 1.0], [1e-150, 1e-150, 1.0], 3, drift=1e-9)
+    assert poisson.best(harsh, 0.3, 1e-5).curve.epsilon(1e-5) > 0.0  # and nothing overflows
     assert poisson.best(Steps(0.0, 1.0, 1.0, 50), 0.3, 1e-5).curve.epsilon(1e-5) == pytest.approx(
         LossDistribution.sampled_gaussian(0.3, 1.0).epsilon(1e-5), rel=1e-4
     )  # nothing survives a step: only the last one is paid

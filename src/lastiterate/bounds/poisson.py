@@ -21,7 +21,7 @@ from scipy.special import bdtrc
 from lastiterate.bounds.steps import Array, Steps, alike, once
 from lastiterate.curves.bracket import halved, last_good
 from lastiterate.curves.loss_distribution import LossDistribution, chernoff_epsilon
-from lastiterate.curves.pairs import ROUNDING, Pair, SampledPair
+from lastiterate.curves.pairs import FARTHEST, ROUNDING, Pair, SampledPair
 from lastiterate.errors import DescriptionError
 
 PATH_ORDERS = (2.0, 4.0, 6.0, 8.0, 10.0, 14.0)  # that paths are sought for
@@ -302,6 +302,7 @@ def _moments(
     Good to about ten digits, for the search only. The integrand has its mass around order * low
     and order * high, and bends where the two Gaussians meet: Gauss-Legendre between such places.
     """
+    low, high = np.minimum(low, FARTHEST), np.minimum(high, FARTHEST)
     order, low, high = (x[..., None] for x in np.broadcast_arrays(order, low, high))
     apart = np.maximum(high - low, 1e-9)
     odds = math.log1p(-rate) - math.log(rate) if rate < 1.0 else -math.inf
