@@ -334,6 +334,27 @@ def test_nobody_is_said_to_be_covered_with_longer_gradients_than_counted():
     assert str(Exposure(gradient_norm=2.5)).endswith("no longer than 2.5")
 
 
+def test_records_that_are_kept_apart_may_cost_more_than_records_placed_anyhow():
+    """c = 0: the last batch alone counts, and two records in two batches are always in it."""
+    loss, kept_apart = Loss(smoothness=0.0, regularization=1.0), Exposure(records=2, per_batch=1)
+    run = Training(
+        records=4,
+        steps=2,
+        step_size=1.0,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=Shuffled(2),
+        adjacency="zero-out",
+    )
+    anyhow, apart = (account(run, loss, exposure=e) for e in (Exposure(records=2), kept_apart))
+    truth = gaussian.Gaussian(0.5 / 0.1).delta(0.0)  # N(1/2, 0.1) against N(0, 0.1)
+    assert anyhow.delta(0.0) < truth <= apart.delta(0.0) * (1 + 1e-9)
+    assert not Exposure(records=2).covers(kept_apart)
+    assert not kept_apart.covers(Exposure(records=2))
+    assert Exposure(records=5, per_batch=2).covers(kept_apart)  # any placement of two in a batch
+    assert all(e.covers(Exposure()) for e in (Exposure(records=2), kept_apart))
+
+
 def test_more_records_than_an_epoch_has_slots():
     """Nine records, two batches of four: one of them is left out, and any of them may be."""
     run = RUN.replace(records=9, steps=4, batches=Shuffled(4))

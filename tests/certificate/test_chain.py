@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from lastiterate import (
     TailAverage,
     Training,
     UnsupportedError,
+    account,
     certify,
     compose,
     verify,
@@ -380,6 +382,56 @@ def test_a_day_of_people_says_so(tmp_path):
     whose = {"groups": np.arange(40) % 20, "per_person": 2}
     link = chain.seal(trained(chain, day(noise=1.0), **whose), DELTA)
     assert link.exposure == Exposure(records=2)
+
+
+def test_a_link_says_how_its_loader_placed_the_records(tmp_path):
+    """In hidden batches neither placement bounds the other (tests/bounds/test_exposure.py)."""
+    chain = Chain.begin(tmp_path / "model", Allowance(mu=4.0))
+    whose = {"groups": np.arange(40) % 20, "per_person": 2}
+    shuffled = day(noise=1.0, batches=Shuffled(2), schedule=None)
+    for told, claimed in (
+        ({}, Exposure(records=2, per_batch=1)),
+        (whose, Exposure(records=2, per_batch=1)),
+        ({**whose, "per_batch": 1}, Exposure(records=2)),
+    ):
+        with pytest.raises(AssumptionError, match="per_batch"):
+            chain.seal(trained(chain, shuffled, **told), DELTA, exposure=claimed)
+    chain.seal(trained(chain, shuffled, **whose, per_batch=1), DELTA, exposure=Exposure())
+    assert len(chain) == 1
+
+
+def test_a_chain_names_people_with_short_gradients(tmp_path):
+    """Of somebody with gradients of 0 it costs nothing, and of nobody else."""
+    chain = Chain.begin(tmp_path / "model", Allowance(mu=4.0))
+    quiet = Exposure(gradient_norm=0.0)
+    chain.seal(trained(chain), DELTA, exposure=quiet)
+    for text in (str(chain), str(chain.verify())):
+        assert str(quiet) in text
+
+
+def test_empty_slots_do_not_curve(tmp_path):
+    """Records (x - a)^2/2, of which all but two are dropped: c is 0.95 and not 0."""
+
+    def gradient(parameters, rows):
+        return np.resize(parameters, (len(rows), 1))
+
+    run = day(batches=FullBatch(), schedule=None, noise=1.0, gradient_norm=50.0)
+    told = {"groups": [0] + [1] * 39, "per_person": 1, "start": np.zeros(1)}
+    curved = Loss(smoothness=1.0, strong_convexity=1.0)
+
+    def law(present, pull):  # mean and deviation of the last iterate
+        behind = (1 - present / 40) ** np.arange(20)
+        return pull / 40 * behind.sum(), np.linalg.norm(behind)
+
+    (here, wide), (gone, narrow) = law(2, 40.0), law(1, 0.0)  # the person's a is 40, or no record
+    between = (here + gone) / 2
+    told_apart = NormalDist(here, wide).cdf(between) - NormalDist(gone, narrow).cdf(between)
+    assert abs(told_apart) > 1.5 * account(run, curved).delta(0.0)
+    chain = Chain.begin(tmp_path / "model", Allowance(mu=40.0))
+    done = noisy_descent(gradient, None, run, **told)
+    with pytest.raises(AssumptionError, match="strong_convexity"):
+        chain.seal(done, DELTA, loss=curved)
+    chain.seal(done, DELTA, loss=Loss(smoothness=1.0))
 
 
 # --- who may go on from what ------------------------------------------------------------------

@@ -23,6 +23,7 @@ from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.signing import certify
 from lastiterate.curves import gaussian
 from lastiterate.description import Allowance, Exposure, Loss, Training
+from lastiterate.description.exposure import read_exposure
 from lastiterate.errors import AssumptionError, CertificateError, DescriptionError
 from lastiterate.printing import printed
 from lastiterate.verifier.authenticity import Key
@@ -69,6 +70,10 @@ class Released(Protocol):
     @property
     def exposure(self) -> Exposure:
         """Whom it was made for."""
+
+    @property
+    def above(self) -> tuple[Any, ...]:
+        """Who had more records than count; the others' slots are empty."""
 
     @property
     def started(self) -> str | None:
@@ -198,6 +203,20 @@ class Chain:
         if released.experiment or known is None:
             why = released.objection or "Nothing is known about its loss: give loss=."
             raise AssumptionError(f"The run cannot be a link of a chain. {why}")
+        if released.above and known.strong_convexity > 0:
+            raise AssumptionError(
+                "Records above per_person were dropped, and empty slots curve nothing: batches are "
+                "less curved than their records. Give loss= with strong_convexity=0; an L2 term "
+                "(regularization) stays."
+            )
+        person = released.exposure if exposure is None else read_exposure(exposure)
+        apart = released.exposure.per_batch
+        if person.records > 1 and person.per_batch != apart and released.training.batches.hidden:
+            raise AssumptionError(
+                f"The run placed a person's records with per_batch={apart}, and {person} is "
+                "somebody else: in hidden batches neither bounds the other. Train with groups=, "
+                "per_person= and per_batch=, and leave exposure= out."
+            )
         certificate = certify(
             released.training,
             known,
@@ -205,7 +224,7 @@ class Chain:
             dataset=dataset,
             parameters=released.parameters,
             releases=releases,
-            exposure=released.exposure if exposure is None else exposure,
+            exposure=person,
             nonce=released.partition_nonce,
             follows=self.head,
             started=released.started,
@@ -257,6 +276,7 @@ class Chain:
     def __str__(self) -> str:
         links, most = self.links, self.allowance.days
         lines = [f"{len(links):,} links; declared before the first: {self.allowance}"]
+        lines += [f"  for {link.exposure}:" for link in links[:1] if not link.exposure.default]
         for number, link in enumerate(links, start=1):
             at = f"at delta = {printed(link.delta)}"
             lines.append(f"  used in link {number} alone: epsilon <= {printed(link.epsilon)} {at}")

@@ -92,11 +92,16 @@ class Exposure(Portable):
         >>> Exposure(records=10).covers(Exposure()), Exposure(left=5).covers(Exposure())
         (True, False)
         """
-        together = other.records if other.per_batch is None else other.per_batch
         norm = other.gradient_norm
+        # In hidden batches records that are kept apart may cost more than records placed anyhow;
+        # for a number between one and all every placement is counted.
+        placed = other.records == 1 or other.per_batch == self.per_batch
+        if self.per_batch is not None and self.per_batch > 1:
+            together = other.records if other.per_batch is None else other.per_batch
+            placed = together <= self.per_batch
         return (
             other.records <= self.records
-            and (self.per_batch is None or together <= self.per_batch)
+            and placed
             and other.joined >= self.joined
             and (self.left is None or (other.left is not None and other.left <= self.left))
             and (self.gradient_norm is None or (norm is not None and norm <= self.gradient_norm))

@@ -252,7 +252,9 @@ class FederatedGuarantee:
         if self.outsiders is not None:
             count = "one gradient step"
             if run.local_steps > 1:
-                count = f"{run.local_steps:,} gradient steps of {run.local_step:g}, none clipped,"
+                count = f"{run.local_steps:,} gradient steps of {run.local_step:g}, none clipped"
+            if run.clipping == "none":
+                count += f" (no longer than {run.clip:g} in all)"
             honest = (
                 f"against outsiders: every client answers with {count} on an objective "
                 f"that is {run.loss} (what its own floats round is not counted), whether it "

@@ -32,6 +32,7 @@ class Descent:
         exposure: whom the run was made for (``groups``): certify it for that person.
         above: who has more records than one person may have. They are covered, as the rest of
             their records was dropped. For whoever runs it: not for a report, nor a certificate.
+            Empty slots curve nothing: declare no strong_convexity of the data then.
         started: the hash of the released model that the run went on from (``continue_from``); None
             if it started somewhere public. A certificate must say it: `Chain.seal` does.
     """

@@ -76,7 +76,8 @@ class VerifiedChain:
         return tuple(link.link.mu for link in self.links if link.link is not None)
 
     def __str__(self) -> str:
-        return f"verified: {len(self.links):,} links, {self.terms.allowance}"
+        whom = [f", for {link.exposure}" for link in self.links[:1] if not link.exposure.default]
+        return f"verified: {len(self.links):,} links, {self.terms.allowance}{''.join(whom)}"
 
 
 def verify_chain(
