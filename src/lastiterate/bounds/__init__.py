@@ -14,6 +14,7 @@ from lastiterate.bounds.composition import Composition
 from lastiterate.bounds.correlated import CorrelatedComposition, CorrelatedLastIterate
 from lastiterate.bounds.coupling import StoppedCoupling
 from lastiterate.bounds.cycle_law import CycleLaw
+from lastiterate.bounds.individual_filter import IndividualFilter
 from lastiterate.bounds.known_groups import KnownGroups
 from lastiterate.bounds.langevin_diffusion import (
     LangevinComposition,
@@ -57,6 +58,7 @@ LEDGER: tuple[Theorem, ...] = (
     SuperposedGroups(),
     EqualisedLastEpoch(),
     AdaptiveStretches(),
+    IndividualFilter(),
     Composition(),
     PoissonDeferral(),
     PoissonComposition(),

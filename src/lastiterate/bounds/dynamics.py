@@ -136,7 +136,7 @@ def _times(etas: Array, constant: float) -> Array:
         return np.multiply(etas, constant, out=np.zeros(len(etas)), where=etas > 0)
 
 
-def pushes(etas: Array, each: float, training: Training) -> Array:
+def pushes(etas: Array, each: float | Array, training: Training) -> Array:
     """η·each, and what rounding to a grid adds at every step, rounded up.
 
     Whatever drives two runs apart goes through here: the grid is charged in this one place.

@@ -18,6 +18,7 @@ from lastiterate.description.rows import Rows
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of, targets_of
+from lastiterate.train.budgets import Counted
 from lastiterate.train.features import (
     Array,
     Matrix,
@@ -72,6 +73,7 @@ class LinearGradients:
             self._margin = objective.margin_limit(training.gradient_norm, R)
         elif training.clipping == "gradient":
             self._norms = norms
+        self._every_norm = norms
         self._longest = training.gradient_norm
         outputs = objective.outputs()
         self.shape = (columns,) if outputs == 1 else (columns, outputs)
@@ -87,6 +89,12 @@ class LinearGradients:
 
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of the (clipped) gradients of the records in ``rows``."""
+        return self.total_of(parameters, rows)
+
+    def total_of(
+        self, parameters: Parameters, rows: Rows, counted: Counted | None = None
+    ) -> Parameters:
+        """The sum of those that count."""
         # A block of rows is read from memory once and multiplied twice, in double precision
         # whatever the features are: only such sums have a proved error (`summation`).
         total = np.zeros(self.shape)
@@ -95,7 +103,7 @@ class LinearGradients:
         for low in range(first, last, length):
             high = min(low + length, last)
             block = slice(low, high) if isinstance(rows, slice) else rows[low:high]
-            total += self._block(parameters, self._rows(block), block)
+            total += self._block(parameters, self._rows(block), block, counted)
         return total
 
     def content(self) -> Iterable[NDArray[Any]]:
@@ -120,22 +128,30 @@ class LinearGradients:
         parts = (X.data[start:stop], X.indices[start:stop], pointers)
         return sp.csr_array(parts, (block.stop - block.start, X.shape[1]))
 
-    def _block(self, theta: Array, X: Matrix, rows: Rows) -> Array:
+    def _block(self, theta: Array, X: Matrix, rows: Rows, counted: Counted | None) -> Array:
         scores = row_scores(X, theta) if self.placeless else X @ theta
         slope = self._objective.slope(scores, self._y[rows])
         if self._margin is not None:
             np.clip(slope, -self._margin, self._margin, out=slope)
         elif self._norms is not None:
             slope *= self._shortening(slope, self._norms[rows])
+        if counted is not None:
+            with np.errstate(over="ignore", under="ignore"):
+                long = _sizes(slope) * self._every_norm[rows] * (1 + 4 * UNIT)
+            slope[~counted(rows, np.nextafter(long, np.inf))] = 0.0
         return np.asarray(X.T @ slope)
 
     def _shortening(self, slope: Array, norms: NDArray[np.float64]) -> Array:
         """min(1, K/‖gradient‖) per record, rounded down."""
-        sizes = np.abs(slope) if slope.ndim == 1 else lengths(slope)
         with np.errstate(under="ignore"):
-            factors = shortening(sizes * norms * (1 + 4 * UNIT), self._longest)
+            factors = shortening(_sizes(slope) * norms * (1 + 4 * UNIT), self._longest)
         factors[norms * SMALLEST > self._longest] = 0.0  # K/‖x‖ would have no bits to spare
         return factors if slope.ndim == 1 else factors[:, None]
+
+
+def _sizes(slope: Array) -> NDArray[np.float64]:
+    """How long the slope of every record is."""
+    return np.abs(slope) if slope.ndim == 1 else lengths(slope)
 
 
 class CallableGradients:

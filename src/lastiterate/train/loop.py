@@ -27,11 +27,12 @@ from lastiterate.description.rows import Rows, RowStream
 from lastiterate.errors import UnsupportedError
 from lastiterate.noise import Source, unpredictable
 from lastiterate.progress import shown
+from lastiterate.train.budgets import Filtered, payable
 from lastiterate.train.grid import INTERIM, Grid, Parameters, length, projection
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.people import People
 from lastiterate.train.proximal import fits, proximal_step
-from lastiterate.train.result import Descent, concluded, continued, released, shares
+from lastiterate.train.result import Descent, concluded, continued, released, rounding, shares
 from lastiterate.train.settings import Settings
 
 _CORRELATED = (
@@ -158,6 +159,12 @@ class Run:
                 "A checkpoint does not hold the noise that later steps take back: run correlated "
                 "noise without a checkpoint."
             )
+        kept = told.checkpoint is not None or told.groups is not None
+        if payable(training, gradients) is not None and kept:
+            raise UnsupportedError(
+                "Neither checkpoints nor people keep account of what records have spent: run an "
+                "individual_budget without checkpoint and groups."
+            )
         # No sum of correlated ideal Gaussians is rounded exactly here: see `_CORRELATED`.
         grid = None if training.correlation is not None else Grid.of(training, centre, ball, l2)
         if grid is not None:
@@ -178,7 +185,7 @@ class Run:
 
     def descended(self, gradients: Gradients, backend: Backend) -> Descent:
         """Run it, and say what ran."""
-        final = descend(self, gradients, Draws(self, backend), backend)
+        final = descend(self, self._paid(gradients), Draws(self, backend), backend)
         ran = concluded(
             final,
             self.training,
@@ -195,6 +202,16 @@ class Run:
         if self.people is None:
             return done
         return dataclasses.replace(done, exposure=self.people.exposure, above=self.people.above)
+
+    def _paid(self, gradients: Gradients) -> Total:
+        """The gradients, or those that records can pay for."""
+        individual = payable(self.training, gradients)
+        if individual is None:
+            return gradients
+        size = self.centre.size
+        engine = gradients.arithmetic(size)
+        ran = rounding(self.training, engine, self.grid, size, gradients.per_length)
+        return Filtered(individual, ran)
 
 
 class Drawing(Protocol):

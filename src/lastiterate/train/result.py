@@ -92,11 +92,20 @@ def concluded(
         objection = _SEEDED
     if not objection and marked:
         objection = _RESUMED
-    if engine is not None and grid is not None:
-        engine = grid.arithmetic(engine, parameters.size, per_length)
     # An experiment with coarse sums claims nothing about what it rounds.
-    ran = training.replace(arithmetic="exact") if coarse else charged(training, engine)
+    ran = training.replace(arithmetic="exact")
+    if not coarse:
+        ran = rounding(training, engine, grid, parameters.size, per_length)
     return Descent(parameters, ran, loss, bool(objection), nonce, objection)
+
+
+def rounding(
+    training: Training, engine: Arithmetic | None, grid: Grid | None, size: int, per_length: float
+) -> Training:
+    """The description with what its sums, of so many parameters, and its grid round."""
+    if engine is not None and grid is not None:
+        engine = grid.arithmetic(engine, size, per_length)
+    return charged(training, engine)
 
 
 _CONTINUED = (
