@@ -25,18 +25,22 @@ from lastiterate.losses import (
     Softmax,
     SquaredError,
 )
+from lastiterate.losses.rounding import root_up
 from lastiterate.models import PrivateStandardScaler
 from lastiterate.models.rows import Rows
 from lastiterate.noise import source
 from lastiterate.train import bound_rows, noisy_descent
 from lastiterate.train.features import matrix, row_norms
+from lastiterate.train.gradients import LinearGradients
 from lastiterate.train.norms import lengths, shortening
+from lastiterate.train.settings import Settings
 
 torch = pytest.importorskip("torch")
 
 from lastiterate.federated.aggregation import bounded, next_model  # noqa: E402
 from lastiterate.federated.federation import Federation  # noqa: E402
 from lastiterate.torch import Shards, noisy_module_descent  # noqa: E402
+from lastiterate.train.torch_backend.gradients import DeviceGradients  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -581,3 +585,37 @@ def test_a_sparse_matrix_that_points_outside_of_itself_is_refused():
         for use in (matrix, lambda X: bound_rows(X, 1.0)):
             with pytest.raises(DescriptionError, match="contradict"):
                 use(X)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_rows_that_pass_by_a_hair_turn_no_faster_than_is_charged(kind):
+    """Rows that look just short enough, at a step of 2/smoothness: two runs overshoot."""
+    records, columns = 64, 2000
+    run = Training(
+        records=records,
+        steps=1,
+        step_size=2.0,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        diameter=2.0,
+    )
+    X, labels, theta = np.zeros((records, columns)), np.zeros(records), np.zeros(columns)
+    X[:, :2] = np.array([0.6, 0.8]) * (1 + 2.99 * (columns + 8) * 2.0**-53)
+    theta[:2] = 0.59999, 0.79999  # no slope is clipped
+    loss = Huber(threshold=1.0)
+    if kind == "numpy":
+        gradients, put = LinearGradients(loss, X, labels, run, 0.0, 1.0), np.array
+    else:
+        told = Settings(labels=labels, feature_bound=1.0)
+        device, put = torch.device("cpu"), torch.tensor
+        gradients = DeviceGradients.told(loss, X, run, told, device)
+    ended = []
+    for start in (theta, -theta):
+        total = gradients.total(put(start), slice(0, records))
+        pairs = zip(start.tolist(), total.tolist(), strict=True)
+        ended.append([Fraction(a) - 2 * Fraction(b) / records for a, b in pairs])
+    apart = sum((a - b) ** 2 for a, b in zip(*ended, strict=True))
+    before = sum((2 * Fraction(a)) ** 2 for a in theta)
+    error = Fraction(gradients.arithmetic(columns).error) + Fraction(gradients.per_length)
+    assert apart <= (Fraction(root_up(before)) + 2 * 2 * error) ** 2

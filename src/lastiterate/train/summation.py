@@ -77,12 +77,13 @@ def roundings(records: int, columns: int, outputs: int = 1, ranks: int = 1) -> i
 
 
 def overshoot(columns: int, outputs: int = 1, cap: float = 1.0) -> Fraction:
-    """ρ: by how much a term x ⊗ slope can be longer than K, relatively.
+    """ρ: how far a term x ⊗ slope can be from a gradient that is at most K long, relatively to K.
 
-    The norm of a row is known up to (columns + 4) units and rows are let pass with as much room;
-    a softmax slope is long by one unit per class, which a cap on it divides by the cap.
+    Rows may look longer than R by `norms.norm_room`, 4(columns + 8) units: gradients are as much
+    longer, and turn faster by twice as much. Factors that shorten are off by less than as much
+    again; a softmax slope is off by one unit per class, which a cap on it divides by the cap.
     """
-    return 4 * gamma(columns + 8) + 4 * gamma(outputs + 8) / Fraction(min(cap, 1.0))
+    return 12 * gamma(columns + 8) + 4 * gamma(outputs + 8) / Fraction(min(cap, 1.0))
 
 
 def sum_error(

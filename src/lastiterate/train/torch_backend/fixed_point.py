@@ -217,6 +217,7 @@ def fixed_arithmetic(
     over = 4 * gamma(columns + 8)
     R, K = Fraction(feature_bound) * (1 + over), Fraction(training.gradient_norm)
     error = count * R * slope_error(head, units, columns, feature_bound) + K * over
+    error += 2 * over * count * K  # longer rows turn faster
     entries = Fraction(root_up(Fraction(columns * head.outputs)))
     error += gamma(_FEW + ranks) * 4 * count * Fraction(units.limit * units.entry) * entries
     error += gamma(_FEW + ranks) * count * K
