@@ -36,6 +36,7 @@ COMPOSITIONS = {
     "poisson-composition",
     "poisson-replace-composition",
     "without-replacement-composition",
+    "adaptive-stretches",  # of stretches that are composed
 }
 
 
