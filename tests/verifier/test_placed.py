@@ -132,4 +132,8 @@ def test_a_witness_cannot_ask_for_a_year():
     with pytest.raises(CertificateError), precision():
         cycles(10**6, 100, 10, True, 1000, 10**6, 1.0)
     with pytest.raises(CertificateError), precision():
+        cycles(10**9, 10**6, 10**9, False, 1, 2, 1.0)
+    with pytest.raises(CertificateError), precision():
+        cycles(10**8, 1, 1, True, 1, 2, 1.0)
+    with pytest.raises(CertificateError), precision():
         superposed([arb(k + 1) for k in range(1000)], 100, 1, True, 1e4, 10**8)

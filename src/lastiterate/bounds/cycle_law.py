@@ -40,6 +40,7 @@ _WORK = 2.4e8  # complex products that a law may take: some seconds
 _CHECKED, _MOST_CHECKED = 1.2e7, 3.2e7  # products that a verifier is asked for, and at the most
 _CHECKED_CELLS = 5, 40  # which need not be narrow: a verifier rounds costs to both sides
 _CHECKED_GAP = 0.3  # where they have to be very wide
+_ROUGH = (0.5, 1.0, 2.0, 4.0, 8.0)  # enough to guess how far a law reaches
 _TILTS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.5, 8.0, 10.0, 13.0)
 _ROUNDS = 4  # of looking for the last cell that matters
 _ROWS = 16  # frequencies at a time: what they need stays near the processor
@@ -171,10 +172,12 @@ class _Chernoff:
     logs: Floats  # of the moments, rounded up
 
     @classmethod
-    def of(cls, placement: Placement, fineness: int, cap: int, epochs: int) -> _Chernoff:
+    def of(
+        cls, placement: Placement, fineness: int, cap: int, epochs: int, tilts: tuple[float, ...]
+    ) -> _Chernoff:
         cells, shares = np.minimum(placement.cells(fineness), cap), placement.shares
         off, kept, logs = _sums_off(placement), [], []
-        for tilt in _TILTS:
+        for tilt in tilts:
             with np.errstate(over="ignore", invalid="ignore"):
                 lifted = shares * np.exp(np.where(shares > 0, cells * (tilt / fineness), 0.0))
                 moment = float(_totals(lifted)[-1].sum()) * placement.scale
@@ -206,18 +209,22 @@ def fineness(placement: Placement, delta: float, epochs: int = 1, *, checked: bo
     if placement.batches > MOST_BATCHES or placement.records > MOST_RECORDS:
         return 0
     few, many = _CHECKED_CELLS
-    span = _circle(placement, COARSEST, delta / epochs)[0] / COARSEST
-    each = placement.records**2 * placement.batches * span
-    if epochs * placement.top(many) > MOST_CELLS:
-        return 0
     slots = placement.batches * (1 if placement.spread else placement.size)
     digits = placement.records * (math.log2(slots) + 4) / 200
+    least = few * placement.records**2 * placement.batches * digits  # for a span of one
+    if (
+        least * min(placement.records, 3) > _MOST_CHECKED
+        or epochs * placement.top(many) > MOST_CELLS
+    ):
+        return 0
+    span = _circle(placement, COARSEST, delta / epochs, 1, _ROUGH)[0] / COARSEST
+    each = placement.records**2 * placement.batches * span
     if few * each * digits > _MOST_CHECKED:
         return 0
     if checked:
         return int(max(few, min(many, _CHECKED / (each * digits))))
     if epochs > 1:
-        span = _circle(placement, COARSEST, delta, epochs)[0] / COARSEST
+        span = _circle(placement, COARSEST, delta, epochs, _ROUGH)[0] / COARSEST
         each = placement.records**2 * placement.batches * span
     return int(max(COARSEST, min(FINEST, 2 * _WORK / each)))
 
@@ -263,12 +270,16 @@ def cycle_law(
 
 @lru_cache(maxsize=64)
 def _circle(
-    placement: Placement, fine: int, delta: float, epochs: int = 1
+    placement: Placement,
+    fine: int,
+    delta: float,
+    epochs: int = 1,
+    tilts: tuple[float, ...] = _TILTS,
 ) -> tuple[int, _Chernoff]:
     """How many cells: beyond them there is a negligible mass, or nothing at all."""
     need = epochs * placement.top(fine) + 1
     for _ in range(_ROUNDS):
-        cap, chernoff = need, _Chernoff.of(placement, fine, need, epochs)
+        cap, chernoff = need, _Chernoff.of(placement, fine, need, epochs, tilts)
         small = np.flatnonzero(chernoff.beyond(np.arange(cap + 1.0)) <= delta * _UNRESOLVED)
         need = int(small[0]) if len(small) else cap
         if need > 0.9 * cap:

@@ -26,6 +26,7 @@ Law = list[tuple[Ball, Ball]]  # (value, mass), both upper bounds
 Cells = list[tuple[int, Ball]]  # (cell, mass): values in whole cells
 _MOST_WORK = 4 * 10**7  # coefficients of all products together: a minute
 _PRIMES_ABOVE = 1 << 50  # where multiplication is fastest
+_MOST_BATCHES = 100_000
 _MOST_CELLS = 500_000  # of sums
 _UNITS = 160  # masses of sums are whole multiples of 2^-160
 _FEW = 500  # points of a law of sums that are kept
@@ -46,9 +47,10 @@ def cycles(
     slots, worst = batches * each, records * min(each, records)
     if not (1 <= records <= slots and cells >= 1 and circle >= 2 and 0 <= tilt < math.inf):
         raise CertificateError("the witness does not say how the law of the cost is cut")
-    every = math.perm(slots, records) << _SPLIT * records
-    if circle * records**2 * batches * every.bit_length() // 200 > _MOST_WORK:
+    digits = records * (slots.bit_length() + _SPLIT)  # of all ways; known before they are counted
+    if circle * records**2 * batches * digits // 200 > _MOST_WORK or batches > _MOST_BATCHES:
         raise CertificateError("the law of the cost is more than a verifier computes")
+    every = math.perm(slots, records) << _SPLIT * records
     # N given records fall into a cycle of m batches in (m each)_N ways; over m: whole all the same.
     ways = [
         [each * math.perm(m * each - 1, n) << _SPLIT * n for m in range(1, batches + 1)]
