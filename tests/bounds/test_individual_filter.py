@@ -266,6 +266,10 @@ def test_no_theorem_about_hidden_iterates_speaks_of_it(batches):
     assert account(run, LOSSES[0], releases=(3,)).mu == account(run, LOSSES[0]).mu
     average = run.replace(release=TailAverage(5))
     assert account(average, LOSSES[0]).mu == account(run, LOSSES[0]).mu
+    for person in (Exposure(joined=3), Exposure(left=9), Exposure(gradient_norm=2.9)):
+        assert account(run, LOSSES[0], exposure=person).mu <= 2.0
+        sealed = certify(run, LOSSES[0], 1e-5, exposure=person)
+        assert verify(sealed).epsilon <= Gaussian(2.0).epsilon(1e-5) * (1 + 1e-6)
     people = compare(run, LOSSES[0], delta=1e-5, exposure=Exposure(records=2))
     assert {row.theorem.key for row in people} == {"gaussian-composition"}
     with precision():

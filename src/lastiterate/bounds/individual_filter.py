@@ -7,7 +7,7 @@ iterates, and hidden ones tell it (docs/errata.md).
 
 from __future__ import annotations
 
-from lastiterate.bounds.ledger import Bound, Run, Theorem
+from lastiterate.bounds.ledger import PRESENCE, Bound, Run, Theorem
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.description import Cyclic, FullBatch, Reshuffled, Shuffled
 
@@ -40,6 +40,7 @@ class IndividualFilter(Theorem):
     assumptions = ("the trainer leaves out what a record cannot pay for",)
     hidden_state = False
     filtered = True
+    covers = PRESENCE  # who is there for a time, or pulls less, has no larger budget
 
     def objection(self, run: Run) -> str | None:
         return None if run.training.individual_budget is not None else "its records have no budgets"

@@ -703,7 +703,7 @@ def individual_filter(case: Case, witness: Witness) -> Profile:
         raise CertificateError("its records have no budgets")
     _scheme(case, FullBatch, Cyclic, Shuffled, Reshuffled)
     _demand(training.adjacency == "zero-out", f"its neighbours are {training.adjacency}")
-    _demand(case.exposure.default, "it speaks of one record, used from the first step to the last")
+    _demand(case.exposure.records == 1, "it speaks of one record")
     return Profile.gaussian(arb(budget) ** 2)
 
 

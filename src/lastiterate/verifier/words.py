@@ -72,6 +72,7 @@ THEOREMS: dict[str, Named] = {
         "Individual filter (Feldman & Zrnic 2021, by Gaussians)",
         "this library, docs/theory/exposure.md; after Feldman & Zrnic 2021",
         hidden_state=False,
+        covers=PRESENCE,
     ),
     "output-perturbation": Named(
         "Output perturbation (Chien & Li 2025, corrected)",
