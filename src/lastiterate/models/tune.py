@@ -17,6 +17,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from lastiterate.printing import printed
 from lastiterate.train.torch_backend import as_array
 
 SCORE_SHARE = 0.1  # of mu² that pays for the noisy score
+_NO_WEIGHT = Decimal("1e-90")  # of so many trials
 _FIXED = ("epsilon", "delta", "adjacency", "classes", "per_person", "random_state")
 
 
@@ -208,13 +210,22 @@ def _gamma(trials: float) -> float:
 
 
 def _number_of_trials(gamma: float, draws: Source) -> int:
-    """One draw of the logarithmic distribution, by its distribution function."""
-    left = (float(draws.integers(2**53, 1)[0]) + 0.5) / 2**53
-    count, weight = 1, (1 - gamma) / math.log(1 / gamma)
-    while left > weight and weight > 0:
-        left -= weight
-        weight *= (1 - gamma) * count / (count + 1)
-        count += 1
+    """One draw of the logarithmic distribution, by its distribution function, in eighty digits.
+
+    Its law is off by less than 10⁻⁷⁰ in all. That of doubles is off by 10⁻¹³, and delta does not
+    pay for it.
+    """
+    with localcontext() as digits:
+        digits.prec = 80
+        left = Decimal(1) / 2
+        for word in draws.integers(2**53, 5).tolist():
+            left = (left + word) / 2**53
+        rate, count = Decimal(gamma), 1
+        weight = (1 - rate) / -rate.ln()
+        while left > weight > _NO_WEIGHT:
+            left -= weight
+            weight *= (1 - rate) * count / (count + 1)
+            count += 1
     return count
 
 
