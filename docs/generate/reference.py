@@ -37,6 +37,7 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "certificate": ("Certificates", "seal, verify, sign, compose", ("certificate", "verifier")),
     "plan": ("Planning", "calibration, plateaus, risks, proposals, schedules", ("plan",)),
+    "unlearning": ("Unlearning", "forgetting records that a run has used", ("unlearning",)),
     "train": ("Training", "the engine that runs what is described", ("train",)),
     "losses": ("Losses and noise", "proved constants; secure randomness", ("losses", "noise")),
     "models": ("Models", "scikit-learn estimators with a certificate", ("models",)),

@@ -1,0 +1,18 @@
+"""Forgetting records that a run has used: cheaper than training again, where it is.
+
+`plan_unlearning` says how many clean steps on what remains make the model forget, which single
+perturbation does the same at once, and what starting again would cost; `plan_requests` does so for
+requests one after the other. The guarantee is the ordinary one, for somebody who left the run.
+"""
+
+from lastiterate.unlearning.planning import UnlearningPlan, plan_unlearning
+from lastiterate.unlearning.requests import RequestsPlan, plan_requests
+from lastiterate.unlearning.restart import Restart
+
+__all__ = [
+    "RequestsPlan",
+    "Restart",
+    "UnlearningPlan",
+    "plan_requests",
+    "plan_unlearning",
+]

@@ -1,0 +1,95 @@
+"""A run that goes on without some of its records: the descriptions that plans are made of.
+
+*Reference.* The same steps, batches and noise, on the remaining records from the start. Slots of
+the deleted stay empty and the divisor is kept (zero-out), or public records take them (replace).
+A new partition would move every record, and nothing here would hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from lastiterate.description import Exposure, Loss, Schedule, Training
+from lastiterate.errors import DescriptionError, UnsupportedError
+
+
+def unlearnable(training: Training, deleted: Exposure) -> None:
+    """Raise if no plan can be made for this run and these records."""
+    if deleted.left is not None:
+        why = "the deleted records leave after the last step of the training that is described"
+        raise DescriptionError("deleted.left", deleted.left, "None", why)
+    deleted.check(training)
+    if training.release != "last":
+        raise UnsupportedError(
+            "A tail average holds iterates from before the deletion, which clean steps do not "
+            "clean. Describe the run with release='last', and release its last iterate."
+        )
+
+
+def remaining(loss: Loss, training: Training, gone: int) -> Loss:
+    """What is known of the loss once ``gone`` records of a batch are empty slots.
+
+    Curvature that comes from the data shrinks to (b - gone)/b of it; an L2 term does not.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=4, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+    ...                batches=FullBatch(), adjacency="zero-out")
+    >>> remaining(Loss(smoothness=1.0, strong_convexity=0.8), run, 1).strong_convexity
+    0.6
+    """
+    if training.adjacency == "replace" or not loss.strong_convexity:
+        return loss
+    left = max(0.0, 1 - gone / training.batches.divisor(training.records))
+    below = np.nextafter(loss.strong_convexity * left, 0.0) if left < 1 else loss.strong_convexity
+    return dataclasses.replace(loss, strong_convexity=float(below))
+
+
+def base(training: Training) -> tuple[float, float]:
+    """Step size and noise of a clean step: the run's own, the last ones where they were lists."""
+    own = []
+    for each in (training.step_size, training.noise):
+        values = each.values if isinstance(each, Schedule) else np.array([each])
+        own.append(float(values[-1]) if len(values) else 0.0)
+    return own[0], own[1]
+
+
+def going_on(training: Training, clean: int, noise: float | None = None) -> Training:
+    """The run and ``clean`` further steps, with the same noise or another one.
+
+    What the run did up to here stays as it was: a burst of noise at its end does not move.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=9, steps=2, step_size=0.5, noise=1.0, gradient_norm=1.0,
+    ...                batches=FullBatch(), final_noise=4.0)
+    >>> going_on(run, 2).noises
+    array([1., 2., 1., 1.])
+    """
+    eta, own = base(training)
+    noise = own if noise is None else noise
+    if training.constant and noise == own:
+        return training.replace(steps=training.steps + clean)
+    return _listed(training, np.full(clean, eta), np.full(clean, noise))
+
+
+def perturbed(training: Training, noise: float) -> Training:
+    """The run, and one step of size 0 that only adds noise: what follows is post-processing.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=9, steps=2, step_size=0.5, noise=1.0, gradient_norm=1.0,
+    ...                batches=FullBatch())
+    >>> perturbed(run, 3.0).step_sizes, perturbed(run, 3.0).noises
+    (array([0.5, 0.5, 0. ]), array([1., 1., 3.]))
+    """
+    return _listed(training, np.zeros(1), np.array([noise]))
+
+
+def _listed(training: Training, etas: np.ndarray, noises: np.ndarray) -> Training:
+    return training.replace(
+        steps=training.steps + len(etas),
+        step_size=np.concatenate([training.step_sizes, etas]),
+        noise=np.concatenate([training.noises, noises]),
+        schedule=None,
+        final_noise=1.0,
+    )

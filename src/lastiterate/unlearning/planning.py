@@ -1,0 +1,245 @@
+"""Plans for one request: clean steps, one perturbation, or starting again."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lastiterate.accounting import account
+from lastiterate.bounds.ledger import released_steps
+from lastiterate.curves.bracket import halved, last_good
+from lastiterate.description import Exposure, Loss, Training
+from lastiterate.description.exposure import read_exposure
+from lastiterate.description.failure import promised_delta
+from lastiterate.description.validation import number, one_of, whole
+from lastiterate.errors import DescriptionError, TargetError
+from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee, warn_if_estimated, weakest_voucher
+from lastiterate.printing import printed
+from lastiterate.unlearning.going_on import base, going_on, perturbed, remaining, unlearnable
+from lastiterate.unlearning.restart import Restart, restart
+
+Reference = Literal["never joined", "retrained"]
+REFERENCES = ("never joined", "retrained")
+WHY_REFERENCE = "an unlearned model is compared with one that somebody has in mind"
+WHAT_IT_SAYS = {
+    "never joined": (
+        "as if these records had never joined: whoever else is deleted, is deleted in both worlds"
+    ),
+    "retrained": "as if the whole run had been repeated on what remains after this request",
+}
+WHO_SAW_NOTHING = (
+    "It holds towards somebody who saw no model from before the deletion, and only if nobody's "
+    "request was made because of such a model. What was released is not taken back: whoever saw an "
+    "earlier model knows what it told (name its step in releases=)."
+)
+_FARTHEST = 16  # times the run's own steps, at least of 1,000: beyond that everybody starts again
+_LOUDEST = 1e12  # times the run's own noise: more leaves nothing of the model
+_CLOSE = 1e-4  # how near to the smallest noise
+
+
+@dataclass(frozen=True)
+class UnlearningPlan:
+    """How to forget; print it. Made by `plan_unlearning`.
+
+    ``steps``: clean steps K, None if 16 times those of the run are not enough.
+    ``noise``: of each clean step. ``noise_first``: standard deviation of the one perturbation that
+    does the same at once, infinite if none does; anything may follow it.
+    """
+
+    training: Training
+    loss: Loss
+    deleted: Exposure
+    epsilon: float
+    delta: float
+    reference: Reference
+    releases: tuple[int, ...]
+    steps: int | None
+    noise: float
+    noise_first: float
+    restart: Restart
+
+    @property
+    def continued(self) -> Training:
+        """The run and its clean steps: what to train on, account and certify."""
+        if self.steps is None:
+            raise TargetError(f"There is no plan of clean steps: {self._none}")
+        return going_on(self.training, self.steps, self.noise)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """Of the model after the clean steps: the ordinary one, for records that left the run."""
+        return self._account(self.continued)
+
+    @cached_property
+    def noise_first_guarantee(self) -> Guarantee:
+        """Of the perturbed model, and of all that is made from it and the remaining records."""
+        if math.isinf(self.noise_first):
+            raise TargetError("No perturbation reaches the target.")
+        if not self.noise_first:  # nothing is left to hide
+            return self._account(self.training)
+        return self._account(perturbed(self.training, self.noise_first))
+
+    def _account(self, run: Training) -> Guarantee:
+        return account(run, self.loss, releases=self.releases, exposure=self.deleted)
+
+    @property
+    def _none(self) -> str:
+        return (
+            f"{_most(self.training):,} are not enough for epsilon = {printed(self.epsilon)} at "
+            f"delta = {printed(self.delta)}. Start again, or perturb."
+        )
+
+    def __str__(self) -> str:
+        again, first = self.restart, printed(self.noise_first)
+        who = dataclasses.replace(self.deleted, left=None)
+        lines = [f"Forgetting {who}, after {self.training.steps:,} steps"]
+        if weakest_voucher(self.training, self.loss, (True,)) == "estimated":
+            lines.insert(0, NOT_A_GUARANTEE)
+        choices = [f"start again: {again}"]
+        steps = f"{self.steps:,} clean steps" if self.steps is not None else f"none: {self._none}"
+        clean = f"clean steps: {steps}, noise {printed(self.noise)}"
+        burst = f"noise first: standard deviation {first} at once, then any training without noise"
+        if again.clean_risk is not None and again.noise_first_risk is not None:
+            clean += f"; predicted risk {again.clean_risk:.4g}"
+            burst += f"; predicted risk {again.noise_first_risk:.4g} after {again.work:,} steps"
+        choices[len(choices) if again.better else 0 : 0] = [clean, burst]
+        if again.better:
+            choices[0] = f"BETTER: {choices[0]}"
+        lines += [f"  {each}" for each in choices]
+        lines.append(
+            f"epsilon = {printed(self.epsilon)}, delta = {printed(self.delta)}, "
+            f"{WHAT_IT_SAYS[self.reference]}."
+        )
+        if self.reference == "retrained":
+            lines.append("Earlier requests that were served in this way add up: see plan_requests.")
+        if self.training.adjacency == "zero-out":
+            lines.append("Their slots stay empty in every batch, and the divisor is kept.")
+        else:
+            lines.append("Public records take their slots, in the same batches.")
+        if self.releases:
+            seen = ", ".join(f"{step:,}" for step in self.releases)
+            lines.append(f"It counts what the models released after steps {seen} told already.")
+        else:
+            lines.append(WHO_SAW_NOTHING)
+        return "\n".join(lines)
+
+
+def plan_unlearning(
+    training: Training,
+    loss: Loss,
+    deleted: Exposure | None = None,
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    *,
+    reference: str = "never joined",
+    releases: Iterable[int] = (),
+    steps: int | None = None,
+    spectrum: ArrayLike | None = None,
+    start: ArrayLike = 1.0,
+) -> UnlearningPlan:
+    """The cheapest ways to forget records that a run has used.
+
+    *Statement.* T steps on all records, K clean ones on what remains: the string of the run with
+    the impulses of the deleted up to step T and none after it bounds the distance, in both orders,
+    to the same T + K steps on what remains from the start. Where it is attained (full batches, L2)
+    no smaller K can be certified by anybody for the declared class. Noise first: one step of size
+    0 whose noise hides what is left; everything after it is post-processing.
+
+    Args:
+        training: the run up to the deletion, as it was done.
+        loss: what is known about the loss of one record.
+        deleted: the records to forget, together; one record if it is left out.
+        epsilon, delta: how near the model must come to the reference.
+        reference: "never joined" or "retrained"; for one request the numbers are the same.
+            For requests one after the other see `plan_requests`.
+        releases: steps after which a model was released that the reader saw, or that somebody's
+            request may rest on. Clean steps do not clean those.
+        steps: a given number of clean steps; then the smallest noise for them is found.
+        spectrum, start: of the quadratic on which the risks beside it are predicted
+            (`plan.predicted_risk`).
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=1000, steps=500, step_size=0.5, noise=0.01, gradient_norm=1.0,
+    ...                batches=FullBatch(), adjacency="zero-out")
+    >>> plan = plan_unlearning(run, Loss(smoothness=1.0, regularization=0.02), Exposure(records=20))
+    >>> plan.steps, round(plan.noise_first, 3), plan.restart.steps
+    (394, 3.706, 500)
+    """
+    warn_if_estimated(training, loss)
+    person = read_exposure(deleted)
+    unlearnable(training, person)
+    epsilon = number("epsilon", epsilon, "it is the target to meet", at_least=0.0)
+    delta = promised_delta(delta, training.records)
+    meant = cast(Reference, one_of("reference", reference, REFERENCES, WHY_REFERENCE))
+    seen = released_steps(releases)
+    if any(not isinstance(step, bool) and step > training.steps for step in seen):
+        allowed = f"at most steps = {training.steps}"
+        raise DescriptionError("releases", max(seen), allowed, "they came before the deletion")
+    known = remaining(loss, training, person.most_in_a_batch(training))
+    gone = dataclasses.replace(person, left=training.steps)
+
+    def enough(run: Training) -> bool:
+        with np.errstate(over="ignore"):  # runs without noise: an infinite ratio is an answer
+            return account(run, known, releases=seen, exposure=gone).delta(epsilon) <= delta
+
+    done = enough(training)
+    if not done and training.steps in seen:
+        told = account(training, known, releases=seen, exposure=gone).epsilon(delta)
+        raise TargetError(
+            f"The model of the deletion itself was released, and told whoever saw it up to epsilon "
+            f"= {printed(told)} about these records: no later step takes that back, so nothing "
+            f"reaches {printed(epsilon)}. Towards somebody who saw no earlier model, and if no "
+            "request was made because of one, leave its step out of releases."
+        )
+    noise = base(training)[1]
+    if steps is None:
+        found = 0 if done else _fewest(training, enough)
+    else:
+        found = whole("steps", steps, "it counts the clean steps", at_least=0)
+        noise = 0.0 if done else _least(lambda nu: enough(going_on(training, found, nu)), training)
+        if math.isinf(noise):
+            raise TargetError(
+                f"No noise in {found:,} clean steps reaches epsilon = {printed(epsilon)} at delta "
+                f"= {printed(delta)}. Take more steps, or start again."
+            )
+    first = 0.0 if done else _least(lambda nu: enough(perturbed(training, nu)), training)
+    beside = restart(training, known, found, noise, first, spectrum, start)
+    return UnlearningPlan(
+        training, known, gone, epsilon, delta, meant, seen, found, noise, first, beside
+    )
+
+
+def _most(training: Training) -> int:
+    return _FARTHEST * max(training.steps, 1000)
+
+
+def _fewest(training: Training, enough: Callable[[Training], bool]) -> int | None:
+    """The smallest number of clean steps, by doubling and halving; what is returned was asked."""
+    bad, good = 0, 1
+    while not enough(going_on(training, good)):
+        if good >= _most(training):
+            return None
+        bad, good = good, min(2 * good, _most(training))
+    return last_good(lambda clean: enough(going_on(training, clean)), good, bad)
+
+
+def _least(enough: Callable[[float], bool], training: Training) -> float:
+    """The smallest noise, within 1 part in 10,000 above; infinite if none is enough."""
+    eta, own = base(training)
+    scale = high = own or eta * training.impulse or 1.0
+    low = 0.0
+    while not enough(high):
+        low, high = high, 4 * high
+        if high > _LOUDEST * scale:
+            return math.inf
+    while not low and high > scale / _LOUDEST and enough(high / 4):
+        high /= 4
+    low = low or high / 4
+    return halved(enough, good=high, bad=low, tolerance=_CLOSE)
