@@ -87,7 +87,7 @@ def plan_requests(
     ...                batches=FullBatch(), adjacency="zero-out")
     >>> known = Loss(smoothness=1.0, regularization=0.02)
     >>> plan_requests(run, known).steps, plan_requests(run, known, requests=3).steps
-    ((66,), (1, 29, 23))
+    ((129,), (96, 129, 128))
     """
     warn_if_estimated(training, loss)
     person = read_exposure(deleted)
