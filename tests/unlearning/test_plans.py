@@ -427,14 +427,18 @@ def test_what_is_refused():
     ):
         with pytest.raises(UnsupportedError):
             plan_unlearning(**{**good, "training": training})
-    for training in (run.replace(batches=Cyclic(6)), run.replace(momentum=0.5)):
+    for training in (
+        run.replace(batches=Cyclic(6)),
+        run.replace(momentum=0.5),
+        run.replace(individual_budget=1.0),
+    ):
         with pytest.raises(UnsupportedError):
             plan_requests(training, loss, None, 1.0, delta, requests=2)
     with pytest.raises(TargetError, match="steps that forget"):
         plan_requests(run, Loss(smoothness=0.1), None, 1.0, delta)
     with pytest.raises(DescriptionError, match="nobody is left"):
         plan_requests(run, loss, Exposure(records=6000), 1.0, delta, requests=2)
-    with pytest.raises(UnsupportedError, match="No Lipschitz"):
+    with pytest.raises(UnsupportedError, match="how fast this run forgets"):
         plan_requests(run, Loss.unknown(), None, 1.0, delta, requests=2)
 
 

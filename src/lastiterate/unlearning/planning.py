@@ -48,9 +48,19 @@ _CLOSE = 1e-4  # how near to the smallest noise
 class UnlearningPlan:
     """How to forget; print it. Made by `plan_unlearning`.
 
-    ``steps``: clean steps K, None if 16 times those of the run are not enough.
-    ``noise``: of each clean step. ``noise_first``: standard deviation of the one perturbation that
-    does the same at once, infinite if none does; anything may follow it.
+    Attributes:
+        training: the run up to the deletion.
+        loss: what is known of it once the slots of the deleted are empty.
+        deleted: who is forgotten, as records that left after the last step of the run.
+        epsilon: of the target.
+        delta: of the target.
+        reference: what the model is compared with.
+        releases: models from before the deletion that count.
+        steps: clean steps K; None if 16 times those of the run are not enough.
+        noise: of each clean step.
+        noise_first: standard deviation of the one perturbation that does the same at once,
+            infinite if none does; anything may follow it.
+        restart: starting again, beside it.
     """
 
     training: Training

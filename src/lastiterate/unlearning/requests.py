@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate.bounds import dynamics
+from lastiterate.bounds import BY_KEY, dynamics
 from lastiterate.bounds.ledger import Run
 from lastiterate.bounds.steps import Array
 from lastiterate.bounds.taut_string import taut_string
@@ -30,7 +30,16 @@ _UP = 1 + 1e-9  # far more than the rounding of a closed form
 
 @dataclass(frozen=True)
 class RequestsPlan:
-    """The clean steps of each request; of every request, if they go on for ever. Print it."""
+    """The clean steps of each request; print it. Made by `plan_requests`.
+
+    Attributes:
+        steps: of each request; one number for all of them, if they go on for ever.
+        requests: how many there are.
+        reference: what the model is compared with after each of them.
+        epsilon: of the target.
+        delta: of the target.
+        provenance: who vouches for what it rests on: "proved", "declared" or "estimated".
+    """
 
     steps: tuple[int, ...]
     requests: float
@@ -102,11 +111,6 @@ def plan_requests(
             "records. Plan each request when it comes: plan_unlearning(..., reference='never "
             "joined') of the run as it is by then."
         )
-    if training.momentum or training.correlation is not None:
-        raise UnsupportedError(
-            "With momentum or correlated noise no string of single steps bounds this run. Plan "
-            "each request with plan_unlearning, or start again."
-        )
     ever = requests == math.inf
     many = 0 if ever else whole("requests", requests, "it counts the requests")
     if many * person.records > training.records:
@@ -114,10 +118,14 @@ def plan_requests(
         raise DescriptionError("requests", many, allowed, "nobody is left to delete after them")
     gone = training.records if ever else many * person.records
     run = Run(training, remaining(loss, training, gone))
-    if not run.regular:
+    obstacle = BY_KEY["taut-string"].obstacle(
+        Run(training.replace(steps=max(training.steps, 1)), loss)
+    )
+    if obstacle is not None or not run.regular:
+        reason = obstacle or "no Lipschitz constant of the updates is known"
         raise UnsupportedError(
-            "No Lipschitz constant of the updates is known, so nothing says how fast they forget. "
-            "Declare smoothness (and an L2 term), or start again."
+            f"Nothing says how fast this run forgets: {reason}. Declare smoothness (and an L2 "
+            "term), plan each request with plan_unlearning, or start again."
         )
     strings = _Strings(run, person, gaussian.mu(epsilon, delta), retrained=meant == "retrained")
     steps = (strings.for_ever(),) if ever else tuple(strings.one_by_one(many))

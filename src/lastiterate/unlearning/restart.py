@@ -24,10 +24,16 @@ _AS_WELL = 1.01
 class Restart:
     """Starting again on what remains.
 
-    ``steps``: of the whole run. ``work``: the clean steps it is compared with. The risks (expected
-    excess risk on the quadratic model, None where it says nothing) are those after so much work: of
-    a restart with the run's noise beside clean steps, of one without noise (which protects nobody
-    else) beside the perturbation and noise-free steps after it.
+    The risks are expected excess risks on the quadratic model after ``work`` steps; None where it
+    says nothing.
+
+    Attributes:
+        steps: of the whole run.
+        work: the clean steps that it is compared with.
+        risk: of a restart with the run's noise.
+        clean_risk: of the clean steps.
+        noiseless_risk: of a restart without noise, which protects nobody else.
+        noise_first_risk: of the perturbation, and noise-free steps after it.
     """
 
     steps: int
