@@ -21,6 +21,7 @@ from lastiterate import (
     TargetError,
     Training,
     UnsupportedError,
+    WithoutReplacement,
     account,
     certify,
     verify,
@@ -423,7 +424,8 @@ def test_what_is_refused():
             plan_unlearning(**{**good, field: value})
     for training in (
         run.replace(steps=20, release=TailAverage(3)),
-        run.replace(steps=20, batches=Poisson(0.01), adjacency="zero-out"),
+        run.replace(steps=20, batches=Poisson(0.01)),
+        run.replace(steps=20, batches=WithoutReplacement(6)),
     ):
         with pytest.raises(UnsupportedError):
             plan_unlearning(**{**good, "training": training})
