@@ -6,6 +6,7 @@ for a known placement, a mixture for a hidden one. Both orders of the pair.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -384,6 +385,17 @@ def test_calibrate_and_plateau_for_a_person():
     assert plateau(full, L2, 1e-5, exposure=Exposure(records=3)) is not None
     with pytest.raises(UnsupportedError):
         plateau(full, L2, 1e-5, exposure=Exposure(left=3))
+
+
+@pytest.mark.parametrize("batches", [Shuffled, Reshuffled])
+def test_somebody_who_is_there_for_a_part_costs_no_more(batches):
+    run = RUN.replace(batches=batches(6000), steps=30)
+    for k, r in ((1, None), (3, None), (3, 1)):
+        always = Exposure(records=k, per_batch=r)
+        most = account(run, L2, exposure=always).epsilon(1e-5)
+        for times in ({"joined": 3}, {"left": 27}, {"joined": 12, "left": 14}):
+            part = account(run, L2, exposure=dataclasses.replace(always, **times))
+            assert part.epsilon(1e-5) <= most * (1 + 1e-3)
 
 
 def test_more_exposure_never_costs_less():

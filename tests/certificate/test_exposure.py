@@ -60,7 +60,7 @@ CASES = {
     ),
     "shuffled group late on a grid": (
         run(Shuffled(12), arithmetic=Arithmetic(2.0**-20, 1e-7, 3)),
-        Exposure(records=3, joined=7),
+        Exposure(records=3, joined=45),
     ),
     "reshuffled": (run(Reshuffled(12)), Exposure(joined=11)),
     "reshuffled group": (run(Reshuffled(12)), Exposure(records=3, per_batch=1)),
@@ -235,7 +235,6 @@ def test_the_cycle_law_is_believed_for_equal_steps_alone(sealed):
         {"loss": {**loss, "smoothness": 5.0}},
         {"loss": {**loss, "kind": "nonconvex"}},
         {"exposure": {"records": 3, "per_batch": 2}},
-        {"exposure": {"records": 3, "joined": 10}},
         {"releases": [30]},
     ):
         lie = copy.deepcopy({**content, **changed})

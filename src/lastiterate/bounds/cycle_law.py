@@ -9,6 +9,7 @@ in docs/theory/exposure.md.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from scipy import fft
 
 from lastiterate.bounds import dynamics
 from lastiterate.bounds.cost_law import CostLaw, power
-from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
+from lastiterate.bounds.ledger import PRESENCE, Bound, Proof, Run, Theorem
 from lastiterate.bounds.ordered_batches import drifted_mu
 from lastiterate.bounds.positions import UNIT, Floats
 from lastiterate.bounds.superposed_groups import hidden_places
@@ -375,8 +376,8 @@ class CycleLaw(Theorem):
 
     *Proof.* Given the placement that is the closed bound G2 with equality for c = 1, or the one of
     single epochs, between which no distance is left; placements are in exchangeable order, and
-    joint convexity averages the profiles. Somebody with fewer records has less. What rounding adds
-    at every step is paid on top (`drifted_mu`).
+    joint convexity averages the profiles. Somebody with fewer records, or who is there for a part
+    of the run, has less. What rounding adds at every step is paid on top (`drifted_mu`).
     """
 
     key = "cycle-law"
@@ -396,11 +397,11 @@ class CycleLaw(Theorem):
         "updates do not expand, and all are alike",
     )
     rounding = True
-    covers = frozenset({"records", "per_batch", "gradient_norm"})
+    covers = PRESENCE | {"records", "per_batch"}
     several = True
 
     def objection(self, run: Run) -> str | None:
-        training = run.training
+        run, training = _always(run), run.training
         if not (run.steps.constant and run.last_only):
             return "it needs equal steps, and nothing but the last iterate released"
         if training.steps % (training.batches_per_epoch or 1):
@@ -415,6 +416,7 @@ class CycleLaw(Theorem):
         return reason
 
     def prove(self, run: Run) -> Bound:
+        run = _always(run)
         placement, drifted = _placement(run), drifted_mu(run)
         epochs, drawn = run.training.steps // placement.batches, _drawn(run)
         base = (epochs - drawn) * placement.records**2 / placement.batches
@@ -442,6 +444,14 @@ _RESOLVED = (1e-6, 1e-10, 1e-20, 1e-40, 1e-80, 1e-160, 1e-320)  # a law serves m
 
 def _resolved(delta: float) -> float:
     return next((level for level in _RESOLVED if level <= delta), delta)
+
+
+def _always(run: Run) -> Run:
+    """The same for somebody who is there from the first step to the last, and pays no less."""
+    if not run.exposure.timed:
+        return run
+    person = dataclasses.replace(run.exposure, joined=0, left=None)
+    return dataclasses.replace(run, exposure=person)
 
 
 def _drawn(run: Run) -> int:

@@ -55,7 +55,7 @@ THEOREMS: dict[str, Named] = {
     "cycle-law": Named(
         "Cycle law of hidden places",
         "this library, docs/theory/exposure.md",
-        covers=frozenset({"records", "per_batch", "gradient_norm"}),
+        covers=PRESENCE | {"records", "per_batch"},
     ),
     "superposed-groups": Named(
         "Superposition over hidden places",
