@@ -10,6 +10,7 @@ from scipy.special import ndtr
 from tests.laws.grid_laws import stick
 
 from lastiterate import (
+    Arithmetic,
     Cyclic,
     DescriptionError,
     Exposure,
@@ -375,6 +376,17 @@ def test_noise_for_given_steps_and_a_burst_that_stays_where_it_was():
         plan_unlearning(small, loss, Exposure(records=100), 1.0, delta, steps=0)
 
 
+def test_clean_steps_of_a_grid_are_never_without_noise():
+    """Rounding drives two runs apart at every step, so that even a met target needs some noise."""
+    run, loss, delta = mnist("zero-out")
+    fine = run.replace(steps=20, arithmetic=Arithmetic(grid=2.0**-40, error=1e-12, coordinates=10))
+    for records in (1, 100):
+        plan = plan_unlearning(fine, loss, Exposure(records=records), 1.0, delta, steps=3)
+        assert plan.noise > 0
+        assert plan.guarantee.delta(1.0) <= delta
+        assert plan.noise_first_guarantee.delta(1.0) <= delta
+
+
 @pytest.mark.parametrize("batches", [Cyclic(1500), Shuffled(1500)])
 def test_one_perturbation_of_the_reference_run(batches):
     run = Training(
@@ -416,6 +428,8 @@ def test_what_is_refused():
         ("releases", (21,)),
         ("releases", (0,)),
         ("releases", (True,)),
+        ("releases", ("last",)),
+        ("releases", (math.nan,)),
         ("releases", 3),
         ("steps", -1),
         ("steps", 1.5),

@@ -189,7 +189,7 @@ def plan_unlearning(
     delta = promised_delta(delta, training.records)
     meant = cast(Reference, one_of("reference", reference, REFERENCES, WHY_REFERENCE))
     seen = released_steps(releases)
-    if any(not isinstance(step, bool) and step > training.steps for step in seen):
+    if any(isinstance(step, (int, np.integer)) and step > training.steps for step in seen):
         allowed = f"at most steps = {training.steps}"
         raise DescriptionError("releases", max(seen), allowed, "they came before the deletion")
     known = remaining(loss, training, person.most_in_a_batch(training))
@@ -213,7 +213,11 @@ def plan_unlearning(
         found = 0 if done else _fewest(training, enough)
     else:
         found = whole("steps", steps, "it counts the clean steps", at_least=0)
-        noise = 0.0 if done else _least(lambda nu: enough(going_on(training, found, nu)), training)
+
+        def clean(nu: float) -> bool:
+            return enough(going_on(training, found, nu))
+
+        noise = 0.0 if clean(0.0) else _least(clean, training)
         if math.isinf(noise):
             raise TargetError(
                 f"No noise in {found:,} clean steps reaches epsilon = {printed(epsilon)} at delta "
