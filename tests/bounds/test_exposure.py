@@ -24,6 +24,7 @@ from lastiterate import (
     Poisson,
     Reshuffled,
     Shuffled,
+    TailAverage,
     Training,
     UnsupportedError,
     WithoutReplacement,
@@ -134,6 +135,33 @@ def check_known_placement(seed):
 @pytest.mark.parametrize("seed", range(60))
 def test_a_known_placement_costs_no_more_than_proved(seed):
     check_known_placement(seed)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_releases_averages_bursts_and_expanding_steps(seed):
+    """All that is released of x -> c'x + impulse + noise is one Gaussian vector."""
+    rng = np.random.default_rng(seed)
+    run = random_run(rng, FullBatch if rng.random() < 0.3 else Cyclic)
+    if run.constant and rng.random() < 0.5:
+        run = run.replace(final_noise=float(rng.uniform(1, 9)))
+    if rng.random() < 0.5:
+        run = run.replace(release=TailAverage(int(rng.integers(1, run.steps + 1))))
+    exposure, etas = random_exposure(rng, run), run.step_sizes
+    loss, most = Loss(smoothness=0.5 / etas.max()), np.ones(run.steps)
+    if rng.random() < 0.5:
+        loss, most = Loss.nonconvex(smoothness=0.5 / etas.max()), 1 + etas * 0.5 / etas.max()
+    releases = tuple(t for t in range(1, run.steps) if rng.random() < 0.3)
+    proved = account(run, loss, releases=releases, exposure=exposure).mu
+    paths, c = np.eye(run.steps), most * rng.choice([1.0, rng.uniform(0.5, 1)])
+    for t in range(1, run.steps):
+        paths[t] += c[t] * paths[t - 1]
+    window = run.release.window if isinstance(run.release, TailAverage) else 1
+    seen = np.vstack([paths[np.array(releases, dtype=int) - 1], paths[-window:].mean(axis=0)])
+    root = np.linalg.cholesky(seen @ np.diag(run.noises**2) @ seen.T)
+    for held in placements(rng, run, exposure, 4):
+        each = np.resize([exposure.records] if run.batches.full else held, run.steps)
+        shift = seen @ person_impulses(run, exposure, each)
+        assert np.linalg.norm(np.linalg.solve(root, shift)) <= proved * (1 + 1e-7)
 
 
 @pytest.mark.slow
