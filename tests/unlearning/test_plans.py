@@ -339,7 +339,7 @@ def test_curvature_of_deleted_records_is_gone():
     plan = plan_unlearning(run, loss, Exposure(records=gone), 0.5, 1e-3)
     c = 1 - eta * (n - gone) / n  # of the reference, and of every clean step
 
-    def truth(clean):
+    def truth(clean, c=c):
         # The gap when both worlds are at distance z: c z + eta gone/n K, the deleted pull with K.
         gap = variance = 0.0
         for k in range(steps + clean):
@@ -349,14 +349,11 @@ def test_curvature_of_deleted_records_is_gone():
 
     allowed = gaussian.mu(0.5, 1e-3)
     assert truth(plan.steps) <= allowed * (1 + 1e-9)
-    naive = next(
-        k
-        for k in range(100)
-        if account(
-            run.replace(steps=steps + k), loss, exposure=Exposure(records=gone, left=steps)
-        ).delta(0.5)
-        <= 1e-3
-    )
+    for k in (0, 1, 5, 20):
+        left = Exposure(records=gone, left=steps)
+        guarantee = account(run.replace(steps=steps + k), loss, exposure=left)
+        assert guarantee.delta(0.5) >= gaussian.delta(truth(k), 0.5) * (1 - 1e-9)
+    naive = next(k for k in range(100) if truth(k, c=1 - eta) <= allowed)
     assert truth(naive) > allowed  # what forgetting the trap would have promised
 
 

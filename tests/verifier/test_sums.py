@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from flint import arb, fmpz_poly
 
+from lastiterate import Loss, Poisson, Training
 from lastiterate.errors import CertificateError
 from lastiterate.verifier import losses, sampled
 from lastiterate.verifier.balls import precision, units_up
 from lastiterate.verifier.losses import LossLaw, Shift, Total, _sum_of
+from lastiterate.verifier.steps import Case
 
 BITS = 60
 
@@ -105,9 +107,18 @@ def test_a_witness_with_thousands_of_different_pairs_is_refused():
     with pytest.raises(CertificateError, match="1,025 different pairs"):
         losses.Total(steps, 1e-5)
     highs = np.linspace(0.5, 1.0, 100)
+    run = Training(
+        records=100,
+        steps=100,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=Poisson(0.01),
+    )
+    case = Case(run, Loss.unknown())
     with pytest.raises(CertificateError, match="different pairs"):
-        sampled.charged(0.01, np.zeros(100), highs, menu)
+        sampled.charged(case, 0.01, (np.zeros(100), highs, highs), menu)
     rows = np.stack([highs, np.zeros(100), highs], axis=1)
     with pytest.raises(CertificateError, match="different pairs"):
         sampled.priced((rows, 1), [(high, 0.0) for _, high in menu], sampled.replaced(0.01))
-    assert len(sampled.charged(0.01, np.zeros(100), highs, menu[:1])) == 1
+    assert len(sampled.charged(case, 0.01, (np.zeros(100), highs, highs), menu[:1])) == 1

@@ -451,7 +451,7 @@ def _always(run: Run) -> Run:
     if not run.exposure.timed:
         return run
     person = dataclasses.replace(run.exposure, joined=0, left=None)
-    return dataclasses.replace(run, exposure=person)
+    return run.exposed(person)
 
 
 def _drawn(run: Run) -> int:

@@ -66,11 +66,11 @@ class KnownGroups(Theorem):
 
     def prove(self, run: Run) -> Bound:
         alone = dataclasses.replace(run.exposure, records=1, per_batch=None)
-        one = dataclasses.replace(run, exposure=alone)
+        one = run.exposed(alone)
         k, r = run.exposure.records, run.exposure.most_in_a_batch(run.training)
         # Somebody who is there all the time pays no less, and has the closed bound.
         always = dataclasses.replace(alone, joined=0, left=None)
-        closed = _closed(dataclasses.replace(run, exposure=always), k, r)
+        closed = _closed(run.exposed(always), k, r)
         hidden = [_every_step(one, r), closed]
         if run.training.batches.repeated:
             mus = lipschitz_mus(one, run.training.batches_per_epoch or 1)

@@ -7,6 +7,7 @@ somebody else check it. Refuted theorems are kept for study and can never be ask
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -114,9 +115,18 @@ class Run:
         return np.atleast_1d(np.asarray(every, dtype=float))
 
     @cached_property
+    def curving(self) -> Loss:
+        """What every update sees of the loss: places of a person who is not there are empty."""
+        return self.exposure.curving(self.loss, self.training)
+
+    def exposed(self, person: Exposure) -> Run:
+        """The run for somebody else, whose places are as empty as this person's are at times."""
+        return dataclasses.replace(self, loss=self.curving, exposure=person)
+
+    @cached_property
     def contraction(self) -> Array | None:
         """c of every step (once if all are alike), or None."""
-        return dynamics.contraction(self.etas, self.loss, self.training.clipping)
+        return dynamics.contraction(self.etas, self.curving, self.training.clipping)
 
     @property
     def regular(self) -> bool:
@@ -126,7 +136,7 @@ class Run:
     @property
     def curvature(self) -> float:
         """λ: the strong convexity that every update sees."""
-        data = self.loss.strong_convexity if self.training.clipping == "none" else 0.0
+        data = self.curving.strong_convexity if self.training.clipping == "none" else 0.0
         return data + self.loss.regularization
 
     @property

@@ -71,7 +71,7 @@ def _path(run: Run, first: int, last: int, skipped: int) -> TautString:
     steps = run.steps[skipped:]
     arrived = np.where(held, steps.s, 0.0)
     etas = run.etas if run.constant else run.etas[skipped:]
-    shapes = list(dynamics.implied_moduli(etas, training, run.loss))
+    shapes = list(dynamics.implied_moduli(etas, training, run.curving))
     if run.regular and not run.capped:
         shapes = shapes[:1]  # linear on the whole domain: no weaker one finds a better path
     diameter, common_start = training.diameter, skipped == 0

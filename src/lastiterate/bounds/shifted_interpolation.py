@@ -62,8 +62,8 @@ def modulus_objection(run: Run) -> str | None:
             "without smoothness and without a bounded domain a step can forget nothing, so "
             "hiding the intermediate iterates does not help"
         )
-    if dynamics.modulus(run.etas, run.training, run.loss) is None:
-        return dynamics.no_modulus(run.training, run.loss) or dynamics.OUT_OF_RANGE
+    if dynamics.modulus(run.etas, run.training, run.curving) is None:
+        return dynamics.no_modulus(run.training, run.curving) or dynamics.OUT_OF_RANGE
     return None
 
 
@@ -107,6 +107,6 @@ def modulus_path(run: Run, first: int, last: int) -> tuple[taut_string.TautStrin
     skipped = max(last - first - SEARCHED, 0)
     stretch = slice(first + skipped, last)
     steps, etas = run.steps[stretch], run.etas if run.constant else run.etas[stretch]
-    shapes = dynamics.implied_moduli(etas, run.training, run.loss)
+    shapes = dynamics.implied_moduli(etas, run.training, run.curving)
     diameter, common_start = run.training.diameter, skipped == 0
     return best_path(shapes, steps.s, steps.nu, diameter, common_start=common_start), skipped

@@ -84,7 +84,7 @@ class SuperposedGroups(Theorem):
 
     def prove(self, run: Run) -> Bound:
         alone = dataclasses.replace(run.exposure, records=1, per_batch=None)
-        one = dataclasses.replace(run, exposure=alone)
+        one = run.exposed(alone)
         mus, drifted = lipschitz_mus(one, run.training.batches_per_epoch or 1), drifted_mu(one)
         size, records = run.training.batches.largest(run.training.records), run.exposure.records
         spread = run.exposure.per_batch == 1

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from lastiterate.description.loss import Loss
 from lastiterate.description.portable import Portable, known_fields
 from lastiterate.description.training import Training
 from lastiterate.description.validation import number, whole
@@ -126,6 +127,14 @@ class Exposure(Portable):
         own = self.gradient_norm * (2.0 if training.adjacency == "replace" else 1.0)
         return min(own, float(training.sensitivity))
 
+    def curving(self, loss: Loss, training: Training) -> Loss:
+        """What every step sees of the loss: the places of a person who is not there curve nothing.
+
+        They are as many as a batch can hold of the person's records, before the first step that
+        uses them and after the last.
+        """
+        return emptied(loss, training, self.most_in_a_batch(training)) if self.timed else loss
+
     def check(self, training: Training) -> None:
         """Raise if nobody can be exposed to this run in such a way.
 
@@ -231,3 +240,21 @@ def read_exposure(value: Any) -> Exposure:
         return Exposure.from_dict(value)
     allowed, why = "an Exposure(records=, ...)", "a guarantee says whom it speaks of"
     raise DescriptionError("exposure", value, allowed, why)
+
+
+def emptied(loss: Loss, training: Training, gone: int) -> Loss:
+    """What is known of the loss where ``gone`` places of a batch are empty.
+
+    Curvature that comes from the data shrinks to (b - gone)/b of it; an L2 term does not.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=4, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+    ...                batches=FullBatch())
+    >>> emptied(Loss(smoothness=1.0, strong_convexity=0.8), run, 1).strong_convexity <= 0.6
+    True
+    """
+    if not loss.strong_convexity:
+        return loss
+    places = training.batches.divisor(training.records)
+    share = max(0.0, places - gone) / places * (1 - 2**-50)  # what three operations round
+    return dataclasses.replace(loss, strong_convexity=loss.strong_convexity * share)

@@ -7,11 +7,9 @@ A new partition would move every record, and nothing here would hold.
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
-from lastiterate.description import Exposure, Loss, Schedule, Training
+from lastiterate.description import Exposure, Schedule, Training
 from lastiterate.errors import DescriptionError, UnsupportedError
 
 
@@ -26,24 +24,6 @@ def unlearnable(training: Training, deleted: Exposure) -> None:
             "A tail average holds iterates from before the deletion, which clean steps do not "
             "clean. Describe the run with release='last', and release its last iterate."
         )
-
-
-def remaining(loss: Loss, training: Training, gone: int) -> Loss:
-    """What is known of the loss once ``gone`` records of a batch are empty slots.
-
-    Curvature that comes from the data shrinks to (b - gone)/b of it; an L2 term does not.
-
-    >>> from lastiterate import FullBatch
-    >>> run = Training(records=4, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
-    ...                batches=FullBatch(), adjacency="zero-out")
-    >>> remaining(Loss(smoothness=1.0, strong_convexity=0.8), run, 1).strong_convexity
-    0.6
-    """
-    if training.adjacency == "replace" or not loss.strong_convexity:
-        return loss
-    left = max(0.0, 1 - gone / training.batches.divisor(training.records))
-    below = np.nextafter(loss.strong_convexity * left, 0.0) if left < 1 else loss.strong_convexity
-    return dataclasses.replace(loss, strong_convexity=float(below))
 
 
 def base(training: Training) -> tuple[float, float]:

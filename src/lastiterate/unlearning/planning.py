@@ -22,7 +22,7 @@ from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, TargetError
 from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee, warn_if_estimated, weakest_voucher
 from lastiterate.printing import printed
-from lastiterate.unlearning.going_on import base, going_on, perturbed, remaining, unlearnable
+from lastiterate.unlearning.going_on import base, going_on, perturbed, unlearnable
 from lastiterate.unlearning.restart import Restart, restart
 
 Reference = Literal["never joined", "retrained"]
@@ -50,7 +50,7 @@ class UnlearningPlan:
 
     Attributes:
         training: the run up to the deletion.
-        loss: what is known of it once the slots of the deleted are empty.
+        loss: what is known of it.
         deleted: who is forgotten, as records that left after the last step of the run.
         epsilon: of the target.
         delta: of the target.
@@ -192,16 +192,15 @@ def plan_unlearning(
     if any(isinstance(step, (int, np.integer)) and step > training.steps for step in seen):
         allowed = f"at most steps = {training.steps}"
         raise DescriptionError("releases", max(seen), allowed, "they came before the deletion")
-    known = remaining(loss, training, person.most_in_a_batch(training))
     gone = dataclasses.replace(person, left=training.steps)
 
     def enough(run: Training) -> bool:
         with np.errstate(over="ignore"):  # runs without noise: an infinite ratio is an answer
-            return account(run, known, releases=seen, exposure=gone).delta(epsilon) <= delta
+            return account(run, loss, releases=seen, exposure=gone).delta(epsilon) <= delta
 
     done = enough(training)
     if not done and training.steps in seen:
-        told = account(training, known, releases=seen, exposure=gone).epsilon(delta)
+        told = account(training, loss, releases=seen, exposure=gone).epsilon(delta)
         raise TargetError(
             f"The model of the deletion itself was released, and told whoever saw it up to epsilon "
             f"= {printed(told)} about these records: no later step takes that back, so nothing "
@@ -224,9 +223,9 @@ def plan_unlearning(
                 f"= {printed(delta)}. Take more steps, or start again."
             )
     first = 0.0 if done else _least(lambda nu: enough(perturbed(training, nu)), training)
-    beside = restart(training, known, found, noise, first, spectrum, start)
+    beside = restart(training, loss, found, noise, first, spectrum, start)
     return UnlearningPlan(
-        training, known, gone, epsilon, delta, meant, seen, found, noise, first, beside
+        training, loss, gone, epsilon, delta, meant, seen, found, noise, first, beside
     )
 
 

@@ -15,13 +15,13 @@ from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import last_good
 from lastiterate.description import Exposure, Loss, Training
-from lastiterate.description.exposure import read_exposure
+from lastiterate.description.exposure import emptied, read_exposure
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
 from lastiterate.guarantee import NOT_A_GUARANTEE, warn_if_estimated, weakest_voucher
 from lastiterate.printing import printed
-from lastiterate.unlearning.going_on import base, remaining, unlearnable
+from lastiterate.unlearning.going_on import base, unlearnable
 from lastiterate.unlearning.planning import REFERENCES, WHAT_IT_SAYS, WHO_SAW_NOTHING, WHY_REFERENCE
 
 _MOST = 2**24  # clean steps of one request
@@ -117,7 +117,7 @@ def plan_requests(
         allowed = f"at most {training.records // person.records} requests"
         raise DescriptionError("requests", many, allowed, "nobody is left to delete after them")
     gone = training.records if ever else many * person.records
-    run = Run(training, remaining(loss, training, gone))
+    run = Run(training, emptied(loss, training, gone))
     obstacle = BY_KEY["taut-string"].obstacle(
         Run(training.replace(steps=max(training.steps, 1)), loss)
     )

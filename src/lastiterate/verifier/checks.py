@@ -371,10 +371,10 @@ def known_groups(case: Case, witness: Witness) -> Profile:
     _demand(case.factors(0, 1) is not None, "the updates have no known Lipschitz constant")
     _bounded_replay(case)
     alone = dataclasses.replace(case.exposure, records=1, per_batch=None)
-    one = dataclasses.replace(case, exposure=alone)
+    one = case.exposed(alone)
     records, most = case.exposure.records, case.exposure.most_in_a_batch(case.training)
     always = dataclasses.replace(alone, joined=0, left=None)  # pays no less
-    closed = _closed_group(dataclasses.replace(case, exposure=always), records, most)
+    closed = _closed_group(case.exposed(always), records, most)
     least = _every_step(one, most).min(closed)
     if case.training.batches.repeated:
         roots = [above(square).sqrt() for square in epochs.position_squares(one)]
@@ -389,7 +389,7 @@ def superposed_groups(case: Case, witness: Witness) -> Profile:
     _demand(case.factors(0, 1) is not None, "the updates have no known Lipschitz constant")
     _bounded_replay(case)
     alone = dataclasses.replace(case.exposure, records=1, per_batch=None)
-    one = dataclasses.replace(case, exposure=alone)
+    one = case.exposed(alone)
     mus = [above(square).sqrt() for square in epochs.position_squares(one)]
     law = placed.superposed(mus, *_places(case), float(witness["reach"]), int(witness["cells"]))
     squares = _drifted(one, [mu**2 for mu, _ in law])
@@ -399,7 +399,7 @@ def superposed_groups(case: Case, witness: Witness) -> Profile:
 def cycle_law(case: Case, witness: Witness) -> Profile:
     """A person's records in hidden places of equal steps: the law of the faces of one epoch."""
     always = dataclasses.replace(case.exposure, joined=0, left=None)  # pays no less
-    case = dataclasses.replace(case, exposure=always)
+    case = case.exposed(always)
     _hidden_places(case, Shuffled, Reshuffled)
     training, batches = case.training, case.training.batches_per_epoch or 1
     whole, left_over = divmod(training.steps, batches)
@@ -411,7 +411,7 @@ def cycle_law(case: Case, witness: Witness) -> Profile:
     cut = int(witness["cells"]), int(witness["circle"]), float(witness["tilt"])
     law = placed.cycles(batches, *_places(case), *cut)
     alone = dataclasses.replace(case.exposure, records=1, per_batch=None)
-    one = dataclasses.replace(case, exposure=alone)
+    one = case.exposed(alone)
     records, most = case.exposure.records, case.exposure.most_in_a_batch(training)
     drawn, moved = 1 if training.batches.repeated else whole, 0
     if drawn > 1:

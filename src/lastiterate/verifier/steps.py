@@ -6,6 +6,7 @@ a slip in one of the two shows. Descriptions hold doubles; a double is an exact 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,6 +49,15 @@ class Case:
         """Stretches of hidden steps, each between two known points."""
         cuts = sorted({0, self.end, *(t for t in self.releases if 0 < t < self.end)})
         return list(pairwise(cuts))
+
+    @cached_property
+    def curving(self) -> Loss:
+        """What every update sees of the loss: places of a person who is not there are empty."""
+        return self.exposure.curving(self.loss, self.training)
+
+    def exposed(self, person: Exposure) -> Case:
+        """The run for somebody else, whose places are as empty as this person's are at times."""
+        return dataclasses.replace(self, loss=self.curving, exposure=person)
 
     def etas(self, first: int, last: int) -> Iterator[Ball]:
         """Step sizes as balls, the same object again where they are all alike."""
@@ -146,7 +156,7 @@ class Case:
 
     def factors(self, first: int, last: int) -> list[Ball] | None:
         """Lipschitz constants of the updates; one entry if all are alike; None if unknown."""
-        return factors(self.etas(first, last), self.loss, self.training.clipping)
+        return factors(self.etas(first, last), self.curving, self.training.clipping)
 
 
 def factors(
