@@ -460,7 +460,7 @@ def test_experiments_stay_experiments(chain):
     assert after.experiment
     assert "model of an experiment" in after.objection
     for released in (seeded, after, trained(chain, random_state=1)):
-        with pytest.raises(AssumptionError, match="cannot be a link"):
+        with pytest.raises(AssumptionError, match="cannot be certified"):
             chain.seal(released, DELTA)
     with pytest.raises(AssumptionError, match="started from"):
         chain.seal(trained(None), DELTA)  # from zero, not from the chain

@@ -14,17 +14,16 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.certificate.certificate import Certificate
-from lastiterate.certificate.signing import certify
+from lastiterate.certificate.released import Released, certify_released
 from lastiterate.curves import gaussian
-from lastiterate.description import Allowance, Exposure, Loss, Training
-from lastiterate.description.exposure import read_exposure
-from lastiterate.errors import AssumptionError, CertificateError, DescriptionError
+from lastiterate.description import Allowance, Exposure, Loss
+from lastiterate.errors import CertificateError, DescriptionError
 from lastiterate.printing import printed
 from lastiterate.verifier.authenticity import Key
 from lastiterate.verifier.chain import Terms, VerifiedChain, check_link, verify_chain
@@ -40,50 +39,10 @@ _NAMED = "named."
 _ALONE = "parameters"  # the name of a model that is one array; those of others have a prefix
 
 
-class Released(Protocol):
-    """What a run released, as `noisy_descent` returns it."""
-
-    @property
-    def parameters(self) -> NDArray[np.float64]:
-        """The model."""
-
-    @property
-    def training(self) -> Training:
-        """What ran."""
-
-    @property
-    def loss(self) -> Loss | None:
-        """What is proved about the loss."""
-
-    @property
-    def experiment(self) -> bool:
-        """Whether no certificate may be given."""
-
-    @property
-    def objection(self) -> str:
-        """Why not."""
-
-    @property
-    def partition_nonce(self) -> str | None:
-        """Names the hidden batches."""
-
-    @property
-    def exposure(self) -> Exposure:
-        """Whom it was made for."""
-
-    @property
-    def above(self) -> tuple[Any, ...]:
-        """Who had more records than count; the others' slots are empty."""
-
-    @property
-    def started(self) -> str | None:
-        """The hash of the released model that it started from."""
-
-
 class Chain:
     """The links of a model that goes on from what it released before.
 
-    >>> from lastiterate import Chain, Cyclic
+    >>> from lastiterate import Chain, Cyclic, Training
     >>> from lastiterate.losses import Logistic
     >>> from lastiterate.train import noisy_descent
     >>> X, y = np.eye(40)[:, :3], np.resize([1.0, -1.0], 40)
@@ -199,35 +158,14 @@ class Chain:
             exposure: as in `certify`; by default the person whom the run was made for (``groups``).
             loss: what is known about the loss, where the run does not say it.
         """
-        known = released.loss if loss is None else loss
-        if released.experiment or known is None:
-            why = released.objection or "Nothing is known about its loss: give loss=."
-            raise AssumptionError(f"The run cannot be a link of a chain. {why}")
-        if released.above and known.strong_convexity > 0:
-            raise AssumptionError(
-                "Records above per_person were dropped, and empty slots curve nothing: batches are "
-                "less curved than their records. Give loss= with strong_convexity=0; an L2 term "
-                "(regularization) stays."
-            )
-        person = released.exposure if exposure is None else read_exposure(exposure)
-        apart = released.exposure.per_batch
-        if person.records > 1 and person.per_batch != apart and released.training.batches.hidden:
-            raise AssumptionError(
-                f"The run placed a person's records with per_batch={apart}, and {person} is "
-                "somebody else: in hidden batches neither bounds the other. Train with groups=, "
-                "per_person= and per_batch=, and leave exposure= out."
-            )
-        certificate = certify(
-            released.training,
-            known,
+        certificate = certify_released(
+            released,
             delta,
+            loss=loss,
             dataset=dataset,
-            parameters=released.parameters,
             releases=releases,
-            exposure=person,
-            nonce=released.partition_nonce,
+            exposure=exposure,
             follows=self.head,
-            started=released.started,
         )
         self.add(certificate, released.parameters)
         return certificate

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.errors import AssumptionError
 from lastiterate.train.grid import Grid, Parameters
 from lastiterate.train.summation import charged
+
+if TYPE_CHECKING:
+    from lastiterate.certificate import Certificate
+    from lastiterate.verifier.document import Head
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,46 @@ class Descent:
     exposure: Exposure = ONE_RECORD
     above: tuple[Any, ...] = field(default=(), repr=False)
     started: str | None = None
+
+    def certificate(
+        self,
+        delta: float,
+        *,
+        loss: Loss | None = None,
+        dataset: str = "",
+        releases: Iterable[int] = (),
+        exposure: Exposure | None = None,
+        follows: Head | None = None,
+    ) -> Certificate:
+        """The certificate of this run, bound to its parameters; an experiment has none.
+
+        Args:
+            delta, dataset, releases, follows: as in `certify`.
+            loss: what is known about the loss, where the run does not say it.
+            exposure: as in `certify`; by default the person whom the run was made for (``groups``).
+
+        >>> from lastiterate import FullBatch, verify
+        >>> from lastiterate.losses import Logistic
+        >>> from lastiterate.train import noisy_descent
+        >>> run = Training(records=40, steps=20, step_size=1.0, noise=0.3, gradient_norm=1.0,
+        ...                batches=FullBatch(), adjacency="zero-out")
+        >>> X, y = np.eye(40)[:, :3], np.resize([1.0, -1.0], 40)
+        >>> released = noisy_descent(Logistic(), X, run, labels=y)
+        >>> certificate = released.certificate(delta=1e-5)
+        >>> f"{verify(certificate, parameters=released.parameters).epsilon:.3f}"
+        '1.438'
+        """
+        from lastiterate.certificate.released import certify_released
+
+        return certify_released(
+            self,
+            delta,
+            loss=loss,
+            dataset=dataset,
+            releases=releases,
+            exposure=exposure,
+            follows=follows,
+        )
 
 
 _SEEDED = (

@@ -1,0 +1,103 @@
+"""What a trainer released, certified as what ran: its marks, its people, its rounding.
+
+`certify` sees a description and numbers, and cannot know whether the run that made them was seeded,
+how its loader placed a person's records, or which slots stayed empty. A run knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.certificate.certificate import Certificate
+from lastiterate.certificate.signing import certify
+from lastiterate.description import Exposure, Loss, Training
+from lastiterate.description.exposure import read_exposure
+from lastiterate.errors import AssumptionError
+from lastiterate.verifier.document import Head
+
+
+class Released(Protocol):
+    """What a run released, as `noisy_descent` returns it."""
+
+    @property
+    def parameters(self) -> NDArray[np.float64]:
+        """The model."""
+
+    @property
+    def training(self) -> Training:
+        """What ran."""
+
+    @property
+    def loss(self) -> Loss | None:
+        """What is proved about the loss."""
+
+    @property
+    def experiment(self) -> bool:
+        """Whether no certificate may be given."""
+
+    @property
+    def objection(self) -> str:
+        """Why not."""
+
+    @property
+    def partition_nonce(self) -> str | None:
+        """Names the hidden batches."""
+
+    @property
+    def exposure(self) -> Exposure:
+        """Whom it was made for."""
+
+    @property
+    def above(self) -> tuple[Any, ...]:
+        """Who had more records than count; the others' slots are empty."""
+
+    @property
+    def started(self) -> str | None:
+        """The hash of the released model that it started from."""
+
+
+def certify_released(
+    released: Released,
+    delta: float,
+    *,
+    loss: Loss | None = None,
+    dataset: str = "",
+    releases: Iterable[int] = (),
+    exposure: Exposure | None = None,
+    follows: Head | None = None,
+) -> Certificate:
+    """The certificate of a run, bound to the model it released; refused for experiments."""
+    known = released.loss if loss is None else loss
+    if released.experiment or known is None:
+        why = released.objection or "Nothing is known about its loss: give loss=."
+        raise AssumptionError(f"The run cannot be certified. {why}")
+    if released.above and known.strong_convexity > 0:
+        raise AssumptionError(
+            "Records above per_person were dropped, and empty slots curve nothing: batches are "
+            "less curved than their records. Give loss= with strong_convexity=0; an L2 term "
+            "(regularization) stays."
+        )
+    person = released.exposure if exposure is None else read_exposure(exposure)
+    apart = released.exposure.per_batch
+    if person.records > 1 and person.per_batch != apart and released.training.batches.hidden:
+        raise AssumptionError(
+            f"The run placed a person's records with per_batch={apart}, and {person} is "
+            "somebody else: in hidden batches neither bounds the other. Train with groups=, "
+            "per_person= and per_batch=, and leave exposure= out."
+        )
+    return certify(
+        released.training,
+        known,
+        delta,
+        dataset=dataset,
+        parameters=released.parameters,
+        releases=releases,
+        exposure=person,
+        nonce=released.partition_nonce,
+        follows=follows,
+        started=released.started,
+    )
