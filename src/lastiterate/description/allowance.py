@@ -97,7 +97,7 @@ nobody who was used before, or train with more noise: up to mu = 0.3741 is left 
                 pays = f"could pay mu = {printed(_root_up(total))}"
                 declared = "the allowance that was declared before the first day"
                 why = f"with it somebody who is used on {used} {pays}, but {declared} is"
-                raise self._refusal(spent, f"{why} {self.mu:g}")
+                raise self._refusal(spent, f"{why} {printed_down(self.mu)}")
             spent.append(mu)
 
     def _refusal(self, spent: list[float], why: str) -> AllowanceError:

@@ -132,8 +132,8 @@ class GroupLasso(Proximal):
 class Box(Proximal):
     """Every parameter is kept between two bounds.
 
-    >>> Box(0.0, 2.0).width(4)
-    4.0
+    >>> f"{Box(0.0, 2.0).width(4):.6f}"
+    '4.000000'
     """
 
     low: float
