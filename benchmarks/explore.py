@@ -167,11 +167,9 @@ def _reading(answer: dict[str, Any]) -> str:
 
 def _moved(state: dict[str, str], random_: random.Random) -> dict[str, str]:
     """The state after one slider was moved to one of its positions."""
-    sliders = [f for f in FIELDS.values() if f.slider is not None]
-    field = random_.choice(sliders)
-    assert field.slider is not None
-    low, high, share = field.slider.low, field.slider.high, random_.randrange(201) / 200
-    value = low * (high / low) ** share if field.slider.log else low + (high - low) * share
+    field = random_.choice([f for f in FIELDS.values() if f.high > f.low])
+    low, high, share = field.low, field.high, random_.randrange(201) / 200
+    value = low * (high / low) ** share if field.log else low + (high - low) * share
     counted = field.kind == "whole" or field.name == "length"
     text = str(max(1, round(float(f"{value:.2g}")))) if counted else f"{value:.2g}"
     return state | {field.name: text}

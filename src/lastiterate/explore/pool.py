@@ -84,12 +84,17 @@ class _Lane:
 class Pool:
     """The lanes, what is asked of them, and the answers so far.
 
+    Args:
+        slack: how many times longer than usual a task of the slower lanes may take, for busy
+            machines.
+
     >>> with Pool() as pool:
     ...     pool.ask([], patience=0)
     {}
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slack: float = 1.0) -> None:
+        self._slack = slack
         self._lock = Lock()
         self._answers: OrderedDict[Task, Outcome] = OrderedDict()
         self._pending: dict[Task, _Pending] = {}
@@ -148,7 +153,7 @@ class Pool:
             if pending.forgotten:
                 del self._pending[task]
                 return
-        limit = QUICK_LIMIT if name == "quick" else task.limit
+        limit = QUICK_LIMIT if name == "quick" else task.limit * self._slack
         outcome = lane.worker.answer(task, limit, lambda: pending.forgotten)
         if outcome is None and not self._closed:
             lane.worker.end()
