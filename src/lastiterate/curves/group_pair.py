@@ -20,6 +20,7 @@ from lastiterate.curves.pairs import (
     _cut,
     _log_sum,
     _up,
+    inverted,
 )
 
 
@@ -77,16 +78,7 @@ class GroupPair:
 
     def inverse(self, loss: Array) -> Array:
         """The point where the loss is reached; an error changes a dot only to second order."""
-        knots = np.linspace(-REACH - 1.0, self._top + REACH + 1.0, 8193)
-        at = np.maximum.accumulate(self.loss(knots))
-        place = np.clip(np.searchsorted(at, loss), 1, len(knots) - 1)
-        left, right = knots[place - 1], knots[place]
-        x = np.clip(np.interp(loss, at, knots), left, right)
-        for _ in range(4):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                newton = x - (self.loss(x) - loss) / self._slope(x)
-            x = np.where(np.isfinite(newton), np.clip(newton, left, right), x)
-        return x
+        return inverted(self.loss, self._slope, loss, -REACH, self._top + REACH)
 
     @cached_property
     def _ends(self) -> tuple[float, float]:

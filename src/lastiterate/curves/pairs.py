@@ -289,16 +289,7 @@ class OpposedPair:
 
     def inverse(self, loss: Array) -> Array:
         """The point where the loss is reached; an error changes a dot only to second order."""
-        knots = np.linspace(-self.back - REACH - 1.0, self.high + REACH + 1.0, 8193)
-        at = np.maximum.accumulate(self.loss(knots))
-        place = np.clip(np.searchsorted(at, loss), 1, len(knots) - 1)
-        left, right = knots[place - 1], knots[place]
-        x = np.clip(np.interp(loss, at, knots), left, right)
-        for _ in range(4):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                newton = x - (self.loss(x) - loss) / self._slope(x)
-            x = np.where(np.isfinite(newton), np.clip(newton, left, right), x)
-        return x
+        return inverted(self.loss, self._slope, loss, -self.back - REACH, self.high + REACH)
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
@@ -492,3 +483,23 @@ def _log_sum(logs: Array) -> float:
 def _up(log: float) -> float:
     """A logarithm found in floating point, raised by more than its rounding error."""
     return log + 1e-12 * (1.0 + abs(log))
+
+
+def inverted(
+    curve: Callable[[Array], Array],
+    slope: Callable[[Array], Array],
+    values: Array,
+    low: float,
+    high: float,
+) -> Array:
+    """Where a rising curve takes the values, between a little below ``low`` and above ``high``."""
+    knots = np.linspace(low - 1.0, high + 1.0, 8193)
+    at = np.maximum.accumulate(curve(knots))
+    place = np.clip(np.searchsorted(at, values), 1, len(knots) - 1)
+    left, right = knots[place - 1], knots[place]
+    x = np.clip(np.interp(values, at, knots), left, right)
+    for _ in range(4):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            newton = x - (curve(x) - values) / slope(x)
+        x = np.where(np.isfinite(newton), np.clip(newton, left, right), x)
+    return x
