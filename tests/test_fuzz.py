@@ -56,6 +56,8 @@ def check_balls(random, scheme):
         assert judge.holds(fast, delta), (training, loss, releases, delta, fast)
         if fast == 0 or judge.profile.coupled is not None:  # rounded in two ways on two grids
             return 0.0
+        if training.release != "last" and training.arithmetic != "exact":
+            return 0.0  # inside the window the accountant pays a drift that the check need not
         for excess in (0.0, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3):
             if not judge.holds(fast / (1 + excess) * (1 - 1e-12), delta):
                 return excess
