@@ -28,7 +28,7 @@ THE_WAY_UP = ("drawing", "report")  # objects that draw themselves; nothing else
 # Where a library is imported, and nowhere else. The core needs NumPy and SciPy alone.
 HOMES = {
     "arviz": {"sampling"},
-    "cryptography": {"noise", "verifier", "certificate", "train"},
+    "cryptography": {"noise", "sealing", "verifier", "certificate"},
     "dash": {"explore"},
     "distributed": {"audit"},
     "dp_accounting": {"curves"},

@@ -7,6 +7,7 @@ certified is what was trained.
 from lastiterate.train.checkpoint import Checkpoint, EncryptedCheckpoint, MemoryCheckpoint
 from lastiterate.train.descent import noisy_descent
 from lastiterate.train.features import bound_rows
+from lastiterate.train.forgetting import Forgotten, unlearn
 from lastiterate.train.preconditioner import Preconditioner
 from lastiterate.train.result import Descent
 
@@ -14,8 +15,10 @@ __all__ = [
     "Checkpoint",
     "Descent",
     "EncryptedCheckpoint",
+    "Forgotten",
     "MemoryCheckpoint",
     "Preconditioner",
     "bound_rows",
     "noisy_descent",
+    "unlearn",
 ]

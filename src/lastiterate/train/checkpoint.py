@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.description.validation import whole
-from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.errors import AssumptionError
+from lastiterate.sealing import Seal
 from lastiterate.train.holding import held, refused
 from lastiterate.whole_files import write_whole
 
@@ -144,20 +145,8 @@ class EncryptedCheckpoint(Checkpoint):
 
     def __init__(self, path: str | os.PathLike[str], key: bytes, every: int = 100) -> None:
         super().__init__(every)
-        try:
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        except ImportError as missing:
-            raise AssumptionError(
-                "An encrypted checkpoint needs the package `cryptography` "
-                "(pip install lastiterate[models]); MemoryCheckpoint needs nothing."
-            ) from missing
-        if not isinstance(key, bytes) or len(key) != 32:
-            found = f"{type(key).__name__} of other length or type"
-            allowed = "32 bytes, such as EncryptedCheckpoint.new_key()"
-            why = "a checkpoint that others can read is a release"
-            raise DescriptionError("key", found, allowed, why)
         self._path = Path(path)
-        self._cipher = AESGCM(key)
+        self._seal = Seal(key, "a checkpoint")
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -175,19 +164,14 @@ class EncryptedCheckpoint(Checkpoint):
         return os.urandom(32)
 
     def save(self, state: State) -> None:
-        nonce = os.urandom(12)
-        sealed = nonce + self._cipher.encrypt(nonce, state.to_bytes(), None)
-        write_whole(self._path, sealed, mode=0o600)
+        write_whole(self._path, self._seal.sealed(state.to_bytes()), mode=0o600)
 
     def load(self) -> State | None:
-        from cryptography.exceptions import InvalidTag
-
         if not self._path.exists():
             return None
-        sealed = self._path.read_bytes()
         try:
-            return State.from_bytes(self._cipher.decrypt(sealed[:12], sealed[12:], None))
-        except (InvalidTag, ValueError) as wrong:
+            return State.from_bytes(self._seal.opened(self._path.read_bytes()))
+        except ValueError as wrong:
             raise AssumptionError(
                 f"{self._path} was not written with this key, or was changed since: it is not "
                 "resumed. Give the key it was written with, or delete it to start again."

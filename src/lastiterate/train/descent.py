@@ -17,6 +17,7 @@ from lastiterate.train.loop import Backend, Gradients, Run
 from lastiterate.train.result import Descent
 from lastiterate.train.settings import Products, RowRule, Settings
 from lastiterate.train.torch_backend import on_device
+from lastiterate.unlearning.ledger import Ledger
 
 if TYPE_CHECKING:
     from lastiterate.certificate import Chain
@@ -44,6 +45,7 @@ def noisy_descent(
     per_person: int | None = None,
     per_batch: int | None = None,
     continue_from: Descent | Chain | None = None,
+    ledger: Ledger | None = None,
 ) -> Descent:
     """Run a description, with NumPy or, where the data is a tensor, with PyTorch.
 
@@ -81,6 +83,8 @@ def noisy_descent(
             ones: what it returned, or a `Chain`, whose last model is taken (none yet: the run
             starts at ``start``'s default). Add the run to the chain by `Chain.seal` before you
             publish it.
+        ledger: a new `lastiterate.unlearning.Ledger`, which writes down how far every record drives
+            the run, so that `unlearn` can forget some of them (a loss of this library, with NumPy).
 
     Products and sums are in double precision, also where the features are not, and noise is added
     on a grid (`lastiterate.train.grid`). What is returned says how far sums can be off, and which
@@ -114,6 +118,7 @@ def noisy_descent(
         per_person=per_person,
         per_batch=per_batch,
         continue_from=continue_from,
+        ledger=ledger,
     )
     if isinstance(objective, LinearLoss) and (device is not None or on_device(data)):
         from lastiterate.train.torch_backend.descent import descent

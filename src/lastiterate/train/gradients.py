@@ -138,7 +138,9 @@ class LinearGradients:
         if counted is not None:
             with np.errstate(over="ignore", under="ignore"):
                 long = _sizes(slope) * self._every_norm[rows] * (1 + 4 * UNIT)
-            slope[~counted(rows, np.nextafter(long, np.inf))] = 0.0
+            enough = counted(rows, np.nextafter(long, np.inf))
+            if enough is not None:
+                slope[~enough] = 0.0
         return np.asarray(X.T @ slope)
 
     def _shortening(self, slope: Array, norms: NDArray[np.float64]) -> Array:

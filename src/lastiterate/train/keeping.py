@@ -36,7 +36,7 @@ class Keeping:
         generator: Source,
         coarse: bool = False,
     ) -> None:
-        self._store, self._run = usable(checkpoint), run
+        self._store, self.run = usable(checkpoint), run
         self._batches, self._generator = batches, generator
         self.experiment = coarse or not unpredictable(generator)
 
@@ -49,7 +49,7 @@ class Keeping:
         kept = None if self._store is None else self._store.load()
         if kept is None:
             return None
-        if kept.run != self._run:
+        if kept.run != self.run:
             raise AssumptionError(
                 "The checkpoint belongs to another run (another description, loss, regularization, "
                 "start, or other records or another order of them): going on from it would be a "
@@ -80,7 +80,7 @@ class Keeping:
         order, nonce, kept = self._batches.order, self._batches.nonce, self._batches.kept
         source, marked = self._generator.state(), self.experiment
         what = (parameters, tail, order, nonce, source, marked, velocity, kept)
-        state = State(self._run, done, *what)
+        state = State(self.run, done, *what)
         self._store.save(state)
 
     def end(self) -> None:

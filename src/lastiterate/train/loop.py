@@ -26,14 +26,17 @@ from lastiterate.description import Arithmetic, Loss, Training
 from lastiterate.description.rows import Rows, RowStream
 from lastiterate.errors import UnsupportedError
 from lastiterate.noise import Source, unpredictable
+from lastiterate.noise.source import remembered
 from lastiterate.progress import shown
-from lastiterate.train.budgets import Filtered, payable
+from lastiterate.train.budgets import Filtered, Individual, payable
 from lastiterate.train.grid import INTERIM, Grid, Parameters, length, projection
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.people import People
 from lastiterate.train.proximal import fits, proximal_step
+from lastiterate.train.recording import Recorded, distances, perturbable
 from lastiterate.train.result import Descent, concluded, continued, released, rounding, shares
 from lastiterate.train.settings import Settings
+from lastiterate.unlearning.ledger import Book, Ledger
 
 _CORRELATED = (
     "Noise that later steps take back is added in plain doubles, whose last bits may tell: its "
@@ -148,10 +151,21 @@ class Run:
     grid: Grid | None
     people: People | None
     started: tuple[str | None, bool] = (None, False)
+    ledger: Ledger | None = None
 
     @classmethod
-    def of(cls, objective: Any, training: Training, told: Settings, gradients: Gradients) -> Run:
-        """As it was described and told; ``objective`` is what a checkpoint remembers of it."""
+    def of(
+        cls,
+        objective: Any,
+        training: Training,
+        told: Settings,
+        gradients: Gradients,
+        digested: bool = False,
+    ) -> Run:
+        """As it was described and told; ``objective`` is what a checkpoint remembers of it.
+
+        ``digested``: its fingerprint knows the records, as with a checkpoint or a ledger.
+        """
         source, l2 = told.source(), told.regularization
         centre, ball = told.centre(gradients.shape), told.ball(training)
         if training.correlation is not None and told.checkpoint is not None:
@@ -175,17 +189,21 @@ class Run:
             fits(training.proximal, centre.shape, training.diameter, spacing)
         people = told.people(training)
         batches = training.batches.rows(training.records, source)
-        content: Iterable[NDArray[Any]] = () if told.checkpoint is None else gradients.content()
+        digested = digested or told.checkpoint is not None or told.ledger is not None
+        content: Iterable[NDArray[Any]] = gradients.content() if digested else ()
         if people is not None:
             batches, content = people.rows(training, source), chain(content, people.content())
         run = fingerprint(objective, training, l2, ball, centre, spacing, content)
         keeping = Keeping(told.checkpoint, run, batches, source, bool(gradients.objection))
         ways = source, batches, keeping, told.progress
-        return cls(training, l2, centre, ball, *ways, grid, people, told.started)
+        return cls(training, l2, centre, ball, *ways, grid, people, told.started, told.ledger)
 
     def descended(self, gradients: Gradients, backend: Backend) -> Descent:
         """Run it, and say what ran."""
-        final = descend(self, self._paid(gradients), Draws(self, backend), backend)
+        counted = self._paid(gradients) if self.ledger is None else self._recorded(gradients)
+        final = descend(self, counted, Draws(self, backend), backend)
+        if self.ledger is not None:
+            self.ledger.end(final)
         ran = concluded(
             final,
             self.training,
@@ -208,10 +226,29 @@ class Run:
         individual = payable(self.training, gradients)
         if individual is None:
             return gradients
+        return Filtered(individual, self._rounding(gradients))
+
+    def _recorded(self, gradients: Gradients) -> Total:
+        """The gradients, whose norms the ledger writes down."""
+        assert self.ledger is not None
+        if not isinstance(gradients, Individual):
+            raise UnsupportedError(
+                "A ledger needs the norm of every gradient: use noisy_descent with a loss of "
+                "lastiterate.losses on an array or a sparse matrix, or leave ledger out."
+            )
+        kept = distances(self._rounding(gradients), gradients.loss)
+        perturbable(self.grid, self.ledger)
+        assert self.grid is not None
+        experiment = self.keeping.experiment or not unpredictable(self.source)
+        memory = remembered(self.source)
+        self.ledger.begin(Book(self.keeping.run, self.grid.spacing, experiment, memory, kept))
+        return Recorded(gradients, kept)
+
+    def _rounding(self, gradients: Gradients) -> Training:
+        """The description with what this run rounds."""
         size = self.centre.size
         engine = gradients.arithmetic(size)
-        ran = rounding(self.training, engine, self.grid, size, gradients.per_length)
-        return Filtered(individual, ran)
+        return rounding(self.training, engine, self.grid, size, gradients.per_length)
 
 
 class Drawing(Protocol):

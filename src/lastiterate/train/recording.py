@@ -1,0 +1,78 @@
+"""A run that writes into its `Ledger` how long every gradient was."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from lastiterate.bounds import dynamics
+from lastiterate.description import Arithmetic, Loss, Training
+from lastiterate.description.rows import Rows
+from lastiterate.errors import UnsupportedError
+from lastiterate.noise.rounded import LARGEST_SCALE
+from lastiterate.train.budgets import Floats, Individual
+from lastiterate.train.grid import Grid, Parameters
+from lastiterate.unlearning.distances import Distances
+from lastiterate.unlearning.ledger import Ledger
+
+
+def distances(training: Training, loss: Loss | None) -> Distances:
+    """What a ledger writes for this run, or why it cannot.
+
+    The computed mean gradients of two runs are each off by the error, and so may be those of the
+    deleted alone: 3 errors an update, charged as 4, and the slip of the grid.
+    """
+    objection = _objection(training)
+    empty = None if loss is None else dataclasses.replace(loss, strong_convexity=0.0)
+    c = None
+    if empty is not None:  # empty slots curve nothing
+        c = dynamics.contraction(training.step_sizes, empty, training.clipping)
+    if objection is None and (c is None or not np.isfinite(c).all()):
+        objection = "nothing bounds how far an update drives two points apart: use a smooth loss"
+    if objection is not None:
+        raise UnsupportedError(f"A ledger cannot be kept here: {objection}.")
+    assert c is not None
+    assert isinstance(training.arithmetic, Arithmetic)
+    etas = training.step_sizes
+    shares = np.nextafter(etas / training.batches.divisor(training.records), np.inf)
+    lost = dynamics.pushes(etas, 2 * training.arithmetic.charge, training)
+    return Distances(c, shares, lost, training.records)
+
+
+def _objection(training: Training) -> str | None:
+    if not isinstance(training.arithmetic, Arithmetic) or not training.arithmetic.grid:
+        return "a run without noise has no grid; a little noise in every step is enough"
+    if training.release != "last":
+        return "an average holds earlier iterates; release the last one"
+    if training.momentum or training.correlation is not None:
+        return "it follows one point, not a velocity or noise that is taken back"
+    if training.individual_budget is not None:
+        return "an individual_budget drops records because of their past, and so is no map"
+    if not training.batches.fixed_size:
+        return "batches of random size may curve more than the loss; use another scheme"
+    return None
+
+
+def perturbable(grid: Grid | None, ledger: Ledger) -> None:
+    """Raise if the perturbation could not be drawn on the grid of the run."""
+    if grid is not None and ledger.noise / grid.spacing > LARGEST_SCALE:
+        raise UnsupportedError(
+            f"Noise of {ledger.noise:g} cannot be drawn on this run's grid of {grid.spacing:g}: "
+            f"take a ledger with noise up to {LARGEST_SCALE * grid.spacing:.3g}."
+        )
+
+
+class Recorded:
+    """The sums of a run's gradients; every norm is written down."""
+
+    def __init__(self, gradients: Individual, kept: Distances) -> None:
+        self._gradients, self._kept = gradients, kept
+
+    def total(self, parameters: Parameters, rows: Rows) -> Parameters:
+        """The sum of an update; asked for once in each."""
+        self._kept.begin()
+        return self._gradients.total_of(parameters, rows, self._noted)
+
+    def _noted(self, rows: Rows, norms: Floats) -> None:
+        self._kept.note(rows, norms)

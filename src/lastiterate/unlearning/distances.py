@@ -1,0 +1,99 @@
+"""How far every record has driven a run from the run without it: one float per record.
+
+**Statement.** Update k of the run without the records S is c_k-Lipschitz, and at the run's own
+iterate X_k its exact map differs from the one with S by at most (η_k/b)·Σ_{i∈S} ‖∇ℓ_i(X_k)‖. Run
+both with the same batches and noise. They end at most Σ_{i∈S} ζ_i + ω apart, with
+
+    ζ_i ← c_k·ζ_i + (η_k/b)·‖∇ℓ_i(X_k)‖,    ω ← c_k·ω + (what one update rounds).
+
+*Proof.* Both updates are a map, the same noise, and a projection that brings no two points apart.
+‖φ(X) − φ'(X')‖ ≤ ‖φ(X) − φ'(X)‖ + ‖φ'(X) − φ'(X')‖, and the sum of norms bounds the first. ∎
+
+No bound on gradients is needed. Stored is ζ_i/P with P = Π c_k, so that an update touches only its
+own batch; P is rounded up in each step, so that P_end/P_k is never below the product of the c.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_LEAST = 2.0**-200  # of a contraction; a larger one is sound
+_LOW, _HIGH = 2.0**-400, 2.0**400  # beyond them P starts again at 1
+
+
+class Distances:
+    """The distances of all records, update by update.
+
+    Args:
+        contraction: c_k of every update.
+        shares: η_k/b, never below.
+        rounded: what update k rounds, in two runs together.
+        records: how many there are.
+
+    >>> half = np.full(2, 0.5)
+    >>> kept = Distances(half, np.ones(2), np.zeros(2), records=3)
+    >>> for norms in ([1.0, 2.0], [4.0, 0.0]):
+    ...     kept.begin()
+    ...     kept.note(np.array([0, 2]), np.array(norms))
+    >>> [round(kept.of([i]), 12) for i in range(3)], round(kept.of([0, 2]), 12)
+    ([4.5, 0.0, 1.0], 5.5)
+    """
+
+    def __init__(self, contraction: Floats, shares: Floats, rounded: Floats, records: int) -> None:
+        self._c, self._shares, self._rounded = contraction, shares, rounded
+        self._each, self._product = np.zeros(records), 1.0
+        self._omega, self._done, self._factor = 0.0, 0, 0.0
+
+    def begin(self) -> None:
+        """The next update."""
+        k = self._done
+        c = max(float(self._c[k]), _LEAST)
+        self._product = math.nextafter(self._product * c, math.inf)
+        if not _LOW <= self._product <= _HIGH:
+            self._each, self._product = self._raised(), 1.0
+        moved = math.nextafter(c * self._omega, math.inf) if self._omega else 0.0
+        own = float(self._rounded[k])
+        self._omega = math.nextafter(moved + own, math.inf) if moved or own else 0.0
+        share = math.nextafter(float(self._shares[k]), math.inf)
+        self._factor = math.nextafter(share / self._product, math.inf)
+        self._done = k + 1
+
+    def note(self, rows: Any, norms: Floats) -> None:
+        """Records of this update's batch, each once, and how long their gradients are."""
+        with np.errstate(all="ignore"):  # what overflows is infinitely far, and is replayed
+            self._each[rows] += norms * self._factor
+
+    def of(self, records: Any) -> float:
+        """How far these records together have driven the run, at most."""
+        some = self._raised()[np.asarray(records, dtype=np.int64)]
+        if not np.isfinite(some).all() or not math.isfinite(self._omega):
+            return math.inf
+        try:
+            total = math.fsum([*some.tolist(), self._omega])
+        except OverflowError:
+            return math.inf
+        return math.nextafter(total, math.inf) if total else 0.0
+
+    def _raised(self) -> Floats:
+        """ζ itself, lifted above what its products and sums, two roundings an update, lost."""
+        with np.errstate(all="ignore"):
+            held = (self._each + self._done * 2.0**-1070) * self._product
+            return np.nextafter(held * (1 + (self._done + 4) * 2.0**-51), np.inf)
+
+    def to_arrays(self) -> dict[str, Floats]:
+        """What a file keeps of a run that has ended."""
+        return {"distances": self._raised(), "common": np.array([self._omega])}
+
+    @classmethod
+    def ended(cls, distances: Floats, common: Floats) -> Distances:
+        """Those of a run that has ended."""
+        nothing = np.zeros(0)
+        found = cls(nothing, nothing, nothing, 0)
+        found._each, found._omega = distances.astype(np.float64), float(common[0])
+        return found

@@ -1,0 +1,402 @@
+"""Ledgers against exact laws: what they say, what is released with them, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from scipy.special import ndtr
+
+from lastiterate import (
+    L1,
+    AssumptionError,
+    Cyclic,
+    DescriptionError,
+    FullBatch,
+    Poisson,
+    Reshuffled,
+    Shuffled,
+    TailAverage,
+    Training,
+    UnsupportedError,
+    WithoutReplacement,
+)
+from lastiterate.losses import Huber, Logistic, Softmax, SquaredError
+from lastiterate.noise import SecureSource
+from lastiterate.noise.source import repeated, unpredictable
+from lastiterate.noise.stream import KeyedStream
+from lastiterate.train import EncryptedCheckpoint, MemoryCheckpoint, noisy_descent, unlearn
+from lastiterate.unlearning import Ledger
+from lastiterate.unlearning.distances import Distances
+
+X = np.random.default_rng(0).standard_normal((20, 3))
+X /= np.linalg.norm(X, axis=1, keepdims=True) * np.linspace(1, 4, 20)[:, None]
+Y = np.where(X[:, 0] > 0, 1.0, -1.0)
+RUN = Training(
+    records=20,
+    steps=40,
+    step_size=0.5,
+    noise=0.1,
+    gradient_norm=1.0,
+    adjacency="zero-out",
+    batches=Shuffled(5),
+)
+
+
+def trained(ledger, training=RUN, data=X, **settings):
+    return noisy_descent(Logistic(), data, training, labels=Y, ledger=ledger, **settings)
+
+
+def forgotten(ledger, deleted, training=RUN, data=X, **settings):
+    return unlearn(Logistic(), data, training, ledger, deleted, labels=Y, **settings)
+
+
+# ------------------------------------------------------------------ the law of what is released
+
+
+def stick(p, q, epsilon, step):
+    """The larger hockey stick of two densities, both orders."""
+    gaps = (np.maximum(a - math.exp(epsilon) * b, 0).sum() * step for a, b in ((p, q), (q, p)))
+    return max(gaps)
+
+
+def random_map(rng):
+    """A map and its Lipschitz constant: linear, curved, or clipped; contracting or expanding."""
+    slope, turn = float(rng.uniform(-0.5, 1.3)), float(rng.uniform(0, 0.6))
+    shift = float(rng.normal())
+    kinds = (
+        (lambda x: slope * x + shift, abs(slope)),
+        (lambda x: slope * x + turn * np.tanh(x - shift), max(abs(slope), abs(slope + turn))),
+        (lambda x: np.clip(slope * x, -1, 1), abs(slope)),
+    )
+    return kinds[int(rng.integers(3))]
+
+
+def random_gradient(rng):
+    """What the deleted records add at x: bounded, without any bound, or with a jump."""
+    a, at = float(rng.normal()), float(rng.normal())
+    kinds = (
+        lambda x: a * np.tanh(x - at),
+        lambda x: a * x * np.abs(x),
+        lambda x: a * (x > at),
+        lambda x: a * (x > at) * np.exp(np.minimum(x, 5)),
+    )
+    return kinds[int(rng.integers(4))]
+
+
+def one_instance(rng):
+    """The bound over the exact hockey stick of a run of 1 to 4 steps, and how it was served.
+
+    The noise of the run takes finitely many values: it may be anything, and so is summed exactly.
+    """
+    steps, atoms = int(rng.integers(1, 5)), int(rng.choice([1, 9, 41]))
+    weights = rng.dirichlet(np.ones(atoms))
+    maps, shares = [], rng.uniform(0.1, 1.0, steps)
+    for _ in range(steps):
+        maps.append((*random_map(rng), random_gradient(rng)))
+    kept = Distances(np.array([c for _, c, _ in maps]), shares, np.zeros(steps), atoms)
+    with_them = without = np.zeros(atoms)
+    for (move, _, gradient), share in zip(maps, shares, strict=True):
+        drawn = rng.normal(0, rng.uniform(0, 2), atoms)
+        kept.begin()
+        kept.note(slice(0, atoms), np.abs(gradient(with_them)))
+        with_them = move(with_them) - share * gradient(with_them) + drawn
+        without = move(without) + drawn
+    zeta = kept.to_arrays()["distances"]
+    assert (np.abs(with_them - without) <= zeta + 1e-12 * (1 + np.abs(with_them))).all()
+    budget = (
+        float(rng.choice(zeta)) if rng.random() < 0.8 else float(zeta.max() * rng.uniform(0, 2))
+    )
+    noise = float(rng.uniform(0.2, 2)) * max(budget, 1e-3)
+    ledger = Ledger(budget, noise)
+    served = np.where(zeta <= ledger.budget, with_them, without)
+    low, high = min(served.min(), without.min()), max(served.max(), without.max())
+    grid = np.linspace(low - 9 * noise, high + 9 * noise, 4001)
+    step = grid[1] - grid[0]
+    if step > noise / 4:  # too coarse to integrate: the two laws hardly meet
+        return None
+    # Probabilities of cells: what tells them apart tells the laws apart, so this is never too much.
+    p, q = (
+        np.diff((weights * ndtr((grid[:, None] - at) / noise)).sum(axis=1))
+        for at in (served, without)
+    )
+    epsilon = float(rng.choice([0.0, rng.uniform(0, 2)]))
+    truth, claimed = stick(p, q, epsilon, 1.0), ledger.curve.delta(epsilon)
+    assert truth <= claimed + 2e-12
+    return claimed / truth if truth > 1e-9 else math.inf, bool((zeta > budget).any())
+
+
+def test_what_is_released_has_the_claimed_law():
+    rng = np.random.default_rng(11)
+    found = [each for _ in range(600) if (each := one_instance(rng)) is not None]
+    assert len(found) >= 400
+    ratios = np.array([ratio for ratio, _ in found])
+    assert sum(replayed for _, replayed in found) > 100  # some of their runs were replayed
+    assert 1 - 1e-9 <= ratios.min() < 1.001  # and the bound is attained
+
+
+def test_a_replay_with_fresh_noise_is_unsound():
+    """X_1 = Z_1, a gradient only where X_1 > 0, b = 1e-6, noise 0.3: the runs that stay are biased.
+
+    Kept are runs with X_1 <= 0; the others are drawn anew: density 2 on the left half against 1.
+    """
+    ledger = Ledger(budget=1e-6, noise=0.3)
+    claimed = ledger.curve.delta(0.0)
+    assert 1.3e-6 < claimed < 1.4e-6
+    x = np.linspace(-9, 9, 200_001)
+    step, wide = x[1] - x[0], math.hypot(1, 0.3)
+    reference = np.exp(-((x / wide) ** 2) / 2) / (wide * math.sqrt(2 * math.pi))
+    # N(0, 1) cut to the left of 0, with the perturbation: twice the reference times Phi.
+    left = 2 * reference * ndtr(-x / (0.3 * wide))
+    fresh = 0.5 * left + 0.5 * reference
+    truth = math.atan(1 / 0.3) / (2 * math.pi)  # half of P(sign X_1 = sign of the sum) - 1/2
+    assert 0.2036 < truth < 0.2037
+    assert abs(stick(fresh, reference, 0.0, step) - truth) < 1e-6
+    # With the same noise a run that is replayed ends where the reference ends.
+    same = 0.5 * left + 0.5 * (2 * reference - left)
+    assert stick(same, reference, 0.0, step) <= claimed
+
+
+# ------------------------------------------------------- what the ledger says of computed runs
+
+OBJECTIVES = (
+    (Logistic(), "none", lambda rng, n: rng.choice([-1.0, 1.0], n)),
+    (Logistic(), "gradient", lambda rng, n: rng.choice([-1.0, 1.0], n)),
+    (Huber(2.0), "none", lambda rng, n: rng.normal(size=n)),
+    (SquaredError(2.0), "margin", lambda rng, n: rng.normal(size=n)),
+    (Softmax(3), "none", lambda rng, n: rng.integers(0, 3, n)),
+)
+SCHEMES = (FullBatch(), Cyclic(2), Shuffled(3), Reshuffled(2), WithoutReplacement(3))
+
+
+@pytest.mark.parametrize(("objective", "clipping", "labels"), OBJECTIVES)
+def test_two_computed_runs_are_never_farther_apart_than_the_ledger_says(
+    objective, clipping, labels
+):
+    rng = np.random.default_rng(5)
+    ratios = []
+    for _ in range(80):
+        n, steps = 6, int(rng.integers(1, 20))
+        run = Training(
+            records=n,
+            steps=steps,
+            step_size=rng.uniform(0.1, 3.0, steps),
+            noise=rng.uniform(1e-6, 0.5, steps),
+            gradient_norm=objective.gradient_norm(1.0) * (0.3 if clipping == "gradient" else 1),
+            clipping=clipping,
+            batches=SCHEMES[int(rng.integers(len(SCHEMES)))],
+            diameter=float(rng.choice([math.inf, 1.0])),
+            proximal=None if rng.random() < 0.7 else L1(0.05),
+        )
+        rows = rng.normal(size=(n, 3))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True) * rng.uniform(1, 3, (n, 1))
+        gone = rng.choice(n, int(rng.integers(1, 3)), replace=False)
+        without = rows.copy()
+        without[gone] = 0.0
+        told = dict(
+            labels=labels(rng, n),
+            regularization=float(rng.choice([0.0, 0.1])),
+            random_state=int(rng.integers(1000)),
+            feature_bound=1.0,
+        )
+        ledger = Ledger(budget=1.0, noise=1.0)
+        one = noisy_descent(objective, rows, run, ledger=ledger, **told)
+        other = noisy_descent(objective, without, run, **told)
+        says = ledger.book().distances.of(gone)
+        apart = float(np.linalg.norm(one.parameters - other.parameters))
+        assert apart <= says
+        ratios.append(apart / says)
+        plain = noisy_descent(objective, rows, run, **told)
+        assert np.array_equal(plain.parameters, one.parameters)  # a ledger only looks on
+    assert max(ratios) > 0.9
+
+
+def test_a_distance_is_never_below_its_exact_recursion():
+    from fractions import Fraction
+
+    rng = np.random.default_rng(2)
+    for scale in (1.0, 1e-30, 0.0, 1e30):
+        steps, n = 120, 4
+        c = rng.uniform(0, 1.2, steps) * scale
+        shares, lost = rng.uniform(0, 1, steps), rng.uniform(0, 1e-9, steps)
+        kept = Distances(c, shares, lost, n)
+        exact, common = [Fraction(0)] * n, Fraction(0)
+        for k in range(steps):
+            rows, norms = rng.permutation(n)[:2], rng.uniform(0, 1, 2) ** 40
+            kept.begin()
+            kept.note(rows, norms)
+            exact = [each * Fraction(c[k]) for each in exact]
+            common = common * Fraction(c[k]) + Fraction(lost[k])
+            for i, norm in zip(rows, norms, strict=True):
+                exact[i] += Fraction(shares[k]) * Fraction(norm)
+        for some in ([0], [1, 3], range(4)):
+            found, truth = kept.of(some), sum(exact[i] for i in some) + common
+            assert math.isinf(found) or Fraction(found) >= truth
+            if scale <= 1:
+                assert found <= float(truth) * (1 + 1e-9) + 1e-300
+            else:
+                assert math.isinf(found)  # too far for a double: it will be replayed
+
+
+# ------------------------------------------------------------------------- forgetting for real
+
+
+@pytest.mark.parametrize("data", [X, X.astype(np.float32), sp.csr_array(X)])
+def test_either_way_the_right_run_is_perturbed(data):
+    gone = [3, 11, 19]
+    without = X.astype(data.dtype).copy()
+    without[gone] = 0.0
+    for budget, served in ((1e6, data), (0.0, without)):
+        ledger = Ledger(budget, noise=1e-3)
+        model = trained(ledger, data=data)
+        assert not model.experiment
+        memory = ledger.book().memory
+        known = noisy_descent(Logistic(), served, RUN, labels=Y, noise=repeated(memory)).parameters
+        done = forgotten(ledger, gone, data=data)
+        assert not done.experiment
+        grid = model.training.arithmetic.grid
+        assert np.array_equal(done.parameters / grid, np.rint(done.parameters / grid))
+        moved = np.abs(done.parameters - known).max()
+        assert 1e-6 < moved < 7e-3
+        assert done.mu == budget / 1e-3
+        assert (served is data) == (np.abs(model.parameters - known).max() == 0)
+
+
+def test_the_perturbation_has_its_size_and_is_fresh():
+    wide = np.zeros((2, 4000))
+    run = Training(
+        records=2, steps=1, step_size=1.0, noise=1e-6, gradient_norm=1.0, batches=FullBatch()
+    )
+    drawn = []
+    for _ in range(2):
+        ledger = Ledger(1.0, 2.0)
+        noisy_descent(Logistic(), wide, run, labels=[1, -1], ledger=ledger, random_state=1)
+        done = unlearn(Logistic(), wide, run, ledger, [0], labels=[1, -1])
+        drawn.append(done.parameters)
+        assert done.experiment  # seeded
+        assert "EXPERIMENT" in str(done)
+    assert abs(np.std(drawn) - 2.0) < 0.1
+    assert abs(np.mean(drawn[0] * drawn[1])) < 0.3
+
+
+def test_a_ledger_serves_once():
+    ledger = Ledger(1.0, 1.0)
+    with pytest.raises(AssumptionError, match="no run to forget from"):
+        forgotten(ledger, [1])
+    trained(ledger)
+    with pytest.raises(AssumptionError, match="for one run"):
+        trained(ledger)
+    forgotten(ledger, [1])
+    with pytest.raises(AssumptionError, match="halve the noise"):
+        forgotten(ledger, [2])
+    for name in ("budget", "noise", "mu"):
+        with pytest.raises(AttributeError):
+            setattr(ledger, name, 5.0)
+
+
+def test_another_run_is_refused_and_uses_nothing_up():
+    ledger = Ledger(1.0, 1.0)
+    trained(ledger)
+    other = X.copy()
+    other[4] *= 0.5
+    for settings in ({"data": other}, {"training": RUN.replace(steps=41)}, {"regularization": 0.1}):
+        with pytest.raises(AssumptionError, match="another run"):
+            forgotten(ledger, [1], **settings)
+    for deleted in ([], [20], [-1], [1, 1], [0.5], [[1]], [True], "1"):
+        with pytest.raises(DescriptionError, match="deleted"):
+            forgotten(ledger, deleted)
+    with pytest.raises(DescriptionError, match="objective"):
+        unlearn(lambda *_: 0, X, RUN, ledger, [1])
+    assert forgotten(ledger, [1]).deleted == 1
+
+
+def test_what_no_ledger_can_follow_is_refused():
+    for change, why in (
+        (dict(noise=0.0), "without noise"),
+        (dict(release=TailAverage(3)), "average"),
+        (dict(momentum=0.5), "velocity"),
+        (dict(batches=Cyclic(5), individual_budget=1.0), "individual_budget"),
+        (dict(batches=Poisson(0.2)), "random size"),
+    ):
+        with pytest.raises(UnsupportedError, match=why):
+            trained(Ledger(1.0, 1.0), RUN.replace(**change))
+    with pytest.raises(UnsupportedError, match="smooth"):
+        trained(Ledger(1.0, 1.0), RUN.replace(clipping="gradient"), data=100 * X)
+    with pytest.raises(UnsupportedError, match="norm of every gradient"):
+        trained(Ledger(1.0, 1.0), data=torch.from_numpy(X))
+    with pytest.raises(UnsupportedError, match="cannot be drawn"):
+        trained(Ledger(1.0, 1e9))
+    for settings in (dict(noise=SecureSource()), dict(checkpoint=MemoryCheckpoint())):
+        with pytest.raises(DescriptionError, match="absent with a ledger"):
+            trained(Ledger(1.0, 1.0), **settings)
+    with pytest.raises(DescriptionError, match="Ledger"):
+        trained({"budget": 1.0})
+    for budget, noise in ((-1.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, math.inf), (True, 1.0)):
+        with pytest.raises(DescriptionError):
+            Ledger(budget, noise)
+
+
+# ----------------------------------------------------------------------------------- on a disk
+
+
+def test_a_file_is_read_with_its_key_and_gone_after_its_use(tmp_path):
+    key, path = EncryptedCheckpoint.new_key(), tmp_path / "ledger"
+    ledger = Ledger(0.5, 1.0)
+    trained(ledger)
+    before = ledger.book()
+    ledger.save(path, key)
+    assert os.stat(path).st_mode & 0o077 == 0
+    text = path.read_bytes()
+    assert bytes.fromhex(before.memory["key"]) not in text
+    assert before.parameters.tobytes() not in text
+    with pytest.raises(AssumptionError, match="already"):
+        ledger.save(tmp_path / "second", key)
+    for wrong, bytes_ in ((os.urandom(32), text), (key, text[:-1]), (key, b""), (key, b"x" * 99)):
+        path.write_bytes(bytes_)
+        with pytest.raises(AssumptionError, match="no ledger of this key"):
+            Ledger.load(path, wrong)
+    path.write_bytes(text)
+    one, two = Ledger.load(path, key), Ledger.load(path, key)
+    for some in ([0], [3, 4], range(20)):
+        found = one.book().distances.of(some)
+        assert before.distances.of(some) <= found < before.distances.of(some) * (1 + 1e-9)
+    assert (one.budget, one.noise, one.mu) == (0.5, 1.0, 0.5)
+    assert not forgotten(one, [5]).experiment
+    assert not path.exists()
+    for late in (two, ledger):
+        with pytest.raises(AssumptionError, match="no run to forget from"):
+            forgotten(late, [5])
+
+
+def test_no_copies():
+    ledger = Ledger(0.5, 1.0)
+    trained(ledger)
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(AssumptionError, match="not copied"):
+            copied(ledger)
+    if hasattr(os, "fork"):
+        child = os.fork()
+        if not child:
+            try:
+                forgotten(ledger, [1])
+            except AssumptionError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_only_the_first_life_of_a_keyed_stream_is_unpredictable():
+    first = SecureSource(KeyedStream())
+    assert unpredictable(first)
+    again = SecureSource(KeyedStream(first._stream.key))
+    assert not unpredictable(again)
+    assert np.array_equal(first.rounded_normal(9.0, 999), again.rounded_normal(9.0, 999))
+    assert not np.array_equal(copy.deepcopy(first).normal(9), first.normal(9))
+    replay = noisy_descent(Logistic(), X, RUN, labels=Y, noise=again)
+    assert replay.experiment
