@@ -6,6 +6,7 @@ import copy
 import math
 import os
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from lastiterate.noise import SecureSource
 from lastiterate.noise.source import repeated, unpredictable
 from lastiterate.noise.stream import KeyedStream
 from lastiterate.train import EncryptedCheckpoint, MemoryCheckpoint, noisy_descent, unlearn
+from lastiterate.train.forgetting import perturbation_grid
 from lastiterate.unlearning import Ledger
 from lastiterate.unlearning.distances import Distances
 
@@ -100,7 +102,7 @@ def one_instance(rng):
     maps, shares = [], rng.uniform(0.1, 1.0, steps)
     for _ in range(steps):
         maps.append((*random_map(rng), random_gradient(rng)))
-    kept = Distances(np.array([c for _, c, _ in maps]), shares, np.zeros(steps), atoms)
+    kept = Distances(np.array([c for _, c, _ in maps]), shares, np.zeros(steps), np.ones(atoms))
     with_them = without = np.zeros(atoms)
     for (move, _, gradient), share in zip(maps, shares, strict=True):
         drawn = rng.normal(0, rng.uniform(0, 2), atoms)
@@ -218,23 +220,23 @@ def test_two_computed_runs_are_never_farther_apart_than_the_ledger_says(
 
 
 def test_a_distance_is_never_below_its_exact_recursion():
-    from fractions import Fraction
 
     rng = np.random.default_rng(2)
     for scale in (1.0, 1e-30, 0.0, 1e30):
         steps, n = 120, 4
         c = rng.uniform(0, 1.2, steps) * scale
         shares, lost = rng.uniform(0, 1, steps), rng.uniform(0, 1e-9, steps)
-        kept = Distances(c, shares, lost, n)
+        units = rng.uniform(0, 3, n)
+        kept = Distances(c, shares, lost, units)
         exact, common = [Fraction(0)] * n, Fraction(0)
         for k in range(steps):
             rows, norms = rng.permutation(n)[:2], rng.uniform(0, 1, 2) ** 40
             kept.begin()
-            kept.note(rows, norms)
+            kept.note(rows, norms.copy())
             exact = [each * Fraction(c[k]) for each in exact]
             common = common * Fraction(c[k]) + Fraction(lost[k])
             for i, norm in zip(rows, norms, strict=True):
-                exact[i] += Fraction(shares[k]) * Fraction(norm)
+                exact[i] += Fraction(shares[k]) * Fraction(norm) * Fraction(units[i])
         for some in ([0], [1, 3], range(4)):
             found, truth = kept.of(some), sum(exact[i] for i in some) + common
             assert math.isinf(found) or Fraction(found) >= truth
@@ -285,6 +287,26 @@ def test_the_perturbation_has_its_size_and_is_fresh():
     assert abs(np.mean(drawn[0] * drawn[1])) < 0.3
 
 
+def test_noise_too_large_for_the_grid_of_the_run_has_a_grid_of_its_own():
+    ledger = Ledger(1.0, noise=1e9)
+    own = trained(ledger).training.arithmetic.grid
+    coarse, farther = perturbation_grid(1e9, own, 3)
+    assert own < coarse == 2.0**-12  # 1e9/2^42, rounded up to a power of two
+    assert farther >= math.sqrt(3) * coarse
+    done = forgotten(ledger, [19]).parameters
+    assert np.array_equal(done / coarse, np.rint(done / coarse))
+    assert 1e7 < np.abs(done).max() < 1e10
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(2, 500, 3))
+    rounded = np.rint(points / coarse) * coarse
+    before, after = (np.linalg.norm(a - b, axis=1) for a, b in (points, rounded))
+    assert (after <= before + farther).all()
+    # No budget is left for the rounding: the record is trained away.
+    tight = Ledger(0.0, noise=1e9)
+    trained(tight)
+    assert forgotten(tight, [19]).mu == 0.0
+
+
 def test_a_ledger_serves_once():
     ledger = Ledger(1.0, 1.0)
     with pytest.raises(AssumptionError, match="no run to forget from"):
@@ -330,14 +352,12 @@ def test_what_no_ledger_can_follow_is_refused():
         trained(Ledger(1.0, 1.0), RUN.replace(clipping="gradient"), data=100 * X)
     with pytest.raises(UnsupportedError, match="norm of every gradient"):
         trained(Ledger(1.0, 1.0), data=torch.from_numpy(X))
-    with pytest.raises(UnsupportedError, match="cannot be drawn"):
-        trained(Ledger(1.0, 1e9))
     for settings in (dict(noise=SecureSource()), dict(checkpoint=MemoryCheckpoint())):
         with pytest.raises(DescriptionError, match="absent with a ledger"):
             trained(Ledger(1.0, 1.0), **settings)
     with pytest.raises(DescriptionError, match="Ledger"):
         trained({"budget": 1.0})
-    for budget, noise in ((-1.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, math.inf), (True, 1.0)):
+    for budget, noise in ((-1.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, 1e99), (True, 1.0)):
         with pytest.raises(DescriptionError):
             Ledger(budget, noise)
 

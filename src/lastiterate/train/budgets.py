@@ -21,7 +21,7 @@ from lastiterate.losses.rounding import up
 from lastiterate.train.grid import Parameters
 
 Floats = NDArray[np.float64]
-Counted = Callable[[Rows, Floats], NDArray[np.bool_] | None]  # None: all of them
+Counted = Callable[[Rows, Floats], NDArray[np.bool_]]
 
 
 @runtime_checkable

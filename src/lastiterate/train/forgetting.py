@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,18 +10,21 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from lastiterate.bounds.dynamics import ROUNDING
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.description import Training
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.noise import SecureSource
+from lastiterate.noise.rounded import LARGEST_SCALE
 from lastiterate.noise.source import repeated
 from lastiterate.train.features import matrix, sparse
 from lastiterate.train.gradients import LinearGradients
 from lastiterate.train.grid import Parameters
 from lastiterate.train.loop import Backend, Run
+from lastiterate.train.reach import below
 from lastiterate.train.settings import Settings
-from lastiterate.unlearning.ledger import Book, Ledger
+from lastiterate.unlearning.ledger import Ledger
 from lastiterate.unlearning.planning import WHO_SAW_NOTHING
 
 
@@ -115,12 +119,14 @@ def unlearn(
             "or other records or another order of them): nothing it says holds for this one. Give "
             "exactly what the run had."
         )
-    if book.distances.of(gone) <= ledger.budget:
-        assert book.parameters is not None
+    assert book.parameters is not None
+    grid, farther = perturbation_grid(ledger.noise, book.grid, book.parameters.size)
+    apart = math.nextafter(book.distances.of(gone) + farther, math.inf)
+    if apart <= ledger.budget:
         known = book.parameters
     else:
         known = _replayed(objective, data, training, told, gone)
-    forgotten = _perturbed(known, book, ledger)
+    forgotten = _perturbed(known, ledger.noise, grid)
     ledger.spend()
     return Forgotten(forgotten, ledger.mu, len(gone), book.experiment)
 
@@ -155,10 +161,25 @@ def _emptied(data: Any, gone: NDArray[np.int64]) -> Any:
     return sp.csr_array(sp.diags_array(kept) @ X)
 
 
-def _perturbed(known: Parameters, book: Book, ledger: Ledger) -> Parameters:
-    """Rounded noise on the grid of the run: what rounding X + N(0, ν²I) to it gives."""
-    noise = SecureSource().rounded_normal(ledger.noise / book.grid, known.shape)
-    found: Parameters = known + noise * book.grid
+def perturbation_grid(noise: float, own: float, size: int) -> tuple[float, float]:
+    """The grid of the run, or the finest one that this noise can be drawn on.
+
+    And how much farther apart the nearest points of it can be: g√d, rounded up.
+
+    >>> perturbation_grid(1.0, 2.0**-30, 9)[1], perturbation_grid(2.0**40, 2.0**-30, 9)[0]
+    (0.0, 0.25)
+    """
+    if noise / own <= LARGEST_SCALE:
+        return own, 0.0
+    grid = below(noise / LARGEST_SCALE)
+    grid = grid if noise / grid <= LARGEST_SCALE else 2 * grid
+    return grid, math.sqrt(size) * grid * ROUNDING
+
+
+def _perturbed(known: Parameters, noise: float, grid: float) -> Parameters:
+    """Rounded noise on a grid: what rounding X + N(0, ν²I) to it gives, for X on it."""
+    drawn = SecureSource().rounded_normal(noise / grid, known.shape)
+    found: Parameters = (np.rint(known / grid) + drawn) * grid
     found.flags.writeable = False
     return found
 

@@ -39,6 +39,7 @@ from lastiterate.train.summation import (
     score_error,
 )
 
+Noted = Callable[[Rows, NDArray[np.float64]], None]
 GradientFunction = Callable[[Parameters, NDArray[np.int64]], ArrayLike]
 
 
@@ -74,6 +75,7 @@ class LinearGradients:
         elif training.clipping == "gradient":
             self._norms = norms
         self._every_norm = norms
+        self._noted: Noted | None = None
         self._longest = training.gradient_norm
         outputs = objective.outputs()
         self.shape = (columns,) if outputs == 1 else (columns, outputs)
@@ -105,6 +107,14 @@ class LinearGradients:
             block = slice(low, high) if isinstance(rows, slice) else rows[low:high]
             total += self._block(parameters, self._rows(block), block, counted)
         return total
+
+    def recorded(self, noted: Noted) -> NDArray[np.float64]:
+        """From now on every block tells how long its slopes are; the norms of all rows.
+
+        A gradient is no longer than both multiplied.
+        """
+        self._noted = noted
+        return self._every_norm * (1 + 8 * UNIT)
 
     def content(self) -> Iterable[NDArray[Any]]:
         """Labels and records in their order."""
@@ -138,9 +148,9 @@ class LinearGradients:
         if counted is not None:
             with np.errstate(over="ignore", under="ignore"):
                 long = _sizes(slope) * self._every_norm[rows] * (1 + 4 * UNIT)
-            enough = counted(rows, np.nextafter(long, np.inf))
-            if enough is not None:
-                slope[~enough] = 0.0
+            slope[~counted(rows, np.nextafter(long, np.inf))] = 0.0
+        if self._noted is not None:
+            self._noted(rows, _sizes(slope))
         return np.asarray(X.T @ slope)
 
     def _shortening(self, slope: Array, norms: NDArray[np.float64]) -> Array:

@@ -28,12 +28,12 @@ from lastiterate.errors import UnsupportedError
 from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.source import remembered
 from lastiterate.progress import shown
-from lastiterate.train.budgets import Filtered, Individual, payable
+from lastiterate.train.budgets import Filtered, payable
 from lastiterate.train.grid import INTERIM, Grid, Parameters, length, projection
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.people import People
 from lastiterate.train.proximal import fits, proximal_step
-from lastiterate.train.recording import Recorded, distances, perturbable
+from lastiterate.train.recording import Recordable, Recorded
 from lastiterate.train.result import Descent, concluded, continued, released, rounding, shares
 from lastiterate.train.settings import Settings
 from lastiterate.unlearning.ledger import Book, Ledger
@@ -231,18 +231,18 @@ class Run:
     def _recorded(self, gradients: Gradients) -> Total:
         """The gradients, whose norms the ledger writes down."""
         assert self.ledger is not None
-        if not isinstance(gradients, Individual):
+        if not isinstance(gradients, Recordable):
             raise UnsupportedError(
                 "A ledger needs the norm of every gradient: use noisy_descent with a loss of "
                 "lastiterate.losses on an array or a sparse matrix, or leave ledger out."
             )
-        kept = distances(self._rounding(gradients), gradients.loss)
-        perturbable(self.grid, self.ledger)
+        recorded = Recorded(gradients, self._rounding(gradients), gradients.loss)
         assert self.grid is not None
         experiment = self.keeping.experiment or not unpredictable(self.source)
         memory = remembered(self.source)
-        self.ledger.begin(Book(self.keeping.run, self.grid.spacing, experiment, memory, kept))
-        return Recorded(gradients, kept)
+        spacing, kept = self.grid.spacing, recorded.kept
+        self.ledger.begin(Book(self.keeping.run, spacing, experiment, memory, kept))
+        return recorded
 
     def _rounding(self, gradients: Gradients) -> Training:
         """The description with what this run rounds."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -10,14 +12,12 @@ from lastiterate.bounds import dynamics
 from lastiterate.description import Arithmetic, Loss, Training
 from lastiterate.description.rows import Rows
 from lastiterate.errors import UnsupportedError
-from lastiterate.noise.rounded import LARGEST_SCALE
-from lastiterate.train.budgets import Floats, Individual
-from lastiterate.train.grid import Grid, Parameters
+from lastiterate.train.budgets import Floats
+from lastiterate.train.grid import Parameters
 from lastiterate.unlearning.distances import Distances
-from lastiterate.unlearning.ledger import Ledger
 
 
-def distances(training: Training, loss: Loss | None) -> Distances:
+def distances(training: Training, loss: Loss | None, norms: Floats) -> Distances:
     """What a ledger writes for this run, or why it cannot.
 
     The computed mean gradients of two runs are each off by the error, and so may be those of the
@@ -37,7 +37,7 @@ def distances(training: Training, loss: Loss | None) -> Distances:
     etas = training.step_sizes
     shares = np.nextafter(etas / training.batches.divisor(training.records), np.inf)
     lost = dynamics.pushes(etas, 2 * training.arithmetic.charge, training)
-    return Distances(c, shares, lost, training.records)
+    return Distances(c, shares, lost, norms)
 
 
 def _objection(training: Training) -> str | None:
@@ -54,25 +54,28 @@ def _objection(training: Training) -> str | None:
     return None
 
 
-def perturbable(grid: Grid | None, ledger: Ledger) -> None:
-    """Raise if the perturbation could not be drawn on the grid of the run."""
-    if grid is not None and ledger.noise / grid.spacing > LARGEST_SCALE:
-        raise UnsupportedError(
-            f"Noise of {ledger.noise:g} cannot be drawn on this run's grid of {grid.spacing:g}: "
-            f"take a ledger with noise up to {LARGEST_SCALE * grid.spacing:.3g}."
-        )
+@runtime_checkable
+class Recordable(Protocol):
+    """Sums of gradients that tell how long every one was."""
+
+    def recorded(self, noted: Callable[[Rows, Floats], None]) -> Floats:
+        """From now on they tell ``noted``; returns what one unit of every record is worth."""
+
+    def total(self, parameters: Parameters, rows: Rows) -> Parameters:
+        """The sum of the gradients in ``rows``."""
 
 
 class Recorded:
     """The sums of a run's gradients; every norm is written down."""
 
-    def __init__(self, gradients: Individual, kept: Distances) -> None:
-        self._gradients, self._kept = gradients, kept
+    def __init__(self, gradients: Recordable, training: Training, loss: Loss | None) -> None:
+        self._gradients = gradients
+        self.kept = distances(training, loss, gradients.recorded(self._noted))
 
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of an update; asked for once in each."""
-        self._kept.begin()
-        return self._gradients.total_of(parameters, rows, self._noted)
+        self.kept.begin()
+        return self._gradients.total(parameters, rows)
 
-    def _noted(self, rows: Rows, norms: Floats) -> None:
-        self._kept.note(rows, norms)
+    def _noted(self, rows: Rows, sizes: Floats) -> None:
+        self.kept.note(rows, sizes)

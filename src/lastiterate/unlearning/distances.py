@@ -34,10 +34,11 @@ class Distances:
         contraction: c_k of every update.
         shares: η_k/b, never below.
         rounded: what update k rounds, in two runs together.
-        records: how many there are.
+        units: of every record: what is noted counts so many times. A gradient x ⊗ slope is noted
+            by its slope, and ‖x‖ is its unit.
 
     >>> half = np.full(2, 0.5)
-    >>> kept = Distances(half, np.ones(2), np.zeros(2), records=3)
+    >>> kept = Distances(half, np.ones(2), np.zeros(2), units=np.ones(3))
     >>> for norms in ([1.0, 2.0], [4.0, 0.0]):
     ...     kept.begin()
     ...     kept.note(np.array([0, 2]), np.array(norms))
@@ -45,9 +46,9 @@ class Distances:
     ([4.5, 0.0, 1.0], 5.5)
     """
 
-    def __init__(self, contraction: Floats, shares: Floats, rounded: Floats, records: int) -> None:
-        self._c, self._shares, self._rounded = contraction, shares, rounded
-        self._each, self._product = np.zeros(records), 1.0
+    def __init__(self, contraction: Floats, shares: Floats, rounded: Floats, units: Floats) -> None:
+        self._c, self._shares, self._rounded, self._units = contraction, shares, rounded, units
+        self._each, self._product = np.zeros(len(units)), 1.0
         self._omega, self._done, self._factor = 0.0, 0, 0.0
 
     def begin(self) -> None:
@@ -66,12 +67,12 @@ class Distances:
 
     def note(self, rows: Any, norms: Floats) -> None:
         """Records of this update's batch, each once, and how long their gradients are."""
-        with np.errstate(all="ignore"):  # what overflows is infinitely far, and is replayed
-            self._each[rows] += norms * self._factor
+        norms *= self._factor  # what overflows is infinitely far, and is replayed
+        self._each[rows] += norms
 
     def of(self, records: Any) -> float:
         """How far these records together have driven the run, at most."""
-        some = self._raised()[np.asarray(records, dtype=np.int64)]
+        some = self._distances()[np.asarray(records, dtype=np.int64)]
         if not np.isfinite(some).all() or not math.isfinite(self._omega):
             return math.inf
         try:
@@ -81,19 +82,23 @@ class Distances:
         return math.nextafter(total, math.inf) if total else 0.0
 
     def _raised(self) -> Floats:
-        """ζ itself, lifted above what its products and sums, two roundings an update, lost."""
+        """ζ in units, lifted above what its products and sums, two roundings an update, lost."""
         with np.errstate(all="ignore"):
             held = (self._each + self._done * 2.0**-1070) * self._product
             return np.nextafter(held * (1 + (self._done + 4) * 2.0**-51), np.inf)
 
+    def _distances(self) -> Floats:
+        with np.errstate(all="ignore"):
+            return np.nextafter(self._raised() * self._units, np.inf)
+
     def to_arrays(self) -> dict[str, Floats]:
         """What a file keeps of a run that has ended."""
-        return {"distances": self._raised(), "common": np.array([self._omega])}
+        return {"distances": self._distances(), "common": np.array([self._omega])}
 
     @classmethod
     def ended(cls, distances: Floats, common: Floats) -> Distances:
         """Those of a run that has ended."""
         nothing = np.zeros(0)
-        found = cls(nothing, nothing, nothing, 0)
+        found = cls(nothing, nothing, nothing, np.ones(len(distances)))
         found._each, found._omega = distances.astype(np.float64), float(common[0])
         return found

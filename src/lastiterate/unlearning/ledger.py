@@ -40,6 +40,9 @@ _GONE = (
 )
 
 
+_MOST = 2.0**200
+
+
 @dataclass(frozen=True)
 class Book:
     """A run as its ledger remembers it: as secret as the run itself."""
@@ -70,7 +73,9 @@ class Ledger:
     def __init__(self, budget: float, noise: float) -> None:
         why = "it is fixed before training, or it would depend on the records"
         self._budget = number("budget", budget, why, at_least=0.0)
-        self._noise = number("noise", noise, "it hides what the records did", above=0.0)
+        self._noise = number(
+            "noise", noise, "it hides what the records did", above=0.0, at_most=_MOST
+        )
         self._book: Book | None = None
         self._used, self._process, self._path = False, os.getpid(), Path()
 
