@@ -17,6 +17,8 @@ from scipy.special import ndtr
 from lastiterate import (
     L1,
     AssumptionError,
+    Certificate,
+    CertificateError,
     Cyclic,
     DescriptionError,
     FullBatch,
@@ -27,6 +29,8 @@ from lastiterate import (
     Training,
     UnsupportedError,
     WithoutReplacement,
+    compose,
+    verify,
 )
 from lastiterate.losses import Huber, Logistic, Softmax, SquaredError
 from lastiterate.noise import SecureSource
@@ -420,3 +424,74 @@ def test_only_the_first_life_of_a_keyed_stream_is_unpredictable():
     assert not np.array_equal(copy.deepcopy(first).normal(9), first.normal(9))
     replay = noisy_descent(Logistic(), X, RUN, labels=Y, noise=again)
     assert replay.experiment
+
+
+# -------------------------------------------------------------------------------- certificates
+
+
+def resealed(certificate, **changes):
+    content = {k: v for k, v in certificate.content.items() if k != "sha256"} | changes
+    return Certificate.sealed(content)
+
+
+def test_a_certificate_says_what_was_forgotten_and_verifies(tmp_path):
+    ledger = Ledger(0.5, 1.0)
+    trained(ledger)
+    done = forgotten(ledger, [5, 6])
+    sealed = done.certificate(delta=1e-3, dataset="people")
+    sealed.save(tmp_path / "new.json")
+    found = verify(tmp_path / "new.json", parameters=done.parameters)
+    assert found.epsilon == sealed.epsilon
+    assert done.curve.epsilon(1e-3) <= sealed.epsilon * (1 + 1e-6)
+    assert sealed.epsilon < done.curve.epsilon(1e-3) * (1 + 1e-6)
+    assert sealed.content["deleted"] == 2
+    assert "[5" not in sealed.to_json()  # who it was is not said
+    assert "before the deletion" in str(sealed)
+    with pytest.raises(CertificateError, match="another hash"):
+        verify(sealed, parameters=done.parameters + 1)
+
+
+def test_false_certificates_are_refused():
+    ledger = Ledger(0.5, 1.0)
+    model = trained(ledger)
+    sealed = forgotten(ledger, [5]).certificate(delta=1e-3)
+    for changes in (
+        dict(epsilon=sealed.epsilon * 0.999),
+        dict(mu=0.499),
+        dict(budget=0.501),
+        dict(budget=-0.5),
+        dict(noise=0.999),
+        dict(noise=0),
+        dict(noise=-1.0),
+        dict(budget=10**400),
+        dict(grid=0.3),
+        dict(grid=0.0),
+        dict(grid=2.0**-60),
+        dict(deleted=0),
+        dict(deleted=21),
+        dict(deleted=True),
+        dict(assumptions=[]),
+        dict(not_covered=["nothing"]),
+        dict(adjacency="replace"),
+        dict(release="everything"),
+        dict(theorem={**sealed.content["theorem"], "key": "taut-string"}),
+        dict(kind="run"),
+        dict(kind="composition"),
+        dict(more=1),
+        dict(exposure={"records": 2}),
+        dict(link={"former": "0" * 64, "start": None, "mu": 0.5}),
+    ):
+        with pytest.raises(CertificateError):
+            verify(resealed(sealed, **changes))
+    verify(resealed(sealed))  # the harness itself makes good ones
+    own = model.certificate(1e-3)
+    for pair in ([sealed, own], [own, sealed], [sealed, sealed], [sealed]):
+        with pytest.raises(CertificateError, match="does not compose"):
+            compose(pair)
+
+
+def test_experiments_have_no_certificate():
+    ledger = Ledger(0.5, 1.0)
+    trained(ledger, random_state=1)
+    with pytest.raises(AssumptionError, match="no certificate"):
+        forgotten(ledger, [5]).certificate(1e-3)

@@ -70,4 +70,5 @@ class Certificate(Document):
 def weakness(document: Document) -> str | None:
     """Why its delta makes a small epsilon say little; None where that is below 1/records."""
     runs = [run.training for run in document.parts or (document,)]
-    return large_delta(document.delta, max(run.records for run in runs if run is not None))
+    records = [run.records for run in runs if run is not None]
+    return large_delta(document.delta, max(records or [document.content["records"]]))

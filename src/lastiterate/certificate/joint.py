@@ -11,7 +11,7 @@ from lastiterate.description.failure import promised_delta
 from lastiterate.errors import CertificateError, DescriptionError
 from lastiterate.printing import printed
 from lastiterate.verifier.balls import need_balls, precision
-from lastiterate.verifier.document import FORMAT, VERSION, Document
+from lastiterate.verifier.document import FORMAT, UNLEARNING, VERSION, Document
 from lastiterate.verifier.joint import composed_words, joint_profile
 from lastiterate.verifier.profile import STANDARD_DELTAS, Judge
 from lastiterate.verifier.verification import check
@@ -43,17 +43,23 @@ def compose(certificates: Iterable[Document], delta: float | None = None) -> Cer
     if not runs:
         why = "an empty composition says nothing"
         raise DescriptionError("certificates", [], "at least one certificate", why)
+    if any(run.content["kind"] == UNLEARNING for run in runs):
+        raise CertificateError(
+            "A certificate of forgetting speaks of somebody who saw no model from before the "
+            "deletion: it does not compose with that of any other model. Towards somebody who saw "
+            "both, the run's own certificate and everything after it count."
+        )
     with precision():
         profile = joint_profile(runs, [check(run) for run in runs])
         records = max(run.training.records for run in runs if run.training is not None)
         delta = promised_delta(min(run.delta for run in runs) if delta is None else delta, records)
         judge = profile.judge(delta)
-        epsilon = _smallest_epsilon(judge, delta)
+        epsilon = smallest_epsilon(judge, delta)
         if epsilon is None:
             raise CertificateError(f"No finite epsilon holds together at delta = {printed(delta)}.")
         curve = []
         for other in STANDARD_DELTAS:
-            found = _smallest_epsilon(judge, other) if other != delta else None
+            found = smallest_epsilon(judge, other) if other != delta else None
             if found is not None:
                 curve.append([other, found])
     return Certificate.sealed(
@@ -72,7 +78,7 @@ def compose(certificates: Iterable[Document], delta: float | None = None) -> Cer
     )
 
 
-def _smallest_epsilon(judge: Judge, delta: float) -> float | None:
+def smallest_epsilon(judge: Judge, delta: float) -> float | None:
     """A proved epsilon at ``delta``, the smallest up to one part in 10^7; None if none is."""
     delta = judge.asked(delta)
     if judge.holds(0.0, delta):

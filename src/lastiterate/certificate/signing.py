@@ -120,7 +120,7 @@ def certify(
         {
             "format": FORMAT,
             "version": VERSION,
-            "library": _library(),
+            "library": library(),
             "kind": "run",
             "dataset": dataset,
             "training": pack(training.to_dict()),
@@ -151,7 +151,8 @@ class Computed:
     values: Any
 
 
-def _library() -> str:
+def library() -> str:
+    """The version that writes."""
     from lastiterate import __version__
 
     return __version__

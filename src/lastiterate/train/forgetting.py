@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,7 +25,9 @@ from lastiterate.train.loop import Backend, Run
 from lastiterate.train.reach import below
 from lastiterate.train.settings import Settings
 from lastiterate.unlearning.ledger import Ledger
-from lastiterate.unlearning.planning import WHO_SAW_NOTHING
+
+if TYPE_CHECKING:
+    from lastiterate.certificate import Certificate
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,21 @@ class Forgotten:
         parameters: perturbed; train on from them with what remains as you like, that costs nothing.
         mu: b/ν: it is mu-GDP, in both orders, against the same run without the records from the
             start and the same perturbation.
+        budget: b, of the ledger.
+        noise: ν, of the perturbation.
+        grid: the parameters are whole multiples of it.
         deleted: how many records were forgotten.
+        records: how many the run had.
         experiment: the run was seeded, or its sums have no proved error: this is no guarantee.
     """
 
     parameters: Parameters
     mu: float
+    budget: float
+    noise: float
+    grid: float
     deleted: int
+    records: int
     experiment: bool
 
     @property
@@ -50,12 +60,19 @@ class Forgotten:
         """What it says at every epsilon and delta."""
         return Gaussian(self.mu)
 
+    def certificate(self, delta: float, dataset: str = "") -> Certificate:
+        """The certificate of this model, bound to its parameters; an experiment has none."""
+        from lastiterate.certificate.unlearned import certify_unlearned
+
+        return certify_unlearned(self, delta, dataset)
+
     def __str__(self) -> str:
         what = "An EXPERIMENT, no guarantee: " if self.experiment else ""
         return (
-            f"{what}{self.deleted:,} records forgotten: {self.mu:.6g}-GDP against a run that never "
-            f"had them.\n{WHO_SAW_NOTHING}\nWhether the ledger or a replay served the request is "
-            "not said here, but the time that it took may tell."
+            f"{what}{self.deleted:,} of {self.records:,} records forgotten: {self.mu:.6g}-GDP "
+            "against a run that never had them.\nIt holds towards somebody who saw no model from "
+            "before the deletion, and only if nobody's request was made because of such a model. "
+            "Whether the ledger or a replay served it is not said, but the time it took may tell."
         )
 
 
@@ -96,8 +113,8 @@ def unlearn(
     >>> ledger = Ledger(budget=0.5, noise=1.0)  # before the run
     >>> model = noisy_descent(Logistic(), X, run, labels=y, ledger=ledger)
     >>> forgotten = unlearn(Logistic(), X, run, ledger, [2, 7], labels=y)
-    >>> forgotten.mu, forgotten.experiment
-    (0.5, False)
+    >>> forgotten.mu, f"{forgotten.certificate(delta=1e-3).epsilon:.3f}"
+    (0.5, '1.352')
     """
     if not isinstance(ledger, Ledger):
         why = "without it nobody knows what the records did"
@@ -128,7 +145,16 @@ def unlearn(
         known = _replayed(objective, data, training, told, gone)
     forgotten = _perturbed(known, ledger.noise, grid)
     ledger.spend()
-    return Forgotten(forgotten, ledger.mu, len(gone), book.experiment)
+    return Forgotten(
+        parameters=forgotten,
+        mu=ledger.mu,
+        budget=ledger.budget,
+        noise=ledger.noise,
+        grid=grid,
+        deleted=len(gone),
+        records=training.records,
+        experiment=book.experiment,
+    )
 
 
 def _replayed(

@@ -40,6 +40,7 @@ MOST_SIGNATURES = 16
 
 _RUN = "run"  # one run, with its description and witness
 _COMPOSITION = "composition"  # several certificates on the same data
+UNLEARNING = "unlearning"  # a model that has forgotten records with a ledger
 
 # The fields of every certificate, of a run, and of a composition, with their types.
 _COMMON: dict[str, tuple[type, ...]] = {
@@ -70,6 +71,14 @@ _OWN: dict[str, dict[str, tuple[type, ...]]] = {
         "parameters": (str, type(None)),
     },
     _COMPOSITION: {"parts": (list,)},
+    UNLEARNING: {
+        "budget": (float, int),
+        "noise": (float, int),
+        "grid": (float, int),
+        "deleted": (int,),
+        "records": (int,),
+        "parameters": (str, type(None)),
+    },
 }
 _OUTSIDE = {"sha256", "signatures"}  # fields that are about the others
 # Absent: one record all the time; a run that follows no other.
@@ -137,6 +146,8 @@ class Document:
     @property
     def of_real_numbers(self) -> bool:
         """Whether a run that it speaks of is theory: see `Training.of_real_numbers`."""
+        if self.content["kind"] == UNLEARNING:
+            return False
         runs = [each.training for each in self.parts or (self,)]
         return any(run is None or run.of_real_numbers for run in runs)
 
@@ -182,7 +193,7 @@ class Document:
         return tuple(
             text
             for run in runs
-            if run.vouchers["sensitivity"] == "declared"
+            if run.vouchers.get("sensitivity") == "declared"
             for text in run.assumptions
             if text.startswith(SENSITIVITY_STATEMENT)
         )
@@ -204,7 +215,7 @@ class Document:
 
     @property
     def training(self) -> Training | None:
-        """The run, or None for a composition."""
+        """The run; None for what is not one run."""
         if self.content["kind"] != _RUN:
             return None
         return Training.from_dict(unpack(self.content["training"]))
@@ -411,7 +422,7 @@ def _check_shape(content: Mapping[str, Any]) -> None:
             f"{VERSION}. Upgrade lastiterate."
         )
     kind = content.get("kind")
-    if not isinstance(kind, str) or kind not in (_RUN, _COMPOSITION):
+    if not isinstance(kind, str) or kind not in _OWN:
         raise MalformedCertificateError(f"The certificate is of unknown kind {kind!r}.")
     wanted = _COMMON | _OWN[kind] | {k: v for k, v in _OPTIONAL.items() if k in content}
     if set(content) - _OUTSIDE != set(wanted) - _OUTSIDE:

@@ -20,7 +20,7 @@ from lastiterate.errors import CertificateError, DescriptionError, LastIterateEr
 from lastiterate.verifier.authenticity import Key, read_envelope, trusted_signers
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.checks import CHECKS
-from lastiterate.verifier.document import Document, fingerprint, parameters_hash
+from lastiterate.verifier.document import UNLEARNING, Document, fingerprint, parameters_hash
 from lastiterate.verifier.joint import composed_profile
 from lastiterate.verifier.profile import Profile
 from lastiterate.verifier.refusals import (
@@ -30,6 +30,7 @@ from lastiterate.verifier.refusals import (
     TamperedCertificateError,
 )
 from lastiterate.verifier.steps import Case
+from lastiterate.verifier.unlearned import unlearned_profile
 from lastiterate.verifier.witness import unpack
 from lastiterate.verifier.words import good_nonce, named, words
 
@@ -151,6 +152,8 @@ def _profile(certificate: Document) -> Profile:
             profiles.append(_check_run(part))
             _check_claims(part, profiles[-1])  # reports print the numbers of the parts too
         return composed_profile(certificate, profiles)
+    if certificate.content["kind"] == UNLEARNING:
+        return unlearned_profile(certificate)
     return _check_run(certificate)
 
 
