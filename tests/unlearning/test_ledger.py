@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import os
 import pickle
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -41,6 +47,7 @@ from lastiterate.train.forgetting import perturbation_grid
 from lastiterate.unlearning import Ledger
 from lastiterate.unlearning.distances import Distances
 
+SCHEMA = Path(__file__).parents[2] / "docs" / "certificate.schema.json"
 X = np.random.default_rng(0).standard_normal((20, 3))
 X /= np.linalg.norm(X, axis=1, keepdims=True) * np.linspace(1, 4, 20)[:, None]
 Y = np.where(X[:, 0] > 0, 1.0, -1.0)
@@ -326,6 +333,20 @@ def test_a_ledger_serves_once():
             setattr(ledger, name, 5.0)
 
 
+def test_of_many_requests_at_once_one_is_served():
+    ledger = Ledger(1.0, 1.0)
+    trained(ledger)
+
+    def served(i):
+        try:
+            return forgotten(ledger, [i]).deleted
+        except AssumptionError:
+            return 0
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(served, range(16))) == 1
+
+
 def test_another_run_is_refused_and_uses_nothing_up():
     ledger = Ledger(1.0, 1.0)
     trained(ledger)
@@ -398,6 +419,36 @@ def test_a_file_is_read_with_its_key_and_gone_after_its_use(tmp_path):
             forgotten(late, [5])
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+def test_killed_anywhere_it_released_nothing_or_has_nothing_left(tmp_path):
+    key, rng = EncryptedCheckpoint.new_key(), np.random.default_rng(6)
+    killed = released = 0
+    longest = 0.05
+    for number in range(30):
+        path, out = tmp_path / f"ledger{number}", tmp_path / f"out{number}"
+        ledger = Ledger(0.0, 1.0)  # the longer way: every request is replayed
+        trained(ledger, random_state=number)
+        ledger.save(path, key)
+        began = time.monotonic()
+        child = os.fork()
+        if not child:
+            np.save(out, forgotten(Ledger.load(path, key), [1]).parameters)
+            os._exit(0)
+        if number:
+            time.sleep(rng.uniform(0, longest))
+            os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        if not number:  # nobody kills the first: how long it takes
+            longest = 1.2 * (time.monotonic() - began)
+        killed += os.WIFSIGNALED(status)
+        released += out.with_suffix(".npy").exists()
+        assert not (path.exists() and out.with_suffix(".npy").exists())
+        if path.exists():  # the old state, whole
+            assert forgotten(Ledger.load(path, key), [1]).deleted == 1
+    assert killed > 3
+    assert released > 0
+
+
 def test_no_copies():
     ledger = Ledger(0.5, 1.0)
     trained(ledger)
@@ -444,6 +495,7 @@ def test_a_certificate_says_what_was_forgotten_and_verifies(tmp_path):
     assert found.epsilon == sealed.epsilon
     assert done.curve.epsilon(1e-3) <= sealed.epsilon * (1 + 1e-6)
     assert sealed.epsilon < done.curve.epsilon(1e-3) * (1 + 1e-6)
+    jsonschema.validate(dict(sealed.content), json.loads(SCHEMA.read_text()))
     assert sealed.content["deleted"] == 2
     assert "[5" not in sealed.to_json()  # who it was is not said
     assert "before the deletion" in str(sealed)

@@ -17,6 +17,7 @@ import io
 import json
 import math
 import os
+import threading
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -77,6 +78,7 @@ class Ledger:
             "noise", noise, "it hides what the records did", above=0.0, at_most=_MOST
         )
         self._book: Book | None = None
+        self._lock = threading.Lock()
         self._used, self._process, self._path = False, os.getpid(), Path()
 
     @property
@@ -132,8 +134,9 @@ class Ledger:
 
     def spend(self) -> None:
         """Erase what was written, before its only output leaves; raises if somebody was faster."""
-        self.book()
-        self._book = None
+        with self._lock:
+            self.book()
+            self._book = None
         if self._path != Path():
             try:
                 self._path.unlink()
