@@ -6,7 +6,11 @@ BIN    := $(VENV)/bin
 TORCH  ?= torch==2.13.0
 TEST_EXTRAS := cli,interchange,verify,models,torch,sampling,audit,federated,cluster,report,explore,docs,browser,dev
 
-.PHONY: demo test test-all fuzz bench docs lint chromium clean
+# Heavy frameworks of other people, in an environment of their own: `make test` must stay quick.
+INTEGRATIONS       ?= .venv-integrations
+INTEGRATION_EXTRAS := cli,verify,models,torch,report,integrations,dev
+
+.PHONY: demo test test-all test-integrations fuzz bench docs lint chromium clean
 
 $(BIN)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -35,11 +39,24 @@ lint: $(BIN)/.test
 chromium:
 	@scripts/install-chromium
 
+# -rs: what cannot be imported here (tests/integrations, GPUs) is skipped, and named.
 test: lint chromium
-	$(BIN)/python -m pytest -n 2 -m "not slow and not fuzz"
+	$(BIN)/python -m pytest -n 2 -rs -m "not slow and not fuzz"
 
 test-all: lint chromium $(BIN)/.all
 	$(BIN)/python -m pytest -n 2
+
+$(INTEGRATIONS)/.made: pyproject.toml
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --upgrade pip
+	$(INTEGRATIONS)/bin/python -m pip install --quiet "$(TORCH)"
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[$(INTEGRATION_EXTRAS)]"
+	@touch $@
+
+# Here nothing of tests/integrations may be skipped: whatever is missing is an error.
+test-integrations: export LASTITERATE_INTEGRATIONS = 1
+test-integrations: $(INTEGRATIONS)/.made
+	$(INTEGRATIONS)/bin/python -m pytest -rs tests/integrations
 
 fuzz: $(BIN)/.test
 	$(BIN)/python -m pytest -n 2 -m fuzz
@@ -55,4 +72,4 @@ docs: $(BIN)/.test
 	@echo "Open site/index.html"
 
 clean:
-	rm -rf $(VENV) build dist site *.egg-info
+	rm -rf $(VENV) $(INTEGRATIONS) build dist site *.egg-info

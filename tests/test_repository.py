@@ -100,7 +100,7 @@ def test_every_supported_python_is_tested() -> None:
 
 def test_lint_docs_and_archives_are_checked_on_every_change() -> None:
     found = workflow(ROOT / ".github/workflows/test.yml")
-    assert {"lint", "test", "docs", "package"} == set(found["jobs"])
+    assert {"lint", "test", "integrations", "docs", "package"} == set(found["jobs"])
     assert "pull_request" in found["on"]
 
 

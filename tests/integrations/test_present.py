@@ -1,0 +1,37 @@
+"""What is installed is what we say we work with, and nothing of it is imported unless used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+
+import pytest
+from architecture import PACKAGE, ROOT
+from packaging.requirements import Requirement
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PEERS = [Requirement(each) for each in EXTRAS["optional-dependencies"]["integrations"]]
+MODULES = ("jax", "optax", "lightning", "pytorch_lightning", "transformers", "mlflow")
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
+def test_versions_are_ranges_and_what_runs_is_inside(peer: Requirement) -> None:
+    assert {each.operator for each in peer.specifier} == {">=", "<"}
+    try:
+        found = version(peer.name)
+    except PackageNotFoundError:
+        pytest.skip(f"{peer.name} is not installed: make test-integrations")
+    assert peer.specifier.contains(found)
+
+
+def test_importing_a_room_loads_no_framework() -> None:
+    rooms = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+    program = "import sys, importlib\n" + "".join(
+        f"try:\n    importlib.import_module('lastiterate.{room}')\nexcept ImportError:\n    pass\n"
+        for room in rooms
+    )
+    program += f"print(sorted(set({MODULES!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
