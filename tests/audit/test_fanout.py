@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -74,13 +77,51 @@ def test_hopeless_workers_are_given_up(tmp_path):
         run(workers=2, train=NoisySum(tmp_path, 1000))
 
 
+def program(*arguments, **environment):
+    """A program of its own: clusters settle what they listen on once per process."""
+    here = Path(__file__).parent / "cluster_run.py"
+    return subprocess.run(
+        [sys.executable, *(arguments if arguments[0] == "-c" else (str(here), *arguments))],
+        env={k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["ray", "dask"])
-def test_clusters_give_the_same_result(backend, tmp_path):
+def test_clusters_give_the_same_result_and_serve_nobody_else(backend, tmp_path):
+    """Ray listened on every interface, and either one ran a stranger's code."""
     pytest.importorskip({"dask": "distributed"}.get(backend, backend))
-    assert run(backend, 2) == run()
-    assert run(backend, 2, NoisySum(tmp_path, 1)) == run()
-    assert len(list(tmp_path.iterdir())) == 1
+    done = program(backend, str(tmp_path))
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["same"]
+    assert (tmp_path / "victim").exists()
+    assert found["listening"]
+    assert set(found["listening"]) <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    assert found["stranger"].startswith("refused: ")
+    why = {"ray": "Failed to connect to Ray cluster", "dask": "CommClosedError"}[backend]
+    assert why in found["stranger"]
+
+
+ONE = "from lastiterate.audit.fanout import run_cohorts as run\n"
+GO = 'print(list(run(sum, [[1]], backend="ray", workers=1)))'
+
+
+@pytest.mark.slow
+def test_ray_joins_named_clusters_only(tmp_path):
+    pytest.importorskip("ray")
+    early = program("-c", "import ray\n" + ONE + GO)  # it has settled where it listens
+    assert "AssumptionError: A Ray cluster that is started now would listen on" in early.stderr
+    auto = program("-c", ONE + GO, RAY_ADDRESS="auto")
+    assert "RAY_ADDRESS is 'auto'" in auto.stderr
+    users = "import ray\nray.init(num_cpus=1, log_to_driver=False)\n" + ONE + GO
+    own = program("-c", users, RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0")
+    assert own.stdout.strip() == "[(0, 1)]", own.stderr[-3000:]
+    assert "Ray keeps nobody out who reaches its ports" in own.stderr
 
 
 def test_progress_is_quiet_without_a_terminal(capsys):

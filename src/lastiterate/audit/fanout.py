@@ -6,13 +6,12 @@ for a lost worker: the cohorts that are missing are started again in a fresh poo
 
 from __future__ import annotations
 
-import os
-import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from lastiterate.audit.clusters import not_installed, use_dask, use_ray
 from lastiterate.description.validation import whole
 from lastiterate.errors import DescriptionError, LastIterateError
 
@@ -84,9 +83,9 @@ def _pool(backend: str, workers: int | None) -> Iterator[Pool]:
     joblib = _joblib()
     with ExitStack() as stack:
         if backend == "ray":
-            _start_ray(stack, workers)
+            use_ray(stack, workers)
         elif backend == "dask":
-            _start_dask(stack, workers)
+            use_dask(stack, workers)
         elif backend not in joblib.parallel.BACKENDS:
             names = sorted({*joblib.parallel.BACKENDS, "ray", "dask"})
             why = "models are trained by its workers"
@@ -119,49 +118,5 @@ def _joblib() -> Any:
     try:
         import joblib
     except ImportError as missing:
-        raise _missing("joblib", "audit") from missing
+        raise not_installed("joblib", "audit") from missing
     return joblib
-
-
-def _start_ray(stack: ExitStack, workers: int | None) -> None:
-    try:
-        import ray
-        from ray.util.joblib import register_ray
-    except ImportError as missing:
-        raise _missing("ray", "cluster") from missing
-    if not ray.is_initialized():
-        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # what we can import
-        ray.init(
-            num_cpus=workers,
-            include_dashboard=False,
-            log_to_driver=False,
-            runtime_env={"env_vars": path},
-        )
-        stack.callback(ray.shutdown)
-    start: Any = register_ray
-    start()
-
-
-def _start_dask(stack: ExitStack, workers: int | None) -> None:
-    try:
-        import distributed
-    except ImportError as missing:
-        raise _missing("distributed", "cluster") from missing
-    dask: Any = distributed
-    try:
-        dask.get_client()
-    except ValueError:  # nobody connected to a cluster: a small one of our own
-        cluster = dask.LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address=None, processes=True
-        )
-        stack.callback(cluster.close)
-        stack.enter_context(dask.Client(cluster))
-
-
-def _missing(package: str, extra: str) -> DescriptionError:
-    return DescriptionError(
-        "backend",
-        package,
-        f"installed (pip install 'lastiterate[{extra}]')",
-        "cohorts of models are handed to it",
-    )
