@@ -53,7 +53,7 @@ def use_ray(stack: ExitStack, workers: int | None) -> None:
         raise not_installed("ray", "cluster") from missing
     own = not (named or ray.is_initialized())
     path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # what we can import
-    started = {"log_to_driver": False, "runtime_env": {"env_vars": path}}
+    started: dict[str, Any] = {"log_to_driver": False, "runtime_env": {"env_vars": path}}
     if own:
         _alone(ray)
         ray.init(address="local", num_cpus=workers, include_dashboard=False, **started)
