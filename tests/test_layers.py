@@ -36,7 +36,7 @@ HOMES = {
     "flint": {"verifier"},
     "flwr": {"federated"},
     "jinja2": {"report"},
-    "joblib": {"models", "audit"},
+    "joblib": {"audit"},
     "kaleido": {"report"},
     "opacus": {"torch"},
     "plotly": {"report"},

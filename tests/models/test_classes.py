@@ -22,6 +22,7 @@ from lastiterate.models import (
     tune,
 )
 from lastiterate.models.classifier import declared
+from lastiterate.models.saved import TableModel
 
 KINDS = (PrivateLogisticRegression, PrivateSoftmaxRegression, PrivateLinearSVC)
 RECORDS = 60
@@ -249,7 +250,7 @@ def trained(folder: Path, target: list[str], *flags: str) -> tuple[int, Any]:
             ]
         )
     code = int(left.value.code or 0)
-    return code, joblib.load(folder / "run" / "model.joblib").model if code == 0 else None
+    return code, TableModel.load(folder / "run").model if code == 0 else None
 
 
 @pytest.mark.parametrize("model", ["logistic", "softmax", "svc"])

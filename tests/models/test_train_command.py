@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
 import pytest
 
 from lastiterate.certificate import Certificate, verify
 from lastiterate.cli.main import run
 from lastiterate.models import saved
+from lastiterate.models.saved import TableModel
 
 SCHEMA = """
 drop = ["id"]
@@ -76,7 +76,7 @@ def test_a_run_writes_model_certificate_and_report(train: Any, folder: Path) -> 
     code, out, err = train()
     assert (code, err) == (0, "")
     assert {p.name for p in (folder / "run").iterdir()} == {
-        "model.joblib",
+        "parameters.npz",
         "certificate.json",
         "report.md",
         "run.json",
@@ -84,7 +84,7 @@ def test_a_run_writes_model_certificate_and_report(train: Any, folder: Path) -> 
     certificate = Certificate.load(folder / "run" / "certificate.json")
     assert verify(folder / "run" / "certificate.json")
     assert certificate.epsilon <= 2.01
-    trained = joblib.load(folder / "run" / "model.joblib")
+    trained = TableModel.load(folder / "run")
     predicted = trained.predict(folder / "data.csv")
     assert set(predicted) <= {"low", "high"}
     assert "epsilon = " in out
@@ -102,7 +102,7 @@ def test_json(train: Any) -> None:
 def test_a_sparse_model(train: Any, folder: Path) -> None:
     code, _, err = train("--penalty", "l1", "--regularization", "5", "--steps", "20")
     assert code == 0, err
-    model = joblib.load(folder / "run" / "model.joblib")
+    model = TableModel.load(folder / "run")
     assert (model.model.coef_ == 0).all()
     assert verify(folder / "run" / "certificate.json")
     code, _, err = train("--penalty", "l1", "--out", str(folder / "other"))
@@ -116,7 +116,7 @@ def test_other_records_give_a_score(train: Any, folder: Path) -> None:
     code, _, err = train("--test", str(folder / "other.csv"), "--seed", "1")
     assert (code, err) == (0, "")
     public = json.loads((folder / "run" / "run.json").read_text())
-    trained = joblib.load(folder / "run" / "model.joblib")
+    trained = TableModel.load(folder / "run")
     truth = [row.rsplit(",", 1)[1] for row in rows[1:101]]
     assert public["score"] == {
         "name": "accuracy",
@@ -142,10 +142,10 @@ def test_flags_declare_the_same_schema(train: Any, folder: Path) -> None:
         schema=False,
     )
     assert (code, err) == (0, "")
-    by_flags = joblib.load(folder / "run" / "model.joblib")
+    by_flags = TableModel.load(folder / "run")
     (folder / "run").rename(folder / "first")
     assert train("--seed", "1")[0] == 0
-    by_file = joblib.load(folder / "run" / "model.joblib")
+    by_file = TableModel.load(folder / "run")
     assert by_flags.schema == by_file.schema
     assert np.array_equal(by_flags.model.coef_, by_file.model.coef_)
 
@@ -160,7 +160,7 @@ def test_a_number_is_predicted_by_ridge(train: Any, folder: Path) -> None:
     (folder / "n.csv").write_text("a,income\n" + "".join(f"{k},{2 * k}\n" for k in range(100)))
     flags = ("--numeric", "a=0:100", "--target-range", "0:200")
     assert train(*flags, table="n.csv", schema=False)[0] == 0
-    assert type(joblib.load(folder / "run" / "model.joblib").model).__name__ == "PrivateRidge"
+    assert type(TableModel.load(folder / "run").model).__name__ == "PrivateRidge"
 
 
 BAD_TABLES = {
@@ -253,7 +253,7 @@ def test_missing_files_and_existing_results_are_refused(train: Any, folder: Path
 def test_nothing_is_left_half_written(train: Any, folder: Path) -> None:
     """A report that no file can hold breaks the writing after the model is on disk."""
     assert train()[0] == 0
-    trained = joblib.load(folder / "run" / "model.joblib")
+    trained = TableModel.load(folder / "run")
     before = sorted(folder.iterdir())
     with pytest.raises(UnicodeEncodeError):
         saved.save(folder / "second", trained, "\ud800", {})

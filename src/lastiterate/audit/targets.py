@@ -28,6 +28,7 @@ from lastiterate.audit.retrained import (
     Unscaled,
 )
 from lastiterate.certificate import Certificate
+from lastiterate.certificate.filed import ABOUT, refuse_pickles
 from lastiterate.description.validation import one_of
 from lastiterate.errors import DescriptionError
 
@@ -75,19 +76,18 @@ def named(
 
 def _folder(folder: Path, data: Path | None, record: int, canary: str) -> Target:
     """The certificate's own adjacency: a zeroed row gives no gradient, whatever its label."""
-    import joblib
-
+    from lastiterate.models.saved import TableModel
     from lastiterate.models.table import read_table
 
-    path = folder / "model.joblib"
-    if not path.is_file():
+    refuse_pickles(folder)
+    if not (folder / ABOUT).is_file():
         why = "the model is trained again as it was"
         raise DescriptionError("target", str(folder), "a folder written by lastiterate train", why)
     if data is None:
         raise DescriptionError(
             "data", None, "the CSV that the model was trained on", "a folder does not hold data"
         )
-    saved = joblib.load(path)
+    saved = TableModel.load(folder)
     model = saved.model
     X, y = saved.schema.encode(read_table(data))
     if len(y) != model.training_.records:
@@ -101,8 +101,7 @@ def _folder(folder: Path, data: Path | None, record: int, canary: str) -> Target
     )
     objective = model._objective()
     retrained = Retrained(objective, model.training_, model.loss_.regularization, model._rows.norm)
-    path = folder / "certificate.json"
-    claim = Certificate.load(path) if path.is_file() else None
+    claim = model.certificate_
     removed = model.training_.adjacency == "zero-out"
     if model.prepare is not None:
         return Target(

@@ -7,7 +7,6 @@ after it. A link that would cost somebody more than was declared is refused befo
 
 from __future__ import annotations
 
-import io
 import os
 import secrets
 import shutil
@@ -24,6 +23,7 @@ from lastiterate.certificate.released import Released, certify_released
 from lastiterate.curves import gaussian
 from lastiterate.description import Allowance, Exposure, Loss
 from lastiterate.errors import CertificateError, DescriptionError
+from lastiterate.plain_files import archived, read_arrays
 from lastiterate.printing import printed
 from lastiterate.verifier.authenticity import Key
 from lastiterate.verifier.chain import Terms, VerifiedChain, check_link, verify_chain
@@ -246,20 +246,16 @@ def _mus(links: Iterable[Certificate]) -> list[float]:
 
 def _written(parameters: Any) -> bytes:
     """Arrays as an archive, never a pickle."""
-    named = parameters if isinstance(parameters, Mapping) else {_ALONE: parameters}
-    prefix = _NAMED if isinstance(parameters, Mapping) else ""
-    arrays = {f"{prefix}{key}": np.asarray(value, np.float64) for key, value in named.items()}
-    file = io.BytesIO()
-    np.savez(file, **arrays)  # type: ignore[arg-type]
-    return file.getvalue()
+    if isinstance(parameters, Mapping):
+        return archived({f"{_NAMED}{key}": value for key, value in parameters.items()})
+    return archived({_ALONE: parameters})
 
 
 def _read(path: Path) -> Model:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: np.array(archive[name], np.float64) for name in archive.files}
-    except Exception as error:  # a damaged archive breaks its reader in many ways
-        raise UnreadableCertificateError(f"{path} holds no model ({error!r:.200}).") from None
+        arrays = read_arrays(path)
+    except DescriptionError as error:
+        raise UnreadableCertificateError(f"{path} holds no model: {error}") from None
     if set(arrays) == {_ALONE}:
         return arrays[_ALONE]
     return {name.removeprefix(_NAMED): values for name, values in arrays.items()}

@@ -19,7 +19,7 @@ from flask import Response, request
 from werkzeug.exceptions import HTTPException
 
 from lastiterate.explore.findings import MOST_CERTIFICATE_BYTES
-from lastiterate.verifier.document import nesting
+from lastiterate.plain_files import nesting
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 MOST_DEPTH = 32

@@ -1,8 +1,7 @@
 """A trained model in a folder: model, certificate and report appear together or not at all.
 
-``model.joblib`` holds a `TableModel`. Loading a joblib file runs code, as any pickle does: load
-only what you trust. ``certificate.json`` is for `lastiterate verify`; ``report.md`` for people;
-``run.json`` says the same to programs, and is what `lastiterate report` reads.
+``run.json`` and ``parameters.npz`` hold the model (`certificate.filed`), and opening them runs
+nothing. ``certificate.json`` is for `lastiterate verify`; ``report.md`` for people.
 """
 
 from __future__ import annotations
@@ -16,14 +15,52 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import joblib
+import numpy as np
 
-from lastiterate.errors import DescriptionError
+from lastiterate.certificate import Certificate
+from lastiterate.certificate.filed import (
+    ABOUT,
+    CERTIFICATE,
+    FORMAT,
+    PARAMETERS,
+    PREPARED,
+    VERSION,
+    other_model,
+    other_run,
+    read_about,
+    read_parameters,
+)
+from lastiterate.description import Loss, Training
+from lastiterate.description.validation import one_of, whole
+from lastiterate.errors import DescriptionError, LastIterateError
+from lastiterate.models.choose import Choice
+from lastiterate.models.classifier import PrivateClassifier, declared
+from lastiterate.models.huber import PrivateHuberRegressor
+from lastiterate.models.logistic import PrivateLogisticRegression
+from lastiterate.models.ridge import PrivateRidge
+from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.schema import Schema
+from lastiterate.models.softmax import PrivateSoftmaxRegression
+from lastiterate.models.svc import PrivateLinearSVC
 from lastiterate.models.table import read_table
+from lastiterate.plain_files import archived
 from lastiterate.printing import printed
+from lastiterate.verifier.refusals import TamperedCertificateError
+from lastiterate.verifier.witness import pack, unpack
+
+KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        PrivateLogisticRegression,
+        PrivateSoftmaxRegression,
+        PrivateLinearSVC,
+        PrivateRidge,
+        PrivateHuberRegressor,
+    )
+}
+_NOT_SETTINGS = ("prepare", "classes", "random_state")  # the first two are filed apart
 
 
 @dataclass(frozen=True)
@@ -36,6 +73,102 @@ class TableModel:
     def predict(self, path: str | os.PathLike[str]) -> Any:
         """Predictions for every row of a CSV file; a target column is ignored."""
         return self.model.predict(self.schema.features(read_table(Path(path))))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """Open a folder of `lastiterate train`: plain data, in which nothing runs.
+
+        A certificate that is bound to other numbers than the folder holds is refused. Its claims
+        are not recomputed here: `lastiterate verify` does that.
+        """
+        place = Path(folder)
+        why = "it holds a model as plain arrays and JSON"
+        try:
+            table = read_about(place)
+            parameters = read_parameters(place)
+            path = place / CERTIFICATE
+            certificate = Certificate.load(path) if path.is_file() else None
+            schema = Schema.of_table(table["schema"], table["target"])
+            model = _restored(table, parameters)
+            if model.n_features_in_ != schema.width:
+                raise ValueError(f"{model.n_features_in_} features of {schema.width} columns")
+        except LastIterateError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            found = f"{place.name} ({type(error).__name__}: {error!s:.200})"
+            allowed = "a folder written by lastiterate train"
+            raise DescriptionError("run", found, allowed, why) from None
+        if (certificate is not None) is not table["certified"]:
+            raise TamperedCertificateError(
+                f"{ABOUT} says that the model is {'' if table['certified'] else 'not '}certified, "
+                f"and {CERTIFICATE} is {'not ' if certificate is None else ''}there: one of the "
+                "two does not belong here."
+            )
+        if certificate is not None and (
+            other_model(certificate, parameters)
+            or other_run(certificate, model.training_, model.loss_)
+        ):
+            raise TamperedCertificateError(
+                f"{CERTIFICATE} is about another model than {PARAMETERS} holds, or another run "
+                f"than {ABOUT} describes. Ask whoever trained it for the whole folder."
+            )
+        model.certificate_ = certificate
+        return cls(schema, model)
+
+
+def _settings(estimator: Any) -> dict[str, Any]:
+    found = estimator.get_params(deep=False).items()
+    settings: dict[str, Any] = pack({k: v for k, v in found if k not in _NOT_SETTINGS})
+    return settings
+
+
+def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]]) -> Any:
+    """The fitted model; whatever does not fit raises."""
+    kind = KINDS[one_of("model", table["model"], tuple(KINDS), "no other model is filed here")]
+    model = kind(**unpack(table["settings"]))
+    model.n_features_in_ = whole("features", table["features"], "every feature has a coefficient")
+    model.training_ = Training.from_dict(table["training"])
+    model.loss_ = Loss.from_dict(table["loss"])
+    model.delta_, model.n_iter_ = float(table["delta"]), model.training_.steps
+    reasons = tuple((str(what), str(why)) for what, why in table["choice"])
+    model.choice_ = Choice(model.training_, model.loss_, reasons)
+    if isinstance(model, PrivateClassifier):
+        model.classes_ = declared(table["classes"])
+        model.classes = model.classes_.tolist() if table["declared"] else None
+    numbers = parameters[""]
+    coefficients, intercept = numbers["coef_"], numbers["intercept_"]
+    outputs = model._objective().outputs()
+    expected: tuple[tuple[int, ...], ...] = ((model.n_features_in_,), ())
+    if isinstance(model, PrivateClassifier):
+        expected = ((outputs, model.n_features_in_), (outputs,))
+    if set(numbers) != {"coef_", "intercept_"} or expected != (
+        coefficients.shape,
+        intercept.shape,
+    ):
+        raise ValueError(f"parameters of the shapes {coefficients.shape} and {intercept.shape}")
+    if not (np.isfinite(coefficients).all() and np.isfinite(intercept).all()):
+        raise ValueError("a parameter that is no number")
+    model.coef_, model.intercept_ = coefficients, intercept if intercept.ndim else float(intercept)
+    if (table["prepare"] is None) is not (PREPARED not in parameters):
+        raise ValueError("a scaler without its numbers, or numbers without their scaler")
+    if table["prepare"] is not None:
+        model.prepare = PrivateStandardScaler(**unpack(table["prepare"]["settings"]))
+        model.prepare_ = scaler = PrivateStandardScaler(**unpack(table["prepare"]["settings"]))
+        scaler.training_ = Training.from_dict(table["prepare"]["training"])
+        scaler.n_features_in_ = model.n_features_in_
+        scaler.mean_, scaler.scale_ = (parameters[PREPARED][name] for name in ("mean_", "scale_"))
+        scaler._range()
+        if {scaler.mean_.shape, scaler.scale_.shape} != {(model.n_features_in_,)}:
+            raise ValueError("a scaler of other columns")
+    return model
+
+
+def _numbers(model: Any) -> dict[str, Any]:
+    found = dict(model.parameters_)
+    if model.prepare is not None:
+        scaler = model.prepare_
+        found |= {f"{PREPARED}mean_": scaler.mean_, f"{PREPARED}scale_": scaler.scale_}
+    return found
 
 
 @dataclass(frozen=True)
@@ -75,13 +208,13 @@ def save(folder: Path, trained: TableModel, report: str, about: Mapping[str, Any
     except OSError as error:
         raise _unwritable(folder, error) from None
     try:
-        joblib.dump(trained, staging / "model.joblib")
+        (staging / PARAMETERS).write_bytes(archived(_numbers(trained.model)))
         certificate = trained.model.certificate_
         if certificate is not None:
-            certificate.save(staging / "certificate.json")
+            certificate.save(staging / CERTIFICATE)
         (staging / "report.md").write_text(report, encoding="utf-8")
         text = json.dumps(about, indent=2, allow_nan=False)
-        (staging / "run.json").write_text(text + "\n", encoding="utf-8")
+        (staging / ABOUT).write_text(text + "\n", encoding="utf-8")
         staging.chmod(0o755)
         os.rename(staging, folder)
     except BaseException as error:
@@ -102,10 +235,20 @@ def about(
     """What is publicly known of the run, for programs; nothing in it is read off the records."""
     model, schema = trained.model, trained.schema
     return {
-        "format": "lastiterate-run",
-        "version": 1,
+        "format": FORMAT,
+        "version": VERSION,
         "model": type(model).__name__,
+        "settings": _settings(model),
+        "classes": model.classes_.tolist() if isinstance(model, PrivateClassifier) else None,
+        "declared": getattr(model, "classes", None) is not None,
+        "prepare": None
+        if model.prepare is None
+        else {
+            "settings": _settings(model.prepare_),
+            "training": model.prepare_.training_.to_dict(),
+        },
         "target": schema.target_name,
+        "schema": schema.to_table(),
         "records": records,
         "columns": len(schema.columns),
         "features": int(model.n_features_in_),
@@ -159,7 +302,7 @@ def report(
         lines += ["", "## Not covered", *(f"- {text}" for text in uncovered)]
     if warnings:
         lines += ["", "## Warnings", *(f"- {text}" for text in warnings)]
-    lines += ["", "Load the model with `joblib.load` only if you trust this folder.", ""]
+    lines += ["", f"The model is in {PARAMETERS} and {ABOUT}: plain data, nothing in it runs.", ""]
     return "\n".join(lines)
 
 

@@ -125,6 +125,25 @@ class Schema:
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             why = "columns and their ranges must be declared"
             raise DescriptionError("schema", f"{path} ({error})", "a TOML file", why) from None
+        return cls.of_table(table, target)
+
+    def to_table(self) -> dict[str, Any]:
+        """The declaration as plain values, in the shape of its TOML file."""
+        target = {"name": self.target_name, **_declaration(self.target)}
+        columns = {name: _declaration(kind) for name, kind in self.columns.items()}
+        return {"columns": columns, "target": target, "drop": list(self.dropped)}
+
+    @property
+    def width(self) -> int:
+        """How many features a row becomes."""
+        return sum(
+            len(kind.categories) if isinstance(kind, Categorical) else 1
+            for kind in self.columns.values()
+        )
+
+    @classmethod
+    def of_table(cls, table: Mapping[str, Any], target: str) -> Self:
+        """From what such a file, or `to_table`, says."""
         columns = table.get("columns", {})
         if not isinstance(columns, dict) or not columns:
             why = "no column, no features"
@@ -191,6 +210,12 @@ def _parsed(name: str, values: str, split: str) -> Column:
     except ValueError:
         why = "values are clipped to it"
         raise DescriptionError(f"column {name!r}", values, "LOW:HIGH, two numbers", why) from None
+
+
+def _declaration(kind: Column) -> dict[str, Any]:
+    if isinstance(kind, Categorical):
+        return {"categories": list(kind.categories)}
+    return {"low": kind.low, "high": kind.high}
 
 
 def _column(name: str, entry: Any) -> Column:

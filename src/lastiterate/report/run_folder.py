@@ -1,13 +1,13 @@
 """What lies in a run's folder, read as if a stranger had written it.
 
-The certificate is verified here, by recomputing it. The model is only hashed: opening it would run
-code. Files of other names are not looked at, so nothing private gets into a report by accident.
+The certificate is verified here, by recomputing it, and the model is compared with the hash that
+it is bound to. Files of other names are not looked at, so nothing private gets into a report by
+accident.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,17 +16,27 @@ from typing import Any, Literal
 
 from lastiterate.audit.result import AuditResult
 from lastiterate.certificate import Certificate, verify
+from lastiterate.certificate.filed import (
+    ABOUT,
+    CERTIFICATE,
+    PARAMETERS,
+    other_model,
+    other_run,
+    read_about,
+    read_parameters,
+    refuse_pickles,
+)
 from lastiterate.description import Loss, Training
 from lastiterate.errors import DescriptionError, LastIterateError
+from lastiterate.plain_files import read_json
 from lastiterate.report.attacker import proved_pairs
 from lastiterate.verifier.balls import need_balls
 from lastiterate.verifier.verification import THEORY
 
 Status = Literal["verified", "refused", "experiment"]
 
-CERTIFICATE, ABOUT, AUDIT, MODEL = "certificate.json", "run.json", "audit.json", "model.joblib"
-KNOWN = (CERTIFICATE, MODEL, ABOUT, "report.md", AUDIT)
-MOST_BYTES = 128 << 20
+AUDIT = "audit.json"
+KNOWN = (CERTIFICATE, PARAMETERS, ABOUT, "report.md", AUDIT)
 
 
 @dataclass(frozen=True)
@@ -117,13 +127,13 @@ class RunFolder:
             certificate, reason = _verified(path)
             status: Status = "refused" if certificate is None else "verified"
             return cls(path.name, status, reason, certificate, None, None, (_hashed(path),))
-        if not any((path / name).is_file() for name in (CERTIFICATE, ABOUT, MODEL)):
+        refuse_pickles(path)
+        if not any((path / name).is_file() for name in (CERTIFICATE, ABOUT, PARAMETERS)):
             allowed = "a folder that lastiterate train wrote, or a certificate file"
             why = "a report needs something to report on"
             raise DescriptionError("run", str(path), allowed, why)
-        about = _json(path / ABOUT)
-        audit = _json(path / AUDIT)
-        known = None if about is None else About.of(about)
+        known = About.of(read_about(path)) if (path / ABOUT).is_file() else None
+        audit = read_json(path / AUDIT) if (path / AUDIT).is_file() else None
         status, reason, certificate = _status(path / CERTIFICATE, known)
         return cls(
             path.resolve().name,
@@ -139,6 +149,12 @@ class RunFolder:
     def proved(self) -> tuple[tuple[float, float], ...]:
         """Pairs (delta, epsilon) that the verified certificate proves; without one, none."""
         return () if self.certificate is None else proved_pairs(self.certificate)
+
+    @property
+    def compared(self) -> bool:
+        """Whether the model lay beside the certificate and is the one that it is bound to."""
+        there = any(file.name == PARAMETERS for file in self.files)
+        return self.status == "verified" and there
 
     @property
     def failed(self) -> bool:
@@ -174,7 +190,9 @@ def _status(path: Path, about: About | None) -> tuple[Status, str, Certificate |
     certificate, reason = _verified(path)
     if certificate is None:
         return "refused", reason, None
-    if about is not None and not _same_run(certificate, about):
+    if about is not None and (
+        not about.certified or other_run(certificate, about.training, about.loss)
+    ):
         reason = (
             f"{path.name} is sound, but it certifies another run than {ABOUT} describes: one of "
             "the two files does not belong here."
@@ -182,6 +200,15 @@ def _status(path: Path, about: About | None) -> tuple[Status, str, Certificate |
         return "refused", reason, None
     if about is not None and certificate.of_real_numbers:
         return "refused", f"{path.name} is sound, but {THEORY}. Train again.", None
+    if (path.parent / PARAMETERS).is_file():
+        if other_model(certificate, read_parameters(path.parent)):
+            reason = (
+                f"{path.name} is sound, but it is not bound to the model in {PARAMETERS}: its "
+                "parameters have another hash. That model is not covered."
+            )
+            return "refused", reason, None
+    elif about is not None:
+        return "refused", f"{ABOUT} describes a model, but {PARAMETERS} is not here.", None
     return "verified", "", certificate
 
 
@@ -196,31 +223,8 @@ def _verified(path: Path) -> tuple[Certificate | None, str]:
         return None, str(error)
 
 
-def _same_run(certificate: Certificate, about: About) -> bool:
-    runs = certificate.parts or (certificate,)
-    return about.certified and any(
-        run.training == about.training and run.loss == about.loss for run in runs
-    )
-
-
 def _audited(table: Mapping[str, Any]) -> Audited:
     return Audited(AuditResult.from_dict(table), bool(table.get("contradicted")))
-
-
-def _json(path: Path) -> Mapping[str, Any] | None:
-    """One JSON object; None if there is no such file."""
-    why = "what cannot be read cannot be reported"
-    if not path.is_file():
-        return None
-    if path.stat().st_size > MOST_BYTES:
-        raise DescriptionError(path.name, "too large", f"at most {MOST_BYTES:,} bytes", why)
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DescriptionError(path.name, str(error), "one JSON object", why) from None
-    if not isinstance(table, dict):
-        raise DescriptionError(path.name, type(table).__name__, "one JSON object", why)
-    return table
 
 
 def _hashed(path: Path) -> Hashed:

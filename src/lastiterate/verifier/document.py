@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.words import SENSITIVITY_STATEMENT
+from lastiterate.plain_files import nesting, values
 from lastiterate.verifier.refusals import (
     MalformedCertificateError,
     TamperedCertificateError,
@@ -367,22 +368,9 @@ def _read(path: Path) -> bytes:
     return raw
 
 
-def nesting(raw: bytes) -> int:
-    """How deeply the brackets of a JSON text are nested (those inside of texts count too).
-
-    >>> nesting(b'[{"a": []}, []]')
-    3
-    """
-    depth = deepest = 0
-    for sign in raw.translate(None, delete=bytes(set(range(256)) - set(b"[]{}"))):
-        depth += 1 if sign in b"[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
-
-
 def _parse(raw: bytes) -> dict[str, Any]:
     """JSON of bounded size and depth."""
-    if raw.count(b"[") + raw.count(b"{") + raw.count(b",") > MOST_VALUES:
+    if values(raw) > MOST_VALUES:
         raise UnreadableCertificateError(
             f"The document has more than {MOST_VALUES:,} values, more than any certificate."
         )

@@ -184,7 +184,8 @@ def _open(source: Any, name: str | None) -> Shard:
         return TensorShard(_checked(_as_tensor(source)))
     path = Path(source)
     if path.suffix == ".npy":
-        return TensorShard(_checked(_as_tensor(np.load(path, mmap_mode="c"))), mapped=True)
+        found = np.load(path, mmap_mode="c", allow_pickle=False)
+        return TensorShard(_checked(_as_tensor(found)), mapped=True)
     if path.suffix == ".safetensors":
         return TensorShard(_checked(_safetensor(path, name)), mapped=True)
     if path.suffix == ".parquet":
