@@ -21,8 +21,10 @@ from architecture import ROOT, libraries_imported, modules
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 DISTRIBUTIONS = packages_distributions()
-FOR_DEVELOPERS = {"docs", "browser", "kernels", "integrations", "dev"}
+FOR_DEVELOPERS = {"docs", "browser", "kernels", "dev"}
 PINS = {"attrs"}  # listed to bound what another library brings
+# Not installed where `make test` runs: `make test-integrations` has them.
+ELSEWHERE = {"lightning": {"lightning"}}
 BROUGHT_ALONG = {"dash": {"flask", "werkzeug"}}  # dash is a Flask application
 
 
@@ -34,7 +36,7 @@ def name(requirement: str) -> str:
 def modules_of(distribution: str) -> set[str]:
     """What a distribution lets one import, as far as it is installed here."""
     found = {module for module, homes in DISTRIBUTIONS.items() if distribution in map(name, homes)}
-    return found | BROUGHT_ALONG.get(distribution, set())
+    return found | BROUGHT_ALONG.get(distribution, set()) | ELSEWHERE.get(distribution, set())
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"python", "text", "console", "toml", "csv", "sh", ""}
+# Pages about libraries that `make test` need not have; `make test-integrations` runs them.
+NEEDS = {"frameworks.md": ("lightning", "transformers")}
 ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -89,6 +91,8 @@ def test_page(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    for library in NEEDS.get(page.name, ()):
+        pytest.importorskip(library, reason=f"{library} is not installed: make test-integrations")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     namespace: dict[str, object] = {"__name__": "page"}
@@ -109,6 +113,13 @@ def test_page(
                 if shown.strip():
                     check(shown, said, f"{where}: {line}")
         printed = None
+
+
+@pytest.mark.parametrize("page", sorted(NEEDS))
+def test_an_integration_is_at_most_fifteen_lines(page: str) -> None:
+    for block in blocks(ROOT / "docs" / "how-to" / page):
+        lines = [line for line in block.code.splitlines() if line.strip()]
+        assert len(lines) <= 15, f"{page}:{block.line}"
 
 
 def test_there_is_code_to_run() -> None:

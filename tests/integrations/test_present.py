@@ -11,8 +11,9 @@ import pytest
 from architecture import PACKAGE, ROOT
 from packaging.requirements import Requirement
 
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-PEERS = [Requirement(each) for each in EXTRAS["optional-dependencies"]["integrations"]]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = {"lightning", "transformers"}
+PEERS = [Requirement(one) for each in EXTRAS for one in PROJECT["optional-dependencies"][each]]
 MODULES = ("jax", "optax", "lightning", "pytorch_lightning", "transformers", "mlflow")
 
 
@@ -24,6 +25,12 @@ def test_versions_are_ranges_and_what_runs_is_inside(peer: Requirement) -> None:
     except PackageNotFoundError:
         pytest.skip(f"{peer.name} is not installed: make test-integrations")
     assert peer.specifier.contains(found)
+
+
+def test_the_environment_of_make_has_them_all() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    listed = makefile.split("INTEGRATION_EXTRAS := ")[1].split("\n")[0].split(",")
+    assert set(listed) >= EXTRAS
 
 
 def test_importing_a_room_loads_no_framework() -> None:

@@ -32,6 +32,7 @@ from lastiterate.torch.opacus_modules import (
     not_linear,
     proved_gradient_norm,
 )
+from lastiterate.torch.plain_sgd import plain_sgd
 
 MECHANISM = "lastiterate"
 IN_REAL_NUMBERS = (
@@ -328,7 +329,7 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
         if sample_rate is not None and not _close(sample_rate, described.sample_rate):
             raise _differs("sample rate", sample_rate, described.sample_rate)
         if not described.composed:
-            _plain_sgd(optimizer.original_optimizer)
+            plain_sgd(optimizer.original_optimizer)
             rates = {float(group["lr"]) for group in optimizer.param_groups}
             if rates != {step_size}:
                 raise _differs("learning rate", sorted(rates), step_size)
@@ -414,24 +415,6 @@ def _plain(optimizer: Any) -> None:
             "described one. Use one batch per update (Opacus' BatchMemoryManager keeps memory "
             "small without changing the update)."
         )
-
-
-def _plain_sgd(optimizer: Any) -> None:
-    from torch import optim
-
-    if type(optimizer) is not optim.SGD:
-        raise UnsupportedError(
-            f"{type(optimizer).__name__} is not plain gradient descent, so the loss' regularity "
-            "says nothing about how its updates drive two runs apart. Use torch.optim.SGD, or "
-            "Loss.unknown()."
-        )
-    for group in optimizer.param_groups:
-        extra = [key for key in ("momentum", "dampening", "nesterov", "maximize") if group.get(key)]
-        if extra:
-            raise UnsupportedError(
-                f"SGD with {', '.join(extra)} is not the described update: the state of the run is "
-                "more than its parameters. Set them to 0, or use Loss.unknown()."
-            )
 
 
 def _expected(optimizer: Any) -> float:

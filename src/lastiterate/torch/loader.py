@@ -44,6 +44,14 @@ def describe_loader(dataloader: Any) -> Batches:
     >>> describe_loader(loader)  # doctest: +SKIP
     Reshuffled(size=10)
     """
+    return scheme_of(dataloader, drawn_there=True)
+
+
+def scheme_of(dataloader: Any, *, drawn_there: bool) -> Batches:
+    """As `describe_loader`; where the loader does not draw the batches, its seed does not matter.
+
+    An engine of this library that runs the same scheme draws its batches itself.
+    """
     from torch.utils import data
 
     loader = _plain(dataloader)
@@ -65,7 +73,7 @@ def describe_loader(dataloader: Any) -> Batches:
         )
     batches = logical_batches(loader)
     if _is(batches, "opacus.utils.uniform_sampler", "UniformWithReplacementSampler"):
-        return _poisson(loader, batches, records)
+        return _poisson(loader, batches, records, drawn_there)
     if type(batches) is not data.BatchSampler and not _is(
         batches, "torchdata.stateful_dataloader.sampler", "BatchSampler"
     ):
@@ -73,7 +81,7 @@ def describe_loader(dataloader: Any) -> Batches:
             f"its batch sampler is a {type(batches).__name__}, whose law is unknown",
             "use shuffle=True with drop_last=True on one process, or Opacus' Poisson loader",
         )
-    return _fixed_size(batches, records)
+    return _fixed_size(batches, records, drawn_there)
 
 
 def logical_batches(dataloader: Any) -> Any:
@@ -106,7 +114,7 @@ def _plain(dataloader: Any) -> Any:
     )
 
 
-def _poisson(loader: Any, coins: Any, records: int) -> Poisson:
+def _poisson(loader: Any, coins: Any, records: int, drawn_there: bool) -> Poisson:
     if coins.num_samples != records:
         raise _cannot(
             f"its sampler throws coins for {coins.num_samples} of {records} records",
@@ -118,11 +126,12 @@ def _poisson(loader: Any, coins: Any, records: int) -> Poisson:
             "twice the change that is accounted for",
             "leave rand_on_empty out",
         )
-    _secret(coins.generator)
+    if drawn_there:
+        _secret(coins.generator)
     return Poisson(float(coins.sample_rate))
 
 
-def _fixed_size(batches: Any, records: int) -> Batches:
+def _fixed_size(batches: Any, records: int, drawn_there: bool) -> Batches:
     from torch.utils import data
 
     order, size = batches.sampler, int(batches.batch_size)
@@ -142,6 +151,8 @@ def _fixed_size(batches: Any, records: int) -> Batches:
         )
     if type(order) is data.SequentialSampler:
         return Cyclic(size)
+    if not drawn_there:
+        return Reshuffled(size)
     if _is(order, "accelerate.data_loader", "SeedableRandomSampler"):
         _secret_seed(
             order.initial_seed,

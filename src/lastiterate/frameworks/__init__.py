@@ -1,0 +1,23 @@
+"""Where other people's tools meet this library: trainers, trackers of runs, cards of models.
+
+Importing this package imports none of them; using a name imports the one that it is for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lastiterate.lazy_names import loaded_on_use
+
+if TYPE_CHECKING:
+    from lastiterate.frameworks.lightning_callback import LightningPrivateHead
+    from lastiterate.frameworks.transformers_callback import TransformersPrivateHead
+
+_HOME = {
+    "LightningPrivateHead": "lastiterate.frameworks.lightning_callback",
+    "TransformersPrivateHead": "lastiterate.frameworks.transformers_callback",
+}
+
+__all__ = ["LightningPrivateHead", "TransformersPrivateHead"]
+
+__getattr__ = loaded_on_use(__name__, _HOME)
