@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -48,3 +51,33 @@ def test_a_link_is_replaced_and_its_target_stays(tmp_path):
 def test_a_folder_that_is_missing_is_not_made(tmp_path):
     with pytest.raises(FileNotFoundError):
         write_whole(tmp_path / "missing" / "file", b"")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from lastiterate.whole_files import write_whole
+os.fsync = lambda handle: (print(os.listdir(sys.argv[1]), flush=True), sys.stdin.readline())
+write_whole(Path(sys.argv[1]) / "state", b"half")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such locks there")
+def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path):
+    """But not what a living one is about to name."""
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as dying, subprocess.Popen(command, **pipes) as slow:
+        for process in (dying, slow):
+            assert "state.writing-" in process.stdout.readline()
+        dying.send_signal(signal.SIGKILL)
+        dying.wait()
+        assert len(os.listdir(tmp_path)) == 2
+        bystander = tmp_path / ".state.writing"
+        bystander.write_bytes(b"not ours")
+        write_whole(tmp_path / "state", b"whole")
+        assert len(os.listdir(tmp_path)) == 3  # the bystander, the file, and the living one's
+        slow.communicate("\n\n")
+        assert slow.returncode == 0
+    assert sorted(os.listdir(tmp_path)) == [".state.writing", "state"]
+    assert (tmp_path / "state").read_bytes() == b"half"

@@ -7,9 +7,16 @@ nothing.
 
 from __future__ import annotations
 
+import glob
 import os
 import tempfile
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 def write_whole(path: Path, content: bytes, *, mode: int = 0o644, replace: bool = True) -> None:
@@ -27,22 +34,49 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o644, replace: bool 
     ...     (Path(folder) / "note").read_bytes(), os.listdir(folder)
     (b'first', ['note'])
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, mode)
-        if replace:
-            os.replace(temporary, path)
-        else:
-            os.link(temporary, path)  # fails where the name is taken, even just now
-            os.unlink(temporary)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    handle, temporary, locked = _temporary(path)
+    with locked:
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, mode)
+            if replace:
+                os.replace(temporary, path)
+            else:
+                os.link(temporary, path)  # fails where the name is taken, even just now
+                os.unlink(temporary)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
     _sync_folder(path.parent)
+
+
+def _temporary(path: Path) -> tuple[int, str, AbstractContextManager[object]]:
+    """A new file beside ``path``, its name, and the lock on it; what killed writers left is gone.
+
+    The system lets go of a lock when its process ends, so a temporary file that nobody has locked
+    will never get its name.
+    """
+    prefix = f".{path.name}.writing-"
+    if fcntl is None:
+        return *tempfile.mkstemp(dir=path.parent, prefix=prefix), nullcontext()
+    for left in path.parent.glob(f"{glob.escape(prefix)}*"):
+        with suppress(OSError):
+            found = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink()
+            finally:
+                os.close(found)
+    while True:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=prefix)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.exists(temporary):
+            return handle, temporary, os.fdopen(os.dup(handle))
+        os.close(handle)  # somebody took it for a leftover before it was locked
 
 
 def _sync_folder(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -437,6 +438,42 @@ def test_another_process_is_refused_too_under_any_name_of_the_file(tmp_path, nam
     meeting = Meeting(in_a_child)
     go("run.sealed", meeting)
     assert meeting.refused
+
+
+@pytest.mark.parametrize("way", ["copied", "moved", "linked"])
+def test_a_copy_elsewhere_is_not_resumed(tmp_path, way):
+    """Both runs would release what began with the same noise, and each be accounted alone."""
+    key, run = EncryptedCheckpoint.new_key(), describe(FullBatch())
+
+    def go(name, gradient):
+        store = EncryptedCheckpoint(tmp_path / name, key, every=5)
+        return noisy_descent(gradient, None, run, start=np.zeros(3), checkpoint=store)
+
+    with pytest.raises(KeyboardInterrupt):
+        go("run", Stopping(9))
+    original, copy = tmp_path / "run", tmp_path / "copy"
+    {"copied": shutil.copy2, "moved": os.rename, "linked": os.link}[way](original, copy)
+    with pytest.raises(AssumptionError, match=r"was written as .*run'.*move it back"):
+        go("copy", Stopping(None))
+    copy.replace(original)
+    seconds = Stopping(None)
+    go("run", seconds)
+    assert seconds.calls == run.steps - 5
+
+
+def test_one_file_by_any_way_that_leads_to_it(tmp_path, monkeypatch):
+    """A run by a symbolic link replaced the link and left the file, for another run to go on."""
+    key, run = EncryptedCheckpoint.new_key(), describe(FullBatch())
+    (tmp_path / "link").symlink_to("run")
+    monkeypatch.chdir(tmp_path)
+    by_link, by_name = (EncryptedCheckpoint(name, key, every=5) for name in ("link", "run"))
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(Stopping(9), None, run, start=np.zeros(3), checkpoint=by_link)
+    monkeypatch.chdir("/")
+    assert by_name.load().step == 5
+    noisy_descent(Stopping(None), None, run, start=np.zeros(3), checkpoint=by_link)
+    assert by_name.load() is None
+    assert os.listdir(tmp_path) == ["link"]
 
 
 @forking

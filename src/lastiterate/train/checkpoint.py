@@ -140,18 +140,18 @@ class MemoryCheckpoint(Checkpoint):
 class EncryptedCheckpoint(Checkpoint):
     """Kept in a file that only the holder of ``key`` can read or forge (AES-256-GCM).
 
-    The key (32 bytes, `EncryptedCheckpoint.new_key()`) must not lie beside the file.
+    The key (32 bytes, `EncryptedCheckpoint.new_key()`) must not lie beside the file. The file
+    knows its place: a copy elsewhere is not resumed, as both would go on from the same noise.
     """
 
     def __init__(self, path: str | os.PathLike[str], key: bytes, every: int = 100) -> None:
         super().__init__(every)
-        self._path = Path(path)
+        self._path = Path(path).resolve()  # one name, by whatever link or from wherever it is used
         self._seal = Seal(key, "a checkpoint")
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        where = self._path.resolve()
-        with super().held(), held(where.with_name(f".{where.name}.lock")):
+        with super().held(), held(self._path.with_name(f".{self._path.name}.lock")):
             yield
 
     @staticmethod
@@ -164,18 +164,27 @@ class EncryptedCheckpoint(Checkpoint):
         return os.urandom(32)
 
     def save(self, state: State) -> None:
-        write_whole(self._path, self._seal.sealed(state.to_bytes()), mode=0o600)
+        content = os.fsencode(self._path) + b"\0" + state.to_bytes()
+        write_whole(self._path, self._seal.sealed(content), mode=0o600)
 
     def load(self) -> State | None:
         if not self._path.exists():
             return None
         try:
-            return State.from_bytes(self._seal.opened(self._path.read_bytes()))
+            place, _, state = self._seal.opened(self._path.read_bytes()).partition(b"\0")
+            if place == os.fsencode(self._path):
+                return State.from_bytes(state)
         except ValueError as wrong:
             raise AssumptionError(
                 f"{self._path} was not written with this key, or was changed since: it is not "
                 "resumed. Give the key it was written with, or delete it to start again."
             ) from wrong
+        raise AssumptionError(
+            f"{self._path} was written as {os.fsdecode(place)!r}, and is a copy or was moved. Two "
+            "runs that go on from one checkpoint share their noise up to there, and the guarantee "
+            "counts one release. If no other copy of it is left, move it back there; or delete it "
+            "to start again."
+        )
 
     def clear(self) -> None:
         self._path.unlink(missing_ok=True)
