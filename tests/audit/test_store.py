@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import pickle
 import random
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -15,7 +18,7 @@ import pytest
 
 from lastiterate import AssumptionError, DescriptionError
 from lastiterate.audit import Store, audit
-from lastiterate.audit.worlds import shadow_scores
+from lastiterate.audit.worlds import model_seed, shadow_scores
 
 
 def noisy_sum(data, seed):
@@ -124,9 +127,151 @@ def test_not_a_store(tmp_path):
 def test_a_failed_write_leaves_nothing(tmp_path):
     with Store(tmp_path / "a.db") as store:
         row = np.zeros(1)
-        with pytest.raises(sqlite3.Error):
+        with pytest.raises(AssumptionError, match="cannot be used"):
             store.add([(0, "inside", 5, row), ("one", "inside", 6, row)])
         assert store.finished() == set()
+
+
+def written(path):
+    """Every byte that somebody who gets the scores' file can read."""
+    with sqlite3.connect(path) as base:
+        base.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path.read_bytes()
+
+
+def test_only_the_owner_reads_scores_and_key(tmp_path):
+    path, before = tmp_path / "a.db", os.umask(0)
+    try:
+        with Store(path) as store:
+            store.settle({}, 1)
+            for each in tmp_path.iterdir():  # the write-ahead log too
+                assert stat.S_IMODE(each.stat().st_mode) == 0o600, each
+        path.chmod(0o644)
+        Store(path).close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_hidden_record_cannot_be_tried_out(tmp_path):
+    """A digest of the data, or a seed beside its score, told which candidate it was."""
+    path, secret = tmp_path / "a.db", 77
+    run(path, inside=(1, secret), train=Scaled(1.0), score=Shifted(secret))
+    content = written(path)
+    for candidate in range(100):
+        for guess in ([1, candidate], Shifted(candidate)):
+            assert (
+                hashlib.sha256(pickle.dumps(guess, protocol=5)).hexdigest().encode() not in content
+            )
+    seeds = [model_seed(3, k) for k in range(60)]
+    for seed in (*seeds, np.random.SeedSequence(3).entropy):
+        digits = str(seed)
+        assert len(digits) < 4 or digits.encode() not in content
+        assert len(digits) < 4 or seed.to_bytes(8, "little") not in content
+    values = {float(v) for k in range(60) for v in [scores_of(path)[k]]}
+    for seed in seeds[::2]:  # with the seed, one look is enough
+        assert noisy_sum([1, secret], seed) - secret in values
+
+
+def scores_of(path):
+    with Store(path) as store:
+        return store.scores()
+
+
+class Shifted:
+    """A score that knows the record, as those of saved models do."""
+
+    def __init__(self, record):
+        self.record = record
+
+    def __call__(self, value):
+        return value - self.record
+
+
+def test_a_store_without_its_key_says_nothing(tmp_path):
+    path, key = tmp_path / "a.db", tmp_path / "a.db.key"
+    first = run(path)
+    kept = key.read_bytes()
+    for wrong in (None, b"", kept[:-1], bytes(32)):
+        key.unlink(missing_ok=True)
+        if wrong is not None:
+            key.write_bytes(wrong)
+        with pytest.raises(AssumptionError, match=r"key|another audit"):
+            run(path)
+    key.write_bytes(kept)
+    assert run(path) == first
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "scores = zeroblob(8)",
+        "scores = 0.5",
+        "shape = '[1]'",
+        "world = 'outside'",
+        "number = 1000",
+        "checksum = 'ü'",
+        "seed = 'x'",
+    ],
+)
+def test_a_row_that_was_changed_is_refused(tmp_path, change):
+    path = tmp_path / "a.db"
+    run(path)
+    with sqlite3.connect(path) as base:
+        base.execute(f"UPDATE models SET {change} WHERE number = 4")
+    with pytest.raises(AssumptionError, match="not what was written"):
+        run(path)
+
+
+def test_damaged_files_are_refused_in_words(tmp_path):
+    path = tmp_path / "a.db"
+    first = run(path)
+    whole = written(path)
+    rng = random.Random(5)
+    outcomes = set()
+    for _ in range(60):
+        broken = bytearray(whole)
+        place = rng.randrange(len(whole))
+        for k in range(place, min(len(whole), place + rng.choice([1, 40, 4096]))):
+            broken[k] ^= rng.randrange(1, 256)
+        if rng.random() < 0.2:
+            broken = broken[:place]
+        path.write_bytes(bytes(broken))
+        for log in ("a.db-wal", "a.db-shm"):
+            (tmp_path / log).unlink(missing_ok=True)
+        try:
+            assert run(path) == first  # unused bytes, or rows that were lost and trained again
+            outcomes.add("the same")
+        except AssumptionError as refused:
+            outcomes.add("said" if "store" in str(refused) else str(refused))
+    assert outcomes == {"the same", "said"}
+
+
+def test_a_full_disk_is_said_in_words_and_loses_nothing(tmp_path):
+    path = tmp_path / "a.db"
+    with Store(path) as store:
+        store.settle({"models": 60}, 3)
+        pages = store._base.execute("PRAGMA page_count").fetchone()[0]
+        store._base.execute(f"PRAGMA max_page_count = {pages + 2}")
+
+        def fill():
+            for k in range(100):
+                store.add([(k, "inside", k, np.arange(300.0))])
+
+        with pytest.raises(AssumptionError, match=r"full.*Make room: finished models are kept"):
+            fill()
+        done = store.finished()
+        assert 0 < len(done) < 100
+    with Store(path) as store:
+        assert store.settle({"models": 60}, 4) == 3
+        assert store.finished() == done
+        store.add([(99, "inside", 99, np.zeros(300))])
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_words(tmp_path):
+    for path in (tmp_path / "missing" / "a.db", tmp_path):
+        with pytest.raises(AssumptionError, match="cannot be used"):
+            Store(path)
 
 
 PROGRAM = """

@@ -71,7 +71,7 @@ def audit(
         workers: processes; None is one without a backend, all processors with one.
         cohort: models that a worker trains at once.
         store: an SQLite file that keeps every finished model: the same call after a crash goes on
-            from there. Without one, scores are kept in memory.
+            from there. Beside it lies its key (`Store`). Without one, scores are kept in memory.
         progress: a line with rate and time left; by default only on a terminal.
 
     >>> def train(data, seed):        # a noisy sum
@@ -134,7 +134,7 @@ def shadow_scores(
     size = whole("cohort", cohort, "a worker trains at least one model at once")
     worlds = {"inside": inside, "outside": outside}
     with Store(store) as kept:
-        description = _description(train, score, worlds, models, size)
+        description = _description(train, score, worlds, models, size, kept.digest)
         first = kept.settle(description, entropy)
         if fixed and first != entropy:
             allowed = f"{first}, with which the store was started (or None)"
@@ -237,33 +237,37 @@ def _stacked(rows: list[Array]) -> Array:
 
 
 def _description(
-    train: Any, score: Any, worlds: dict[str, Any], models: int, cohort: int
+    train: Any,
+    score: Any,
+    worlds: dict[str, Any],
+    models: int,
+    cohort: int,
+    digest: Callable[[bytes], str],
 ) -> dict[str, Any]:
-    """What must not change between two starts of one audit."""
+    """What must not change between two starts of one audit; records are in it as digests only."""
     return {
         "models": models,
         "cohort": cohort,
-        "train": _name(train),
-        "score": None if score is None else _name(score),
-        **{name: _digest(data) for name, data in worlds.items()},
+        "train": _name(train, digest),
+        "score": None if score is None else _name(score, digest),
+        **{name: _content(data, digest) for name, data in worlds.items()},
     }
 
 
-def _name(function: Any) -> str:
+def _name(function: Any, digest: Callable[[bytes], str]) -> str:
     """Of a function its name; of an object its class and its settings."""
     if hasattr(function, "__qualname__"):
         return f"{function.__module__}.{function.__qualname__}"
     kind = type(function)
-    return f"{kind.__module__}.{kind.__qualname__} {_digest(function)}"
+    return f"{kind.__module__}.{kind.__qualname__} {_content(function, digest)}"
 
 
-def _digest(data: Any) -> str:
-    """A hash of the content, where it can be pickled."""
-    import hashlib
+def _content(data: Any, digest: Callable[[bytes], str]) -> str:
+    """A digest of the content, where it can be pickled."""
     import pickle
 
     try:
-        return hashlib.sha256(pickle.dumps(data, protocol=5)).hexdigest()
+        return digest(pickle.dumps(data, protocol=5))
     except Exception:
         return type(data).__name__
 
