@@ -8,6 +8,7 @@ hold.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -81,7 +82,12 @@ def _array(content: bytes) -> NDArray[np.float64]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """One JSON object.
+    """One JSON object."""
+    return read_hashed_json(path)[0]
+
+
+def read_hashed_json(path: Path) -> tuple[dict[str, Any], str]:
+    """One JSON object, and the SHA-256 of the file that it was read from.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -111,7 +117,7 @@ be one JSON object: what cannot be read as plain data is not read at all.
     except (OSError, ValueError, RecursionError) as error:
         found = f"{type(error).__name__}: {error!s:.200}"
         raise DescriptionError(path.name, found, "one JSON object", _WHY) from None
-    return table
+    return table, hashlib.sha256(raw).hexdigest()
 
 
 def values(raw: bytes) -> int:

@@ -41,6 +41,15 @@ class Certificate(Document):
         """
         return Certificate({**self.content, "signatures": [*self.signatures, signature(self, key)]})
 
+    def beside(self, sha256: str) -> Certificate:
+        """The same claims, sealed anew together with the hash of the file that describes the run.
+
+        What is said there (settings, schema, scores) is then under the seal, and under signatures
+        that are made afterwards; earlier ones are gone.
+        """
+        kept = {k: v for k, v in self.content.items() if k not in ("sha256", "signatures")}
+        return Certificate.sealed({**kept, "about": sha256})
+
     def envelope(self) -> str:
         """The signatures as a DSSE envelope around an in-toto statement, for a file of its own."""
         return envelope(self)

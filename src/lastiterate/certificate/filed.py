@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.description import Loss, Training
 from lastiterate.errors import DescriptionError
-from lastiterate.plain_files import read_arrays, read_json
+from lastiterate.plain_files import read_arrays, read_hashed_json
 from lastiterate.verifier.document import parameters_hash
 
 CERTIFICATE, ABOUT, PARAMETERS = "certificate.json", "run.json", "parameters.npz"
@@ -24,15 +24,15 @@ PREPARED = "prepare."  # names of what the scaler before the model released
 _PICKLE = "model.joblib"  # up to version 1
 
 
-def read_about(folder: Path) -> dict[str, Any]:
-    """What ``run.json`` says; older folders are refused, because opening them would run code."""
+def read_about(folder: Path) -> tuple[dict[str, Any], str]:
+    """What ``run.json`` says, and its hash; folders of older releases are refused."""
     refuse_pickles(folder)
-    table = read_json(folder / ABOUT)
+    table, sha256 = read_hashed_json(folder / ABOUT)
     if (table.get("format"), table.get("version")) != (FORMAT, VERSION):
         found = f"{table.get('format')!r:.60}, version {table.get('version')!r:.20}"
         why = "what is not known is not guessed; train again, or use the release that wrote it"
         raise DescriptionError(ABOUT, found, f"{FORMAT}, version {VERSION}", why)
-    return table
+    return table, sha256
 
 
 def refuse_pickles(folder: Path) -> None:

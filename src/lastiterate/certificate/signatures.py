@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def signature(certificate: Document, key: Key) -> Signature:
     """One signature of the certificate: the key's name and the signature in base64."""
-    private = _private(key)
+    private = private_key(key)
     message = pre_authentication_encoding(PAYLOAD_TYPE, payload(certificate))
     signed = base64.b64encode(private.sign(message)).decode("ascii")
     return {"keyid": key_id(private.public_key()), "sig": signed}
@@ -99,7 +99,8 @@ def _taken(path: Path) -> DescriptionError:
     return DescriptionError("key", str(path), "a file that does not exist yet", why)
 
 
-def _private(key: Key) -> Ed25519PrivateKey:
+def private_key(key: Key) -> Ed25519PrivateKey:
+    """The key of a PEM file, its bytes, or itself; raises before anything is signed with it."""
     need_cryptography()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key

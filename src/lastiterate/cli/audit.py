@@ -81,7 +81,10 @@ def audit(
         claim, replaced_against_zero_out=widened
     )
     if as_json:
-        print_json("audit", answer(result, claim, contradicted))
+        print_json(
+            "audit",
+            {**answer(result, claim, contradicted), "replaced_against_zero_out": bool(widened)},
+        )
     else:
         print_text(str(result))
         print_text(verdict(claim, contradicted))

@@ -19,6 +19,15 @@ from lastiterate.description.tables import LOSS_FIELDS
 from lastiterate.printing import printed
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+TrustedKeys = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--trusted-key",
+        "--trusted",
+        help="A public key that must have signed it (several: one of them is enough).",
+        show_default=False,
+    ),
+]
 
 
 def flag(help: str, panel: str) -> Any:

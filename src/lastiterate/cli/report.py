@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.description_flags import AsJson, TrustedKeys
 from lastiterate.cli.output import print_json, print_text
 
 
@@ -21,6 +21,7 @@ def report(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The page; an older one is replaced.")
     ] = Path("report.html"),
+    trusted_key: TrustedKeys = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a run's page: guarantee, verification, figures, assumptions; exit code 3 if refused.
@@ -37,7 +38,7 @@ def report(
         raise UnsupportedError(f'{what} Run: pip install "lastiterate[report]"') from None
 
     check_target(output)
-    page = Report.of(run)
+    page = Report.of(run, trusted_keys=trusted_key)
     page.save(output)
     certificate = page.folder.certificate
     if as_json:
@@ -49,6 +50,7 @@ def report(
                 "reason": page.folder.reason,
                 "contradicted": page.folder.audited is not None
                 and page.folder.audited.contradicted,
+                "signed_by": list(page.folder.signed_by),
                 "epsilon": None if certificate is None else certificate.epsilon,
                 "delta": None if certificate is None else certificate.delta,
                 "figures": [figure.name for figure in page.figures.drawn],
@@ -56,7 +58,9 @@ def report(
             },
         )
     else:
-        print_text(f"{page.status.upper()}. The report is {output}.")
+        signed = f", signed by the trusted key {', '.join(page.folder.signed_by)}"
+        status = page.status.upper() + (signed if page.folder.signed_by else "")
+        print_text(f"{status}. The report is {output}.")
     if page.failed:
         why = page.folder.reason or "an audit contradicts the certificate."
         typer.echo(f"lastiterate: {why}", err=True)

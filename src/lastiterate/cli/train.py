@@ -50,6 +50,9 @@ def train(
     test: Annotated[
         Path | None, flag("Another CSV, of other records: how well the model does there.", _RUN)
     ] = None,
+    key: Annotated[
+        Path | None, flag("Sign the certificate with this private key (lastiterate keygen).", _RUN)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a private model on a table; write model, certificate and report to a folder."""
@@ -60,6 +63,7 @@ def train(
     from lastiterate.models.table import read_table
 
     free(out)
+    signer = _signer(key, seed)
     meaning = _schema(
         schema, public_schema_from, target, numeric, category, drop, classes, target_range
     )
@@ -83,7 +87,7 @@ def train(
     notes = [str(w.message) for w in caught if issubclass(w.category, PrivacyWarning)]
     score = None if others is None else Score.of(trained.model, *others)
     public = about(trained, len(y), notes, score)
-    save(out, trained, report(trained, len(y), notes, score), public)
+    save(out, trained, report(trained, len(y), notes, score), public, signer)
     certificate = trained.model.certificate_
     if as_json:
         print_json(
@@ -104,6 +108,18 @@ def train(
     for note in notes:
         print_text(f"Warning: {note}")
     print_text((out / "report.md").read_text(encoding="utf-8"))
+
+
+def _signer(key: Path | None, seed: int | None) -> Any:
+    """The private key, read before anything is spent."""
+    from lastiterate.certificate.signatures import private_key
+    from lastiterate.errors import LastIterateError
+
+    if key is None:
+        return None
+    if seed is not None:
+        raise LastIterateError("--key signs a certificate, and a seeded experiment has none.")
+    return private_key(key)
 
 
 def _schema(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.description_flags import AsJson, TrustedKeys
 from lastiterate.cli.output import print_json, print_text, say_warning
 
 
@@ -15,13 +15,7 @@ def verify(
     certificate: Annotated[
         Path, typer.Argument(help="The certificate, a JSON file; or the folder of a chain.")
     ],
-    trusted_key: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="A public key that must have signed it (several: one of them is enough).",
-            show_default=False,
-        ),
-    ] = None,
+    trusted_key: TrustedKeys = None,
     signature: Annotated[
         Path | None,
         typer.Option(help="A detached signature (default: CERTIFICATE.sig, where it exists)."),

@@ -6,6 +6,7 @@ nothing. ``certificate.json`` is for `lastiterate verify`; ``report.md`` for peo
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -47,6 +48,7 @@ from lastiterate.models.svc import PrivateLinearSVC
 from lastiterate.models.table import read_table
 from lastiterate.plain_files import archived
 from lastiterate.printing import printed
+from lastiterate.verifier.authenticity import Key
 from lastiterate.verifier.refusals import TamperedCertificateError
 from lastiterate.verifier.witness import pack, unpack
 
@@ -84,7 +86,7 @@ class TableModel:
         place = Path(folder)
         why = "it holds a model as plain arrays and JSON"
         try:
-            table = read_about(place)
+            table, sha256 = read_about(place)
             parameters = read_parameters(place)
             path = place / CERTIFICATE
             certificate = Certificate.load(path) if path.is_file() else None
@@ -105,12 +107,14 @@ class TableModel:
                 "two does not belong here."
             )
         if certificate is not None and (
-            other_model(certificate, parameters)
+            certificate.content.get("about") != sha256
+            or other_model(certificate, parameters)
             or other_run(certificate, model.training_, model.loss_)
         ):
             raise TamperedCertificateError(
                 f"{CERTIFICATE} is about another model than {PARAMETERS} holds, or another run "
-                f"than {ABOUT} describes. Ask whoever trained it for the whole folder."
+                f"than {ABOUT} describes, or {ABOUT} was changed. Ask whoever trained it for the "
+                "whole folder."
             )
         model.certificate_ = certificate
         return cls(schema, model)
@@ -199,8 +203,14 @@ def free(folder: Path) -> None:
         raise DescriptionError("out", parent, "inside a folder that exists", "nothing is guessed")
 
 
-def save(folder: Path, trained: TableModel, report: str, about: Mapping[str, Any]) -> None:
-    """Write everything beside the folder first, then rename."""
+def save(
+    folder: Path,
+    trained: TableModel,
+    report: str,
+    about: Mapping[str, Any],
+    key: Key | None = None,
+) -> None:
+    """Write everything beside the folder first, then rename; ``key`` signs the certificate."""
     free(folder)
     parent = folder.absolute().parent
     try:
@@ -209,12 +219,14 @@ def save(folder: Path, trained: TableModel, report: str, about: Mapping[str, Any
         raise _unwritable(folder, error) from None
     try:
         (staging / PARAMETERS).write_bytes(archived(_numbers(trained.model)))
+        text = (json.dumps(about, indent=2, allow_nan=False) + "\n").encode("ascii")
+        (staging / ABOUT).write_bytes(text)
         certificate = trained.model.certificate_
         if certificate is not None:
+            certificate = certificate.beside(hashlib.sha256(text).hexdigest())
+            certificate = certificate if key is None else certificate.sign(key)
             certificate.save(staging / CERTIFICATE)
         (staging / "report.md").write_text(report, encoding="utf-8")
-        text = json.dumps(about, indent=2, allow_nan=False)
-        (staging / ABOUT).write_text(text + "\n", encoding="utf-8")
         staging.chmod(0o755)
         os.rename(staging, folder)
     except BaseException as error:

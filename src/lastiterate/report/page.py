@@ -14,6 +14,7 @@ import math
 import os
 import platform
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -33,6 +34,7 @@ from lastiterate.report.attacker import FALSE_ALARMS, detection_rate
 from lastiterate.report.page_figures import Figures, figures_of
 from lastiterate.report.recipe import python_recipe, toml_recipe, writable
 from lastiterate.report.run_folder import RunFolder
+from lastiterate.verifier.authenticity import Key
 from lastiterate.whole_files import write_whole
 
 _CLOSE = 0.1  # up to here probabilities are almost the same: they differ by a tenth
@@ -48,8 +50,12 @@ class Report:
     figures: Figures
 
     @classmethod
-    def of(cls, run: str | os.PathLike[str]) -> Report:
+    def of(
+        cls, run: str | os.PathLike[str], *, trusted_keys: Sequence[Key] | None = None
+    ) -> Report:
         """Read a folder written by `lastiterate train`, or a certificate, and verify it.
+
+        With ``trusted_keys`` one of them must have signed it, as in `verify`.
 
         >>> import tempfile
         >>> from lastiterate import FullBatch, Loss, Training, certify
@@ -61,14 +67,15 @@ class Report:
         ...     Report.of(path).status
         'verified'
         """
-        folder = RunFolder.read(Path(run))
+        folder = RunFolder.read(Path(run), trusted_keys)
         figures = Figures((), ()) if folder.status == "refused" else figures_of(folder)
         return cls(folder, figures)
 
     @property
     def status(self) -> str:
-        """ "verified", "refused" or "experiment"."""
-        return self.folder.status
+        """ "verified", "contradicted" (by an audit), "refused" or "experiment"."""
+        contradicted = self.folder.status == "verified" and self.folder.failed
+        return "contradicted" if contradicted else self.folder.status
 
     @property
     def failed(self) -> bool:

@@ -8,7 +8,7 @@ accident.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,9 +27,11 @@ from lastiterate.certificate.filed import (
     refuse_pickles,
 )
 from lastiterate.description import Loss, Training
+from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.plain_files import read_json
 from lastiterate.report.attacker import proved_pairs
+from lastiterate.verifier.authenticity import Key
 from lastiterate.verifier.balls import need_balls
 from lastiterate.verifier.verification import THEORY
 
@@ -106,6 +108,7 @@ class RunFolder:
     """A run as it was filed.
 
     Attributes:
+        about: what ``run.json`` says, if the certificate's seal covers it or there is none.
         status: "verified" (every claim was recomputed), "refused" (do not rely on it), or
             "experiment" (there is no certificate, and nothing is promised).
         reason: why it was refused.
@@ -119,30 +122,36 @@ class RunFolder:
     about: About | None
     audited: Audited | None
     files: tuple[Hashed, ...]
+    signed_by: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, path: Path) -> RunFolder:
+    def read(cls, path: Path, trusted_keys: Sequence[Key] | None = None) -> RunFolder:
         """Read a folder written by `lastiterate train`, or a certificate alone."""
         if path.is_file():
-            certificate, reason = _verified(path)
+            certificate, reason, signers = _verified(path, trusted_keys)
             status: Status = "refused" if certificate is None else "verified"
-            return cls(path.name, status, reason, certificate, None, None, (_hashed(path),))
+            files = (_hashed(path),)
+            return cls(path.name, status, reason, certificate, None, None, files, signers)
         refuse_pickles(path)
         if not any((path / name).is_file() for name in (CERTIFICATE, ABOUT, PARAMETERS)):
             allowed = "a folder that lastiterate train wrote, or a certificate file"
             why = "a report needs something to report on"
             raise DescriptionError("run", str(path), allowed, why)
-        known = About.of(read_about(path)) if (path / ABOUT).is_file() else None
+        known, sha256 = _about(path)
         audit = read_json(path / AUDIT) if (path / AUDIT).is_file() else None
-        status, reason, certificate = _status(path / CERTIFICATE, known)
+        status, reason, certificate, signers = _status(
+            path / CERTIFICATE, known, sha256, trusted_keys
+        )
+        uncovered = certificate is not None and "about" not in certificate.content
         return cls(
             path.resolve().name,
             status,
             reason,
             certificate,
-            None if status == "refused" else known,
-            None if audit is None else _audited(audit),
+            None if status == "refused" or uncovered else known,
+            None if audit is None else _audited(audit, certificate),
             tuple(_hashed(path / name) for name in KNOWN if (path / name).is_file()),
+            signers,
         )
 
     @cached_property
@@ -181,50 +190,80 @@ class RunFolder:
         return None
 
 
-def _status(path: Path, about: About | None) -> tuple[Status, str, Certificate | None]:
+def _about(folder: Path) -> tuple[About | None, str]:
+    if not (folder / ABOUT).is_file():
+        return None, ""
+    table, sha256 = read_about(folder)
+    return About.of(table), sha256
+
+
+def _status(
+    path: Path, about: About | None, sha256: str, keys: Sequence[Key] | None
+) -> tuple[Status, str, Certificate | None, tuple[str, ...]]:
     if not path.is_file():
+        reason = f"{ABOUT} says that this run was certified, but {path.name} is not here."
         if about is not None and about.certified:
-            reason = f"{ABOUT} says that this run was certified, but {path.name} is not here."
-            return "refused", reason, None
-        return "experiment", "", None
-    certificate, reason = _verified(path)
-    if certificate is None:
-        return "refused", reason, None
-    if about is not None and (
-        not about.certified or other_run(certificate, about.training, about.loss)
-    ):
-        reason = (
-            f"{path.name} is sound, but it certifies another run than {ABOUT} describes: one of "
-            "the two files does not belong here."
+            return "refused", reason, None, ()
+        return "experiment", "", None, ()
+    certificate, reason, signers = _verified(path, keys)
+    if certificate is not None:
+        reason = _misfit(certificate, path, about, sha256)
+    if certificate is None or reason:
+        return "refused", reason, None, ()
+    return "verified", "", certificate, signers
+
+
+def _misfit(certificate: Certificate, path: Path, about: About | None, sha256: str) -> str:
+    """Why a sound certificate does not speak of what lies beside it; empty if it does."""
+    sound = f"{path.name} is sound, but"
+    if certificate.content.get("about", sha256) != sha256:
+        return (
+            f"{sound} it is sealed together with another {ABOUT} than the one that is here: what "
+            "that file says was changed, or is missing."
         )
-        return "refused", reason, None
-    if about is not None and certificate.of_real_numbers:
-        return "refused", f"{path.name} is sound, but {THEORY}. Train again.", None
-    if (path.parent / PARAMETERS).is_file():
-        if other_model(certificate, read_parameters(path.parent)):
-            reason = (
-                f"{path.name} is sound, but it is not bound to the model in {PARAMETERS}: its "
-                "parameters have another hash. That model is not covered."
+    if about is not None:
+        if not about.certified or other_run(certificate, about.training, about.loss):
+            return (
+                f"{sound} it certifies another run than {ABOUT} describes: one of the two files "
+                "does not belong here."
             )
-            return "refused", reason, None
-    elif about is not None:
-        return "refused", f"{ABOUT} describes a model, but {PARAMETERS} is not here.", None
-    return "verified", "", certificate
+        if certificate.of_real_numbers:
+            return f"{sound} {THEORY}. Train again."
+        if not (path.parent / PARAMETERS).is_file():
+            return f"{sound} {ABOUT} describes a model, and {PARAMETERS} is not here."
+    elif not (path.parent / PARAMETERS).is_file():
+        return ""
+    if other_model(certificate, read_parameters(path.parent)):
+        return (
+            f"{sound} it is not bound to the model in {PARAMETERS}, whose parameters have another "
+            "hash. That model is not covered."
+        )
+    return ""
 
 
-def _verified(path: Path) -> tuple[Certificate | None, str]:
-    """The certificate after recomputing it; or None, and why it is refused."""
+def _verified(
+    path: Path, keys: Sequence[Key] | None
+) -> tuple[Certificate | None, str, tuple[str, ...]]:
+    """The certificate after recomputing it, and its trusted signers; or None, and why not."""
     need_balls()
     try:
         certificate = Certificate.load(path)
-        verify(certificate)
-        return certificate, ""
+        beside = Path(f"{path}.sig")
+        apart = beside if keys and not certificate.signatures and beside.is_file() else None
+        checked = verify(certificate, trusted_keys=keys or None, signature=apart)
+        return certificate, "", checked.signed_by
     except LastIterateError as error:
-        return None, str(error)
+        return None, str(error), ()
 
 
-def _audited(table: Mapping[str, Any]) -> Audited:
-    return Audited(AuditResult.from_dict(table), bool(table.get("contradicted")))
+def _audited(table: Mapping[str, Any], claim: Certificate | None) -> Audited:
+    """The verdict is recomputed; the file's own word counts only where it is the worse one."""
+    result = AuditResult.from_dict(table)
+    widened = table.get("replaced_against_zero_out") is True
+    contradicted = table.get("contradicted", False) is not False
+    if claim is not None and result.method != "credible" and claim.exposure.covers(ONE_RECORD):
+        contradicted |= result.contradicts(claim, replaced_against_zero_out=widened)
+    return Audited(result, contradicted)
 
 
 def _hashed(path: Path) -> Hashed:

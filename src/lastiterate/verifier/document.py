@@ -82,8 +82,8 @@ _OWN: dict[str, dict[str, tuple[type, ...]]] = {
     },
 }
 _OUTSIDE = {"sha256", "signatures"}  # fields that are about the others
-# Absent: one record all the time; a run that follows no other.
-_OPTIONAL: dict[str, tuple[type, ...]] = {"exposure": (dict,), "link": (dict,)}
+# Absent: one record all the time; a run that follows no other; no file beside it.
+_OPTIONAL: dict[str, tuple[type, ...]] = {"exposure": (dict,), "link": (dict,), "about": (str,)}
 _THEOREM = {"key", "name", "reference", "status"}
 
 
@@ -435,6 +435,8 @@ def _check_shape(content: Mapping[str, Any]) -> None:
     parameters = content.get("parameters")
     if parameters is not None and not is_hash(parameters):
         raise MalformedCertificateError("The hash of the model is not a SHA-256.")
+    if "about" in content and not is_hash(content["about"]):
+        raise MalformedCertificateError("The hash of the file beside it is not a SHA-256.")
     if "link" in content and not _good_link(content):
         raise MalformedCertificateError("The link of the certificate is malformed.")
     if "signatures" in content:
