@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, cast
 
 import numpy as np
@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 
 from lastiterate.accounting import account
 from lastiterate.bounds.ledger import released_steps
-from lastiterate.curves.bracket import halved, last_good
+from lastiterate.curves import gaussian
+from lastiterate.curves.bracket import safe_end
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.exposure import read_exposure
 from lastiterate.description.failure import promised_delta
@@ -40,8 +41,9 @@ WHO_SAW_NOTHING = (
     "earlier model knows what it told (name its step in releases=)."
 )
 _FARTHEST = 16  # times the run's own steps, at least of 1,000: beyond that everybody starts again
-_LOUDEST = 1e12  # times the run's own noise: more leaves nothing of the model
+_LOUDEST = 28.0  # log of a multiple of the run's own noise that leaves nothing of the model
 _CLOSE = 1e-4  # how near to the smallest noise
+_HOPELESS = 1e3  # log of a mu that nothing makes up for
 
 
 @dataclass(frozen=True)
@@ -194,11 +196,16 @@ def plan_unlearning(
         raise DescriptionError("releases", max(seen), allowed, "they came before the deletion")
     gone = dataclasses.replace(person, left=training.steps)
 
-    def enough(run: Training) -> bool:
+    def excess(run: Training) -> float:
+        """How much too far apart it is, as a logarithm of mu; not above 0 if it is enough."""
         with np.errstate(over="ignore"):  # runs without noise: an infinite ratio is an answer
-            return account(run, loss, releases=seen, exposure=gone).delta(epsilon) <= delta
+            found = account(run, loss, releases=seen, exposure=gone).epsilon(delta)
+        if math.isinf(found):
+            return _HOPELESS
+        far = math.log(gaussian.mu(found, delta) / gaussian.mu(epsilon, delta))
+        return min(far, 0.0) if found <= epsilon else max(far, 5e-324)
 
-    done = enough(training)
+    done = excess(training) <= 0
     if not done and training.steps in seen:
         told = account(training, loss, releases=seen, exposure=gone).epsilon(delta)
         raise TargetError(
@@ -209,20 +216,20 @@ def plan_unlearning(
         )
     noise = base(training)[1]
     if steps is None:
-        found = 0 if done else _fewest(training, enough)
+        found = 0 if done else _fewest(training, excess)
     else:
         found = whole("steps", steps, "it counts the clean steps", at_least=0)
 
-        def clean(nu: float) -> bool:
-            return enough(going_on(training, found, nu))
+        def clean(nu: float) -> float:
+            return excess(going_on(training, found, nu))
 
-        noise = 0.0 if clean(0.0) else _least(clean, training)
+        noise = 0.0 if clean(0.0) <= 0 else _least(clean, training)
         if math.isinf(noise):
             raise TargetError(
                 f"No noise in {found:,} clean steps reaches epsilon = {printed(epsilon)} at delta "
                 f"= {printed(delta)}. Take more steps, or start again."
             )
-    first = 0.0 if done else _least(lambda nu: enough(perturbed(training, nu)), training)
+    first = 0.0 if done else _least(lambda nu: excess(perturbed(training, nu)), training)
     beside = restart(training, loss, found, noise, first, spectrum, start)
     return UnlearningPlan(
         training, loss, gone, epsilon, delta, meant, seen, found, noise, first, beside
@@ -233,26 +240,45 @@ def _most(training: Training) -> int:
     return _FARTHEST * max(training.steps, 1000)
 
 
-def _fewest(training: Training, enough: Callable[[Training], bool]) -> int | None:
-    """The smallest number of clean steps, by doubling and halving; what is returned was asked."""
-    bad, good = 0, 1
-    while not enough(going_on(training, good)):
-        if good >= _most(training):
+def _fewest(training: Training, excess: Callable[[Training], float]) -> int | None:
+    """The smallest number of clean steps; what is returned was asked, and one step less too."""
+
+    @cache
+    def at(clean: int) -> float:
+        return excess(going_on(training, clean))
+
+    bad, good, most = 0, 1, _most(training)
+    while at(good) > 0:
+        if good >= most:
             return None
-        bad, good = good, min(2 * good, _most(training))
-    return last_good(lambda clean: enough(going_on(training, clean)), good, bad)
+        slope = (at(bad) - at(good)) / (good - bad)
+        ahead = at(good) / slope if slope > 0 else math.inf
+        farther = good + 1 + int(min(1.05 * ahead, 63 * good))
+        bad, good = good, min(max(2 * good, farther), most)
+    if good - bad == 1:
+        return good
+    # Between whole numbers nothing changes, so that ends no farther apart than 1 are neighbours.
+    return int(safe_end(lambda clean: at(int(clean)), good, bad, tolerance=1 / good))
 
 
-def _least(enough: Callable[[float], bool], training: Training) -> float:
+def _least(excess: Callable[[float], float], training: Training) -> float:
     """The smallest noise, within 1 part in 10,000 above; infinite if none is enough."""
     eta, own = base(training)
-    scale = high = own or eta * training.impulse or 1.0
-    low = 0.0
-    while not enough(high):
-        low, high = high, 4 * high
-        if high > _LOUDEST * scale:
-            return math.inf
-    while not low and high > scale / _LOUDEST and enough(high / 4):
-        high /= 4
-    low = low or high / 4
-    return halved(enough, good=high, bad=low, tolerance=_CLOSE)
+    scale = own or eta * training.impulse or 1.0
+    middle = 2 * _LOUDEST  # where logs are counted from: a relative tolerance is then an absolute
+
+    @cache
+    def at(log: float) -> float:
+        return excess(scale * math.exp(log - middle))
+
+    rising = at(middle) > 0
+    last = log = middle
+    step = 0.02 + abs(at(log))  # mu is about inverse to the noise
+    while (at(log) > 0) == rising:
+        if abs(log - middle) > _LOUDEST:
+            return math.inf if rising else scale * math.exp(log - middle)
+        step = min(step, 6.0)
+        last, log = log, log + (step if rising else -step)
+        step *= 2
+    found = safe_end(at, max(last, log), min(last, log), tolerance=_CLOSE / middle)
+    return scale * math.exp(found - middle)
