@@ -66,12 +66,13 @@ def _masses(edges, means, weights):
 
 def poisson_law(c, impulses, nu, rate) -> Mixtures:
     """x -> c_k x + xi_k impulse_k + N(0, nu_k^2) against the same without impulses."""
-    steps = len(impulses)
-    later = np.array([np.prod(c[k + 1 :]) for k in range(steps)])
+    later = np.array([np.prod(c[k + 1 :]) for k in range(len(impulses))])
     noise = np.sqrt(np.sum((later * nu) ** 2))
-    patterns = np.array(list(itertools.product((0, 1), repeat=steps)))
+    used = np.flatnonzero(impulses)
+    patterns = np.array(list(itertools.product((0, 1), repeat=len(used))))
     weights = np.prod(np.where(patterns, rate, 1 - rate), axis=1)
-    return Mixtures(patterns @ (later * impulses) / noise, weights, np.zeros(1), np.ones(1))
+    means = patterns @ (later * impulses)[used] / noise
+    return Mixtures(means, weights, np.zeros(1), np.ones(1))
 
 
 def without_replacement_law(c, targets, others, nu, size) -> Mixtures:

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from tests.laws.grid_laws import stick
+from tests.laws.grid_laws import bounded, lipschitz, stick
+from tests.laws.sampled_laws import poisson_law
 
 from lastiterate import (
     Arithmetic,
@@ -17,6 +18,7 @@ from lastiterate import (
     FullBatch,
     Loss,
     Poisson,
+    Reshuffled,
     Shuffled,
     TailAverage,
     TargetError,
@@ -104,76 +106,119 @@ def test_many_linear_losses():
         check_linear(seed)
 
 
-def grid_law(steps, noise, x):
-    """The law on the grid after maps and Gaussian noises: each step a matrix of masses of cells."""
-    width = x[1] - x[0]
-    edges = np.concatenate([[-np.inf], (x[1:] + x[:-1]) / 2, [np.inf]])
-    law = np.zeros(len(x))
-    law[len(x) // 2] = 1.0
-    for step in steps:
-        moved = np.rint(step(x) / width) * width
-        law = np.diff(ndtr((edges[:, None] - moved) / noise), axis=0) @ law
-    return law
+class Cells:
+    """Runs that are rounded to the middles of cells after every step: their laws are vectors.
+
+    Rounding leaves two runs farther apart by a cell at most, which ``error`` charges at every step.
+    """
+
+    width, reach = 2.0**-5, 10.0
+
+    def __init__(self):
+        self.x = np.arange(-self.reach, self.reach + self.width / 2, self.width)
+        self.edges = np.concatenate([[-np.inf], (self.x[1:] + self.x[:-1]) / 2, [np.inf]])
+
+    def error(self, eta):
+        return self.width / (2 * eta)
+
+    def step(self, phi):
+        """The matrix of x -> phi(x) + N(0, 1)."""
+        return np.diff(ndtr(self.edges[:, None] - phi(self.x)), axis=0)
+
+    def law(self, steps):
+        law = np.zeros(len(self.x))
+        law[len(law) // 2] = 1.0
+        for each in steps:
+            law = each @ law
+        return law
 
 
 def check_curved(seed):
-    """Clean map: L2, and a convex data loss with slope tanh. What is deleted jumps as it likes."""
+    """Clean maps: any c-Lipschitz ones, folded and waved too. What is deleted jumps as it likes."""
     rng = np.random.default_rng(seed)
-    steps, eta, nu = int(rng.integers(1, 6)), 0.5, 1.0
-    l2, norm = float(rng.uniform(0.1, 0.8)), float(rng.uniform(0.5, 3.0))
-    n, wide = 4, 2.0**-5
+    steps, eta, cells = int(rng.integers(1, 9)), 0.5, Cells()
+    c, norm = float(rng.uniform(0.5, 0.95)), float(rng.uniform(0.5, 4.0))
+    scheme = rng.choice([FullBatch(), Cyclic(1)])
     run = Training(
-        records=n,
+        records=int(rng.integers(2, 5)),
         steps=steps,
         step_size=eta,
-        noise=nu,
+        noise=1.0,
         gradient_norm=norm,
-        batches=FullBatch(),
+        batches=scheme,
         adjacency="zero-out",
+        arithmetic=Arithmetic(error=cells.error(eta)),
     )
     epsilon, delta = float(rng.uniform(0.1, 1.0)), float(10 ** rng.uniform(-3, -1))
-    loss = Loss(smoothness=1.0, regularization=l2)
-    # The maps are rounded to the grid in both worlds: that is charged as if gradients were longer.
-    charged = run.replace(gradient_norm=norm + 2 * n * wide / eta)
-    plan = plan_unlearning(charged, loss, None, epsilon, delta)
-    pull = rng.uniform(-1, 1, 2)
-
-    def clean(x):
-        data = np.tanh(x - pull[0]) / 2 + np.tanh(3 * (x - pull[1])) / 6  # slope at most 1
-        return x - eta * (l2 * x + data * 3 / 4)
-
-    kind = int(rng.integers(3))
-    often = rng.uniform(1, 9)
-
-    def jump(x):
-        if kind == 0:
-            return np.sign(np.sin(often * x) + 0.5)
-        return np.tanh(often * x) if kind == 1 else np.where(x > 0.3, 1.0, -0.2)
-
-    def dirty(x):
-        return clean(x) + eta * norm / n * jump(x)
-
-    x = np.arange(-900, 901) * wide
-    tail = [clean] * min(plan.steps, 25)  # post-processing beyond that
-    first = grid_law([dirty] * steps + tail, nu, x)
-    second = grid_law([clean] * (steps + len(tail)), nu, x)
-    found = account(
-        charged.replace(steps=steps + len(tail)), loss, exposure=Exposure(left=steps)
-    ).delta(epsilon)
-    assert stick(first, second, epsilon) <= found + 1e-12
-    if len(tail) == plan.steps:
-        assert stick(first, second, epsilon) <= delta
+    loss = Loss(smoothness=0.1, regularization=(1 - c) / eta)
+    plan = plan_unlearning(run, loss, None, epsilon, delta)
+    phi = lipschitz(rng, c, 1.0)
+    pull = bounded(rng, eta * norm / run.batches.divisor(run.records), 1.0)
+    clean, dirty = cells.step(phi), cells.step(lambda x: phi(x) + pull(x))
+    every = run.batches_per_epoch or 1
+    place = int(rng.integers(every))
+    used = [dirty if k % every == place else clean for k in range(steps)]
+    later = [0, 1, int(rng.integers(2, 12)), *([plan.steps] if plan.steps else [])]
+    for more in later:
+        tail = [clean] * min(more, 25)  # post-processing beyond that
+        truth = stick(cells.law(used + tail), cells.law([clean] * (steps + len(tail))), epsilon)
+        longer = run.replace(steps=steps + len(tail))
+        assert truth <= account(longer, loss, exposure=plan.deleted).delta(epsilon) + 1e-12
+        if more == plan.steps == len(tail):
+            assert truth <= delta
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(12))
 def test_curved_and_discontinuous_updates(seed):
     check_curved(seed)
 
 
 @pytest.mark.slow
 def test_many_curved_and_discontinuous_updates():
-    for seed in range(100, 160):
+    for seed in range(100, 520):
         check_curved(seed)
+
+
+def check_poisson(seed):
+    """A coin for every step decides whether the record is in: all patterns, before clean steps."""
+    rng = np.random.default_rng(seed)
+    steps, rate = int(rng.integers(1, 8)), float(rng.uniform(0.05, 0.9))
+    run = Training(
+        records=20,
+        steps=steps,
+        step_size=0.5,
+        noise=1.0,
+        gradient_norm=float(rng.uniform(5.0, 60.0)) * rate,
+        batches=Poisson(rate),
+        adjacency="zero-out",
+    )
+    c = float(rng.uniform(0.5, 1.0))
+    loss = Loss(smoothness=0.0, regularization=(1 - c) / run.step_size)
+    epsilon, delta = float(rng.uniform(0.1, 1.5)), float(10 ** rng.uniform(-5, -2))
+    plan = plan_unlearning(run, loss, None, epsilon, delta)
+    impulse = run.step_size * run.gradient_norm / (rate * run.records)
+    runs = [run, run.replace(steps=steps + 3), plan.noise_first_guarantee.training]
+    runs += [plan.continued] if plan.steps else []
+    for each in runs:
+        factors = 1 - each.step_sizes * loss.regularization
+        impulses = np.where(np.arange(each.steps) < steps, impulse, 0.0)
+        truth = poisson_law(factors, impulses, each.noises, rate).deltas([epsilon])[0]
+        proved = account(each, loss, exposure=plan.deleted).delta(epsilon)
+        assert truth <= proved
+        if each not in runs[:2]:
+            assert truth <= delta
+            assert proved <= delta * (1 + 1e-9)
+    return plan
+
+
+def test_poisson_batches():
+    assert check_poisson(1).steps
+
+
+@pytest.mark.slow
+def test_many_poisson_batches():
+    plans = [check_poisson(seed) for seed in range(100, 112)]
+    assert sum(bool(plan.steps) for plan in plans) > 3
 
 
 @pytest.mark.parametrize(
@@ -402,6 +447,38 @@ def test_one_perturbation_of_the_reference_run(batches):
     assert str(plan).splitlines()[1].strip().startswith("BETTER: start again")
 
 
+def test_a_known_place_takes_fewer_steps_than_the_worst_and_keeps_its_promise():
+    run = Training(
+        records=60,
+        steps=63,
+        step_size=0.5,
+        noise=0.5,
+        gradient_norm=4.0,
+        batches=Cyclic(3),
+        adjacency="zero-out",
+    )
+    loss = Loss(smoothness=1.0, regularization=0.02)
+    every, needed = run.batches_per_epoch, []
+    for place in range(every):
+        used = np.arange(place, run.steps, every)
+        plan = plan_unlearning(run, loss, Exposure(left=int(used[-1]) + 1), 1.0, 1e-3)
+        needed.append(plan.steps)
+        for c in (0.99, 0.7, 0.5):  # 1 - eta (l2 + curvature of the data)
+            gap = variance = 0.0
+            for k in range(run.steps + plan.steps):
+                there = k % every == place and k < run.steps
+                gap = c * gap + there * run.step_size * run.gradient_norm / 3
+                variance = c * c * variance + run.noise**2
+            assert gap / math.sqrt(variance) <= gaussian.mu(1.0, 1e-3) * (1 + 1e-9)
+    worst = plan_unlearning(run, loss, None, 1.0, 1e-3)
+    assert max(needed) == worst.steps
+    assert min(needed) <= worst.steps // 2
+    hidden = plan_unlearning(run.replace(batches=Shuffled(3)), loss, None, 1.0, 1e-3)
+    assert hidden.steps < worst.steps
+    sealed = certify(plan.continued, loss, 1e-3, exposure=plan.deleted)
+    assert verify(sealed).epsilon <= 1.0 + 1e-9
+
+
 def test_the_certificate_is_the_ordinary_one():
     run, loss, delta = mnist("zero-out")
     plan = plan_unlearning(run.replace(steps=50), loss, Exposure(records=100), 1.0, delta)
@@ -415,7 +492,7 @@ def test_what_is_refused():
     run, loss, delta = mnist()
     good = {"training": run.replace(steps=20), "loss": loss, "epsilon": 1.0, "delta": delta}
     for field, value in (
-        ("deleted", Exposure(left=3)),
+        ("deleted", Exposure(left=21)),
         ("deleted", Exposure(records=10**6)),
         ("epsilon", -1.0),
         ("epsilon", math.nan),
@@ -433,6 +510,9 @@ def test_what_is_refused():
     ):
         with pytest.raises(DescriptionError):
             plan_unlearning(**{**good, field: value})
+    for hidden in (Shuffled(6), Reshuffled(6), Poisson(0.01)):
+        with pytest.raises(DescriptionError, match="keep secret"):
+            plan_unlearning(run.replace(steps=20, batches=hidden), loss, Exposure(left=15))
     for training in (
         run.replace(steps=20, release=TailAverage(3)),
         run.replace(steps=20, batches=Poisson(0.01)),
@@ -447,6 +527,8 @@ def test_what_is_refused():
     ):
         with pytest.raises(UnsupportedError):
             plan_requests(training, loss, None, 1.0, delta, requests=2)
+    with pytest.raises(UnsupportedError, match="from the start"):
+        plan_requests(run, loss, Exposure(left=3), 1.0, delta, requests=2)
     with pytest.raises(TargetError, match="steps that forget"):
         plan_requests(run, Loss(smoothness=0.1), None, 1.0, delta)
     with pytest.raises(DescriptionError, match="nobody is left"):

@@ -167,7 +167,9 @@ def plan_unlearning(
     Args:
         training: the run up to the deletion, as it was done.
         loss: what is known about the loss of one record.
-        deleted: the records to forget, together; one record if it is left out.
+        deleted: the records to forget, together; one record if it is left out. In a known order
+            ``left=`` may name the step after their last use: one that was read early in its epoch
+            takes fewer clean steps than the worst place, which counts otherwise.
         epsilon, delta: how near the model must come to the reference.
         reference: "never joined" or "retrained"; for one request the numbers are the same.
             For requests one after the other see `plan_requests`.
@@ -194,7 +196,8 @@ def plan_unlearning(
     if any(isinstance(step, (int, np.integer)) and step > training.steps for step in seen):
         allowed = f"at most steps = {training.steps}"
         raise DescriptionError("releases", max(seen), allowed, "they came before the deletion")
-    gone = dataclasses.replace(person, left=training.steps)
+    last = training.steps if person.left is None else person.left
+    gone = dataclasses.replace(person, left=last)
 
     def excess(run: Training) -> float:
         """How much too far apart it is, as a logarithm of mu; not above 0 if it is enough."""

@@ -104,7 +104,7 @@ def plan_requests(
     epsilon = number("epsilon", epsilon, "it is the target to meet", at_least=0.0)
     delta = promised_delta(delta, training.records)
     meant = one_of("reference", reference, REFERENCES, WHY_REFERENCE)
-    if not training.batches.full or not training.constant or person.joined:
+    if not (training.batches.full and training.constant) or person.timed:
         raise UnsupportedError(
             "Requests one after the other are planned for full batches, constant steps and records "
             "that were there from the start: elsewhere it matters where each request finds its "
