@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import product
 
@@ -9,7 +10,9 @@ import pytest
 from described_runs import RIDGE, STRONG, run
 
 from lastiterate import (
+    Certificate,
     Cyclic,
+    Exposure,
     FullBatch,
     Loss,
     Poisson,
@@ -27,7 +30,8 @@ from lastiterate.bounds.ordered_batches import position_mus
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.mixture import Mixture
-from lastiterate.errors import DescriptionError
+from lastiterate.errors import CertificateError, DescriptionError
+from lastiterate.verifier.document import canonical, fingerprint
 from lastiterate.verifier.verification import check
 
 DELTA = 1e-6
@@ -154,3 +158,28 @@ def test_a_delta_of_ones_own():
 def test_what_is_no_certificate_is_not_composed(parts):
     with pytest.raises(DescriptionError, match=r"Certificate\.load"):
         compose(parts)
+
+
+@pytest.mark.parametrize("batches", [FullBatch(), Shuffled(10)])
+def test_steps_without_the_deleted_hide_nothing_from_whoever_saw_another_model(batches):
+    """Full-history strings beside an earlier model of the same run: one partition, one noise."""
+    before = run(batches, adjacency="zero-out")
+    gone = Exposure(left=before.steps)
+    after = before.replace(steps=before.steps + 20)
+    early, late = (certify(each, RIDGE, DELTA, exposure=gone) for each in (before, after))
+    assert verify(compose([late])).epsilon <= early.epsilon
+    for mixture in ([early, late], [late, late], [late, certify(before, RIDGE, DELTA)]):
+        with pytest.raises(UnsupportedError):
+            compose(mixture)
+    with pytest.raises(UnsupportedError, match="no model from before"):
+        compose([late, late])
+    # A file that somebody composed by hand is not believed either.
+    forged = json.loads(compose([early, early]).to_json())
+    forged["parts"][1] = json.loads(late.to_json())
+    forged["sha256"] = fingerprint(forged)
+    with pytest.raises((CertificateError, UnsupportedError)):
+        verify(Certificate.from_json(canonical(forged)))
+    # Together they are certified as releases of one run.
+    if batches.full:
+        both = certify(after, RIDGE, DELTA, releases=(before.steps,), exposure=gone)
+        assert both.epsilon == pytest.approx(early.epsilon, rel=1e-6)

@@ -23,7 +23,8 @@ def compose(certificates: Iterable[Document], delta: float | None = None) -> Cer
     """The joint certificate of several runs on the same data, at ``delta`` (their smallest).
 
     Refused: different adjacency, different dataset labels, equal nonces of runs that cannot share
-    a partition. A composition may be composed again.
+    a partition, and what was certified for somebody who left a run that went on: clean steps hide
+    nothing from whoever saw another model. A composition may be composed again.
 
     >>> from lastiterate import FullBatch, Loss, Training, certify
     >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,

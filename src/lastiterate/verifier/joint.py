@@ -72,6 +72,14 @@ def joint_profile(runs: Sequence[Document], profiles: Sequence[Profile]) -> Prof
                 "They speak about different neighbours or different people; certify the runs "
                 "alike, or give the same label if the data is the same."
             )
+    if len(runs) > 1 and any(map(_went_on_without, runs)):
+        raise UnsupportedError(
+            f"A certificate for {runs[0].exposure} counts the steps without them, which holds "
+            "towards somebody who saw no model from before, and only if no request was made "
+            "because of one: it is not composed with that of another model. Models of one run are "
+            "certified together: certify(..., releases=). For several runs certify each without "
+            "left=, which counts every use of the records."
+        )
     groups: dict[str, list[int]] = {}
     for index, run in enumerate(runs):
         groups.setdefault(run.nonce or f"run {index}", []).append(index)
@@ -82,6 +90,12 @@ def joint_profile(runs: Sequence[Document], profiles: Sequence[Profile]) -> Prof
         for group in groups.values()
     ]
     return replace(reduce(Profile.then, joint), coupled=None)
+
+
+def _went_on_without(run: Document) -> bool:
+    """Whether the run took steps after those whom the certificate speaks of had left."""
+    left = run.exposure.left
+    return left is not None and run.training is not None and left < run.training.steps
 
 
 def _shareable(
