@@ -28,10 +28,11 @@ THE_WAY_UP = ("drawing", "report")  # objects that draw themselves; nothing else
 # Where a library is imported, and nowhere else. The core needs NumPy and SciPy alone.
 HOMES = {
     "arviz": {"sampling"},
+    "attr": {"dp_accounting"},
     "cryptography": {"noise", "sealing", "verifier", "certificate"},
     "dash": {"explore"},
     "distributed": {"audit"},
-    "dp_accounting": {"curves"},
+    "dp_accounting": {"curves", "dp_accounting"},
     "flask": {"explore"},
     "flint": {"verifier"},
     "flwr": {"federated"},

@@ -46,6 +46,11 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "sampling": ("Sampling", "SGLD, posterior samples, propose-test-sample", ("sampling",)),
     "audit": ("Audit", "lower bounds from shadow models", ("audit",)),
     "federated": ("Federated", "user-level privacy, Flower", ("federated",)),
+    "dp_accounting": (
+        "dp-accounting",
+        "a run as an event, and an accountant that takes it",
+        ("dp_accounting",),
+    ),
     "published": (
         "Published claims",
         "as printed, for study only",
