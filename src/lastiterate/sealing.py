@@ -30,16 +30,16 @@ class Seal:
             raise DescriptionError("key", found, allowed, why)
         self._cipher, self._what = AESGCM(key), what
 
-    def sealed(self, content: bytes) -> bytes:
-        """The content, encrypted under a fresh nonce."""
+    def sealed(self, content: bytes, place: bytes | None = None) -> bytes:
+        """The content, encrypted under a fresh nonce; with a place it opens there alone."""
         nonce = os.urandom(12)
-        return nonce + self._cipher.encrypt(nonce, content, None)
+        return nonce + self._cipher.encrypt(nonce, content, place)
 
-    def opened(self, sealed: bytes) -> bytes:
-        """What was sealed; raises ValueError if it was not, or not with this key."""
+    def opened(self, sealed: bytes, place: bytes | None = None) -> bytes:
+        """What was sealed; raises ValueError if it was not, or not with this key, or elsewhere."""
         from cryptography.exceptions import InvalidTag
 
         try:
-            return self._cipher.decrypt(sealed[:12], sealed[12:], None)
+            return self._cipher.decrypt(sealed[:12], sealed[12:], place)
         except InvalidTag:
             raise ValueError(f"{self._what} of another key, or changed since") from None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from numpy.typing import NDArray
-
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.joint import smallest_epsilon
 from lastiterate.certificate.signing import library
@@ -22,8 +20,6 @@ class Perturbed(Protocol):
     """What was released, and how."""
 
     @property
-    def parameters(self) -> NDArray[Any]: ...
-    @property
     def budget(self) -> float: ...
     @property
     def noise(self) -> float: ...
@@ -34,11 +30,13 @@ class Perturbed(Protocol):
     @property
     def records(self) -> int: ...
     @property
+    def models(self) -> int: ...
+    @property
     def experiment(self) -> bool: ...
 
 
-def certify_unlearned(model: Perturbed, delta: float, dataset: str = "") -> Certificate:
-    """The certificate of what `lastiterate.train.unlearn` released, bound to its parameters."""
+def certify_unlearned(model: Perturbed, delta: float, dataset: str, parameters: Any) -> Certificate:
+    """The certificate of what `lastiterate.train.unlearn` released, or of what was made of it."""
     need_balls()
     if model.experiment:
         raise AssumptionError(
@@ -50,7 +48,7 @@ def certify_unlearned(model: Perturbed, delta: float, dataset: str = "") -> Cert
         raise DescriptionError("dataset", dataset, "a text", why)
     delta = promised_delta(delta, model.records)
     with precision():
-        profile = Profile.gaussian((arb(model.budget) / arb(model.noise)) ** 2)
+        profile = Profile.gaussian(model.models * (arb(model.budget) / arb(model.noise)) ** 2)
         judge = profile.judge(delta)
         epsilon = smallest_epsilon(judge, delta)
         if epsilon is None:
@@ -73,10 +71,11 @@ def certify_unlearned(model: Perturbed, delta: float, dataset: str = "") -> Cert
             "grid": model.grid,
             "deleted": model.deleted,
             "records": model.records,
+            "models": model.models,
             "epsilon": epsilon,
             "delta": delta,
             "mu": profile.mu,
             "curve": curve,
-            "parameters": parameters_hash(model.parameters),
+            "parameters": parameters_hash(parameters),
         }
     )

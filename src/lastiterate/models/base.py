@@ -36,6 +36,7 @@ from lastiterate.train.grid import on_its_grid
 from lastiterate.train.people import both_or_none
 from lastiterate.train.summation import linear_arithmetic, score_error
 from lastiterate.train.torch_backend import on_device
+from lastiterate.unlearning import Ledger
 from lastiterate.verifier.document import Head
 
 Array = NDArray[Any]
@@ -93,7 +94,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     # --- fitting ------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, groups: Any = None, **unsupported: Any) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        ledger: Ledger | None = None,
+        **unsupported: Any,
+    ) -> Self:
         """Train with the privacy that the parameters ask for.
 
         Args:
@@ -102,20 +111,31 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             y: labels.
             groups: the owner of each record, with ``per_person``: epsilon is then for a person
                 with all of their records.
+            ledger: a new `lastiterate.unlearning.Ledger`, with which `unlearn` can forget records.
             unsupported: sample_weight is refused, with the reason.
         """
         _refuse(unsupported)
         learning = warn_if_selected()
-        self._fit(X, y, self._calibrated, groups)
+        self._fit(X, y, self._calibrated, groups, ledger)
         self.learnt_before_ = learning  # settings of a pipeline's steps may change after the fit
         return self
 
     def _fit(
-        self, X: Any, y: Any, with_noise: Callable[[Choice], Training], groups: Any = None
+        self,
+        X: Any,
+        y: Any,
+        with_noise: Callable[[Choice], Training],
+        groups: Any = None,
+        ledger: Ledger | None = None,
     ) -> Self:
         """Train the chosen run; ``with_noise`` decides how much noise it needs."""
         self._forget()
         self._check_people(groups)
+        if ledger is not None and self.prepare is not None:
+            raise UnsupportedError(
+                "prepare= learns from all records, and no ledger says what they did to it: prepare "
+                "them with public constants, or leave ledger= out."
+            )
         X, y = self._validated(X, y)
         self.delta_ = self._delta(X.shape[0])
         before = self._prepare(X)
@@ -124,14 +144,17 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         objective = self._objective()
         parameters = data.shape[1] * objective.outputs()
         chosen = self._choose(objective, X.shape[0], dimension=parameters)
+        if ledger is not None:
+            chosen, with_noise = self._erasable(chosen, with_noise)
         engine = linear_arithmetic(chosen.training, objective, data.shape[1])
         per_length = score_error(chosen.training, objective, data.shape[1], self._rows.norm)
         start = np.zeros(parameters)
         radius = self._pay(chosen.because(*origin), engine, start, with_noise, per_length)
+        described = self.training_
         released = noisy_descent(
             objective,
             data,
-            self.training_,
+            described,
             labels=self._targets(y),
             regularization=self.loss_.regularization,
             feature_bound=self._rows.norm,
@@ -140,8 +163,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             groups=groups,
             per_person=self.per_person,
             per_batch=chosen.exposure.per_batch,
+            ledger=ledger,
             **(self._device_settings() if on_device(data) else {}),
         )
+        if ledger is not None:
+            self.ledger_, self._erasable_run = ledger, (described, radius)
         self._finish(released, before)
         return self
 
@@ -263,6 +289,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         chosen = chosen.described(chosen.training.replace(proximal=proximal))
         return chosen.because((str(proximal), free))
 
+    def _erasable(
+        self, chosen: Choice, with_noise: Callable[[Choice], Training]
+    ) -> tuple[Choice, Callable[[Choice], Training]]:
+        """What is chosen where a ledger is kept, and how its noise is found."""
+        raise NotImplementedError
+
     def _calibrated(self, choice: Choice) -> Training:
         """The chosen run with the smallest noise that keeps the promise."""
         if math.isinf(self.epsilon):
@@ -327,8 +359,14 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _forget(self) -> None:
         """An older model must not stand beside the description of a run that failed."""
-        for name in ("coef_", "intercept_", "certificate_", "n_iter_", "learnt_before_"):
+        told = ("coef_", "intercept_", "certificate_", "n_iter_", "learnt_before_")
+        for name in (*told, "ledger_", "_erasable_run"):
             self.__dict__.pop(name, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, or a file, has the model and never its ledger."""
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "ledger_"}
 
     # --- using --------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from lastiterate.errors import DescriptionError
 from lastiterate.models.base import Array, PrivateLinearModel
 from lastiterate.models.stream import Streamed
+from lastiterate.models.unlearning import Erasing
 
 DECLARED = ("classes", "declared, so that the model has the same shape whichever labels occur")
 OCCURRING = (
@@ -28,7 +29,7 @@ OCCURRING = (
 
 
 @dataclass(eq=False, repr=False)
-class PrivateClassifier(ClassifierMixin, Streamed, PrivateLinearModel):  # type: ignore[misc]
+class PrivateClassifier(ClassifierMixin, Erasing, Streamed, PrivateLinearModel):  # type: ignore[misc]
     """A classifier; its classes are declared, or those that occur are released."""
 
     _: KW_ONLY

@@ -12,10 +12,11 @@ from sklearn.base import RegressorMixin
 from lastiterate.description.validation import number
 from lastiterate.models.base import Array, PrivateLinearModel
 from lastiterate.models.stream import Streamed
+from lastiterate.models.unlearning import Erasing
 
 
 @dataclass(eq=False, repr=False)
-class PrivateRegressor(RegressorMixin, Streamed, PrivateLinearModel):  # type: ignore[misc]
+class PrivateRegressor(RegressorMixin, Erasing, Streamed, PrivateLinearModel):  # type: ignore[misc]
     """A regression; targets beyond ``target_bound`` are clipped to it."""
 
     _: KW_ONLY

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from lastiterate.description.validation import whole
 from lastiterate.errors import AssumptionError
+from lastiterate.holding import held, refused
 from lastiterate.sealing import Seal
-from lastiterate.train.holding import held, refused
 from lastiterate.whole_files import write_whole
 
 _SOMETIMES = ("order", "velocity", "kept")  # arrays that not every run has

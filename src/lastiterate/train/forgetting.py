@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from lastiterate.bounds.dynamics import ROUNDING
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.description import Training
+from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.noise import SecureSource
@@ -24,7 +27,7 @@ from lastiterate.train.grid import Parameters
 from lastiterate.train.loop import Backend, Run
 from lastiterate.train.reach import below
 from lastiterate.train.settings import Settings
-from lastiterate.unlearning.ledger import Ledger
+from lastiterate.unlearning.ledger import Book, Ledger
 
 if TYPE_CHECKING:
     from lastiterate.certificate import Certificate
@@ -35,15 +38,18 @@ class Forgotten:
     """A model that has forgotten some records.
 
     Attributes:
-        parameters: perturbed; train on from them with what remains as you like, that costs nothing.
-        mu: b/ν: it is mu-GDP, in both orders, against the same run without the records from the
-            start and the same perturbation.
+        parameters: perturbed; train on from them with what remains as you like, that costs the
+            deleted nothing.
+        mu: √models·b/ν: it and the models after earlier requests are together mu-GDP, in both
+            orders, against the same runs without the deleted from the start, perturbed alike.
         budget: b, of the ledger.
         noise: ν, of the perturbation.
         grid: the parameters are whole multiples of it.
-        deleted: how many records were forgotten.
+        deleted: how many records were forgotten, in this request and before.
         records: how many the run had.
+        models: how many the ledger has released, this one included.
         experiment: the run was seeded, or its sums have no proved error: this is no guarantee.
+        remains: what is still kept of the run and of the forgotten, and where.
     """
 
     parameters: Parameters
@@ -53,26 +59,44 @@ class Forgotten:
     grid: float
     deleted: int
     records: int
+    models: int
     experiment: bool
+    remains: tuple[str, ...]
 
     @property
     def curve(self) -> Gaussian:
         """What it says at every epsilon and delta."""
         return Gaussian(self.mu)
 
-    def certificate(self, delta: float, dataset: str = "") -> Certificate:
-        """The certificate of this model, bound to its parameters; an experiment has none."""
+    def certificate(
+        self, delta: float, dataset: str = "", *, parameters: Any = None, alone: bool = False
+    ) -> Certificate:
+        """The certificate of this model; an experiment has none.
+
+        Args:
+            delta: with which probability epsilon may fail.
+            dataset: a label of your choice.
+            parameters: of the model that was made of this one and of what remains; this one's if
+                left out.
+            alone: for readers who see no other model of this ledger, where no request was made
+                because of one: mu is then b/ν.
+        """
         from lastiterate.certificate.unlearned import certify_unlearned
 
-        return certify_unlearned(self, delta, dataset)
+        bound = self.parameters if parameters is None else parameters
+        counted = dataclasses.replace(self, models=1) if alone else self
+        return certify_unlearned(counted, delta, dataset, bound)
 
     def __str__(self) -> str:
         what = "An EXPERIMENT, no guarantee: " if self.experiment else ""
+        models = f", with the {self.models} models of its ledger together" * (self.models > 1)
+        kept = "".join(f"\n  {line}" for line in self.remains) or " nothing"
         return (
             f"{what}{self.deleted:,} of {self.records:,} records forgotten: {self.mu:.6g}-GDP "
-            "against a run that never had them.\nIt holds towards somebody who saw no model from "
-            "before the deletion, and only if nobody's request was made because of such a model. "
-            "Whether the ledger or a replay served it is not said, but the time it took may tell."
+            f"against runs that never had them{models}.\nIt holds towards somebody who saw no "
+            "model from before the deletion, and only if nobody's request was made because of "
+            "such a model. Of records that stay it says nothing.\nWhat remains, beside your own "
+            f"copies of the data, logs and backups:{kept}"
         )
 
 
@@ -88,20 +112,27 @@ def unlearn(
     start: ArrayLike | None = None,
     feature_bound: float | None = None,
     radius: float | None = None,
+    wait: float | None = None,
     progress: bool | None = None,
 ) -> Forgotten:
     """Forget records of a run whose ledger was kept: b/ν-GDP, whatever the records are.
 
-    Where they drove the run no farther than the budget, its last iterate is perturbed. Otherwise
-    the run is repeated without them, with the same batches and noise, and that is perturbed. The
-    ledger, with the secrets of the run, is erased before anything is returned: it serves one
-    request, of any number of records.
+    Where they, and those before them, drove the run no farther than the budget, its last iterate is
+    perturbed. Otherwise the run is repeated without them, with the same batches and noise, and that
+    is perturbed; later requests count from there. The ledger writes the new state down before
+    anything is returned; with its last request it erases the secrets of the run. Asking once more
+    for records that are forgotten already returns the last model again, and costs nothing.
 
     Args:
         objective, data, training, labels, regularization, start, feature_bound, radius: exactly as
-            the run had them; anything else is refused. Rows of the deleted are still there.
+            the run had them; anything else is refused. Rows of the deleted are still there, those
+            of earlier requests may hold anything that is allowed (zeros, say).
         ledger: the one of that run.
         deleted: indices of the records to forget.
+        wait: seconds after which the answer leaves, and if it is not ready then, after so many
+            again: whether the run had to be repeated tells about the deleted, and must not be seen
+            in the time. Decide it from public numbers before the request; by default twice as
+            long as the run took. 0: at once, where nobody outside can measure.
         progress: of a replay, as in `noisy_descent`.
 
     >>> from lastiterate import FullBatch
@@ -116,10 +147,14 @@ def unlearn(
     >>> forgotten.mu, f"{forgotten.certificate(delta=1e-3).epsilon:.3f}"
     (0.5, '1.352')
     """
+    began = time.monotonic()
     if not isinstance(ledger, Ledger):
         why = "without it nobody knows what the records did"
         raise DescriptionError("ledger", ledger, "the Ledger of the run", why)
-    book, gone = ledger.book(), _indices(deleted, training.records)
+    book, served, before = ledger.known(), ledger.served, ledger.gone
+    asked = _indices(deleted, training.records)
+    why = "whether the run was repeated must not be seen in the time"
+    wait = 2 * book.seconds if wait is None else number("wait", wait, why, at_least=0.0)
     told = Settings(
         labels=labels,
         regularization=regularization,
@@ -127,64 +162,117 @@ def unlearn(
         feature_bound=feature_bound,
         radius=radius,
         progress=progress,
-        noise=repeated(book.memory),
     )
-    gradients = _gradients(objective, data, training, told)
-    if Run.of(objective, training, told, gradients, digested=True).keeping.run != book.run:
+    was = _Remaining(objective, data, training, told, before)
+    if was.run.keeping.run != book.run:
         raise AssumptionError(
             "The ledger belongs to another run (another description, loss, regularization, start, "
             "or other records or another order of them): nothing it says holds for this one. Give "
-            "exactly what the run had."
+            "exactly what the run had; only rows that were forgotten may have changed."
         )
-    assert book.parameters is not None
-    grid, farther = perturbation_grid(ledger.noise, book.grid, book.parameters.size)
-    apart = math.nextafter(book.distances.of(gone) + farther, math.inf)
-    if apart <= ledger.budget:
-        known = book.parameters
+    if np.isin(asked, before).all() and served:
+        return _forgotten(ledger, book, ledger.released, training.records, served, len(before))
+    book, gone = ledger.book(), np.union1d(before, asked)
+    _some_left(asked, before, training.records)
+    told = dataclasses.replace(told, noise=repeated(book.memory))
+    remaining = _Remaining(objective, data, training, told, gone)
+    grid, farther = perturbation_grid(ledger.noise, book.grid, remaining.run.centre.size)
+    if book.distances.of(asked, book.spent, farther) <= ledger.budget:
+        kept, own = book.distances.without(asked)
+        spent = math.nextafter(book.spent + own, math.inf)
+        book = dataclasses.replace(book, distances=kept, spent=spent)
     else:
-        known = _replayed(objective, data, training, told, gone)
-    forgotten = _perturbed(known, ledger.noise, grid)
-    ledger.spend()
+        book = remaining.replayed(book, last=served + 1 == ledger.requests)
+    book = dataclasses.replace(book, run=remaining.run.keeping.run)
+    assert book.parameters is not None
+    released = _perturbed(book.parameters, ledger.noise, grid)
+    ledger.serve(served, book, gone, released)
+    _until(began, wait)
+    return _forgotten(ledger, book, released, training.records, served + 1, len(gone))
+
+
+def _forgotten(
+    ledger: Ledger, book: Book, released: Parameters, records: int, models: int, deleted: int
+) -> Forgotten:
+    released.flags.writeable = False
     return Forgotten(
-        parameters=forgotten,
-        mu=ledger.mu,
+        parameters=released,
+        mu=ledger.mu_of(models),
         budget=ledger.budget,
         noise=ledger.noise,
-        grid=grid,
-        deleted=len(gone),
-        records=training.records,
+        grid=perturbation_grid(ledger.noise, book.grid, released.size)[0],
+        deleted=deleted,
+        records=records,
+        models=models,
         experiment=book.experiment,
+        remains=ledger.remains,
     )
 
 
-def _replayed(
-    objective: LinearLoss, data: Any, training: Training, told: Settings, gone: NDArray[np.int64]
-) -> Parameters:
-    """The run without some records: their slots are empty, all else is drawn as it was."""
-    gradients = _gradients(objective, _emptied(data, gone), training, told)
-    return Run.of(objective, training, told, gradients).descended(gradients, Backend()).parameters
+def _until(began: float, wait: float) -> None:
+    """Sleep up to the next multiple of ``wait`` since ``began``."""
+    if wait:
+        took = time.monotonic() - began
+        time.sleep(max(0.0, wait * math.ceil(took / wait) - took))
 
 
-def _gradients(
-    objective: LinearLoss, data: Any, training: Training, told: Settings
-) -> LinearGradients:
-    if not isinstance(objective, LinearLoss):
-        why = "a ledger is kept of such a loss alone"
-        raise DescriptionError("objective", objective, "a loss of lastiterate.losses", why)
-    l2, bound = told.regularization, told.feature_bound
-    return LinearGradients(objective, data, told.labels, training, l2, bound)
+class _Remaining:
+    """A run without some records: their slots are empty, all else is drawn as it was."""
+
+    def __init__(
+        self,
+        objective: LinearLoss,
+        data: Any,
+        training: Training,
+        told: Settings,
+        gone: NDArray[np.int64],
+    ) -> None:
+        if not isinstance(objective, LinearLoss):
+            why = "a ledger is kept of such a loss alone"
+            raise DescriptionError("objective", objective, "a loss of lastiterate.losses", why)
+        l2, bound = told.regularization, told.feature_bound
+        some, labels = emptied(data, told.labels, gone)
+        self.gradients = LinearGradients(objective, some, labels, training, l2, bound)
+        self.run = Run.of(objective, training, told, self.gradients, digested=True)
+
+    def replayed(self, book: Book, last: bool) -> Book:
+        """The run, repeated and, unless no other request can come, written down again."""
+        scratch = Ledger(0.0, 1.0)
+        run = self.run if last else dataclasses.replace(self.run, ledger=scratch)
+        ended = run.descended(self.gradients, Backend()).parameters
+        if last:
+            return dataclasses.replace(book, parameters=ended)
+        found = scratch.book()
+        return dataclasses.replace(book, distances=found.distances, parameters=ended, spent=0.0)
 
 
-def _emptied(data: Any, gone: NDArray[np.int64]) -> Any:
-    """A copy in which these rows are 0, and so are their gradients."""
+def emptied(data: Any, labels: Any, gone: NDArray[np.int64]) -> tuple[Any, Any]:
+    """Copies in which these rows are 0, and so are their gradients, under one label."""
     X = matrix(data)
+    if not len(gone) or gone[-1] >= X.shape[0]:  # too few rows are refused elsewhere
+        return X, labels
+    if labels is not None and len(labels) == X.shape[0]:
+        labels = np.array(labels)
+        labels[gone] = labels[np.setdiff1d(np.arange(len(labels)), gone)[0]]
     if not sparse(X):
         X = X.copy()
         X[gone] = 0.0
-        return X
+        return X, labels
     kept = np.ones(X.shape[0], X.dtype)
     kept[gone] = 0.0
-    return sp.csr_array(sp.diags_array(kept) @ X)
+    X = sp.csr_array(sp.diags_array(kept) @ X)
+    X.eliminate_zeros()
+    return X, labels
+
+
+def _some_left(asked: NDArray[np.int64], before: NDArray[np.int64], records: int) -> None:
+    if np.isin(asked, before).any():
+        allowed = "records that are not forgotten yet, or only such that are"
+        why = "a model is released for every request, and each takes from the noise of the others"
+        raise DescriptionError("deleted", "records of earlier requests too", allowed, why)
+    if len(before) + len(asked) == records:
+        why = "a model of nobody is trained without any data"
+        raise DescriptionError("deleted", "all that is left", "fewer records", why)
 
 
 def perturbation_grid(noise: float, own: float, size: int) -> tuple[float, float]:
@@ -206,7 +294,6 @@ def _perturbed(known: Parameters, noise: float, grid: float) -> Parameters:
     """Rounded noise on a grid: what rounding X + N(0, ν²I) to it gives, for X on it."""
     drawn = SecureSource().rounded_normal(noise / grid, known.shape)
     found: Parameters = (np.rint(known / grid) + drawn) * grid
-    found.flags.writeable = False
     return found
 
 
@@ -217,4 +304,4 @@ def _indices(deleted: ArrayLike, records: int) -> NDArray[np.int64]:
         allowed = f"different indices from 0 to {records - 1}, at least one"
         why = "a record that is not named is not forgotten"
         raise DescriptionError("deleted", deleted, allowed, why)
-    return given.astype(np.int64)
+    return np.sort(given.astype(np.int64))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -201,9 +202,10 @@ class Run:
     def descended(self, gradients: Gradients, backend: Backend) -> Descent:
         """Run it, and say what ran."""
         counted = self._paid(gradients) if self.ledger is None else self._recorded(gradients)
+        began = time.monotonic()
         final = descend(self, counted, Draws(self, backend), backend)
         if self.ledger is not None:
-            self.ledger.end(final)
+            self.ledger.end(final, time.monotonic() - began)
         ran = concluded(
             final,
             self.training,

@@ -70,16 +70,26 @@ class Distances:
         norms *= self._factor  # what overflows is infinitely far, and is replayed
         self._each[rows] += norms
 
-    def of(self, records: Any) -> float:
-        """How far these records together have driven the run, at most."""
+    def of(self, records: Any, *more: float) -> float:
+        """How far these records together, and ``more``, have driven the run, at most."""
         some = self._distances()[np.asarray(records, dtype=np.int64)]
-        if not np.isfinite(some).all() or not math.isfinite(self._omega):
+        parts = [*some.tolist(), self._omega, *more]
+        if not np.isfinite(parts).all():
             return math.inf
         try:
-            total = math.fsum([*some.tolist(), self._omega])
+            total = math.fsum(parts)
         except OverflowError:
             return math.inf
         return math.nextafter(total, math.inf) if total else 0.0
+
+    def without(self, records: Any) -> tuple[Distances, float]:
+        """The same with nothing of these records, and what they drove without the common part."""
+        each = self._distances()
+        gone = np.asarray(records, dtype=np.int64)
+        kept = each.copy()
+        kept[gone] = 0.0
+        own = Distances.ended(each, np.zeros(1)).of(gone)
+        return Distances.ended(kept, np.array([self._omega])), own
 
     def _raised(self) -> Floats:
         """ζ in units, lifted above what its products and sums, two roundings an update, lost."""

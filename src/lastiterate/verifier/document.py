@@ -78,6 +78,7 @@ _OWN: dict[str, dict[str, tuple[type, ...]]] = {
         "grid": (float, int),
         "deleted": (int,),
         "records": (int,),
+        "models": (int,),
         "parameters": (str, type(None)),
     },
 }

@@ -1,8 +1,9 @@
-"""Certificates of forgetting with a ledger: their words, and their one number, budget/noise.
+"""Certificates of forgetting with a ledger: their words, and their one number.
 
-**Statement.** Given its batches and noise, what was released is a Gaussian of standard deviation
-``noise`` around a point that is at most ``budget`` from where the run without the deleted records
-ends, in both worlds on the same grid: mu = budget/noise (`lastiterate.unlearning.ledger`).
+**Statement.** Given batches and noise of the run, and the models before it, each of the counted
+models is a Gaussian of standard deviation ``noise`` around a point that is at most ``budget`` from
+where the run without the deleted records ends, in both worlds on the same grid: together
+mu = √models·budget/noise (`lastiterate.unlearning.ledger`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from lastiterate.verifier.profile import Profile
 from lastiterate.verifier.refusals import ClaimError
 
 _LARGEST_SCALE = 2.0**42  # what the sampler draws at
+_MOST_MODELS = 2**53
 
 WORDS: dict[str, Any] = {
     "theorem": {
@@ -26,19 +28,21 @@ WORDS: dict[str, Any] = {
     },
     "adjacency": "zero-out",
     "release": (
-        "the perturbed model after the deletion, compared with the same run and perturbation "
-        "without the deleted records from the start"
+        "the perturbed models after each deletion, as many as are counted, and whatever is made of "
+        "them and the remaining records; compared with the same runs and perturbations without "
+        "the deleted records from the start"
     ),
     "assumptions": [
         "budget and noise were fixed before the run [whoever trained it]",
         "the run is within the budget, or was repeated without the records under its own batches "
         "and noise [the trainer]",
         "the noise is Gaussian and unpredictable [the noise source]",
-        "nobody saw how long the deletion took [whoever runs it]",
+        "how long the deletion took does not tell whether the run was repeated [whoever runs it]",
     ],
     "not_covered": [
-        "models from before the deletion, and requests that were made because of one",
-        "what the run tells about records that stay: see its own certificate",
+        "models of this run that are not counted, such as those from before the first deletion, "
+        "and requests that were made because of one",
+        "records that stay: the run's own certificate is about its own model, not about this one",
         "copies of the data, of the ledger, logs and backups",
     ],
 }
@@ -59,4 +63,6 @@ def unlearned_profile(certificate: Document) -> Profile:
         raise ClaimError("Nobody draws this noise on this grid.")
     if not 1 <= content["deleted"] <= content["records"]:
         raise ClaimError("As many records as the certificate says cannot have been deleted.")
-    return Profile.gaussian((arb(budget) / arb(noise)) ** 2)
+    if not 1 <= content["models"] <= _MOST_MODELS:
+        raise ClaimError("As many models as the certificate counts were not released.")
+    return Profile.gaussian(content["models"] * (arb(budget) / arb(noise)) ** 2)

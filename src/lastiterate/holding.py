@@ -1,7 +1,7 @@
-"""One run at a time: a file that is held while a run uses what lies beside it.
+"""One at a time: a file that is held while a run uses what lies beside it.
 
 Two runs that go on from one checkpoint share its noise up to there and release twice what was
-accounted for once.
+accounted for once; so do two requests that are served from one ledger.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ except ImportError:  # Windows
 def refused(what: str) -> AssumptionError:
     """Why a second run does not get it."""
     return AssumptionError(
-        f"{what} is in use by another run. Two runs that go on from one checkpoint share their "
-        "noise up to there, and the guarantee counts one release. Wait until that run has ended, "
-        "or give this one a checkpoint of its own."
+        f"{what} is in use by another run. Two that go on from one state share their noise up to "
+        "there, and the guarantee counts one release. Wait until that run has ended, or give this "
+        "one a checkpoint of its own."
     )
 
 
