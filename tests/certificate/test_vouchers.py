@@ -27,6 +27,7 @@ from lastiterate.description import Origin
 from lastiterate.description.origin import NAMES
 from lastiterate.errors import CertificateError, DescriptionError
 from lastiterate.losses import (
+    BallSoftmax,
     CappedLogistic,
     CappedSoftmax,
     Huber,
@@ -68,6 +69,7 @@ library_losses = st.one_of(
     st.builds(OneVsRest, binary, st.integers(2, 9)),
     st.builds(Softmax, st.integers(2, 9)),
     st.builds(CappedSoftmax, st.integers(2, 9), caps),
+    st.builds(BallSoftmax, st.integers(2, 9), caps),
 )
 
 

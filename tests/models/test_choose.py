@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastiterate import FullBatch, Shuffled, account
+from lastiterate.description import Origin
+from lastiterate.errors import DescriptionError
 from lastiterate.losses import Logistic, Softmax
-from lastiterate.models import PrivateLogisticRegression
+from lastiterate.models import PrivateLogisticRegression, PrivateSoftmaxRegression
 from lastiterate.models.choose import choose
 from lastiterate.plan.calibration import calibrate
 
@@ -103,6 +106,25 @@ def test_the_choice_does_not_look_at_the_data() -> None:
         models.append(PrivateLogisticRegression(1.0, 1e-4, random_state=0).fit(X, y))
     assert models[0].training_ == models[1].training_ == models[2].training_
     assert str(models[0].choice_) == str(models[2].choice_)
+
+
+def test_several_classes_are_kept_in_a_ball_where_there_is_noise() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 3))
+
+    def loss(classes: int, **settings: Any) -> Origin:
+        model = PrivateSoftmaxRegression(delta=1e-3, random_state=0, steps=2, **settings)
+        return model.fit(X, np.arange(300) % classes).loss_.origin  # type: ignore[return-value]
+
+    assert loss(3) == Origin("ball-softmax", 1.0, 0.75, 3)
+    assert loss(2) == Origin("capped-softmax", 1.0, 0.5, 2)
+    assert loss(3, epsilon=math.inf) == Origin("capped-softmax", 1.0, 1.0, 3)
+    assert loss(3, cap=0.4) == Origin("capped-softmax", 1.0, 0.4, 3)
+    assert loss(2, ball=0.4) == Origin("ball-softmax", 1.0, 0.4, 2)
+    with pytest.raises(DescriptionError, match="ball"):
+        loss(3, cap=0.4, ball=0.4)
+    with pytest.raises(DescriptionError, match="radius"):
+        loss(3, ball=1.1)
 
 
 def test_the_choice_meets_the_target() -> None:

@@ -121,7 +121,7 @@ def test_shards_and_the_probe():
     got = clone(plain).fit(shards, y)
     np.testing.assert_allclose(got.coef_, expected.coef_, rtol=1e-9, atol=1e-11)
     np.testing.assert_array_equal(got.predict(shards), expected.predict(X))
-    probe = PrivateLinearProbe(**settings, device="cpu").fit(X, y)
+    probe = PrivateLinearProbe(**settings, ball=0.75, device="cpu").fit(X, y)
     np.testing.assert_allclose(probe.coef_, expected.coef_, rtol=1e-9, atol=1e-11)
     with pytest.raises(UnsupportedError, match="fit_intercept"):
         PrivateSoftmaxRegression(**settings).fit(shards, y)

@@ -20,6 +20,7 @@ from lastiterate import (
 )
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import (
+    BallSoftmax,
     CappedLogistic,
     CappedSoftmax,
     Huber,
@@ -48,6 +49,7 @@ LOSSES = [
     OneVsRest(Logistic(), 3),
     OneVsRest(SquaredHinge(0.5), 4),
     CappedSoftmax(4, 0.5),
+    BallSoftmax(4, 0.6),
     OneVsRest(CappedLogistic(0.4), 3),
 ]
 SCHEMES = [FullBatch(), Cyclic(6), Shuffled(6), Reshuffled(7), Poisson(0.3), WithoutReplacement(8)]

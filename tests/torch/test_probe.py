@@ -25,8 +25,8 @@ def digits():
 
 def test_the_estimator_with_the_same_seed():
     X, y = digits()
-    settings = {"epsilon": 3.0, "delta": 1e-4, "random_state": 2}
-    for bound in (None, 2.5):
+    for bound, loss in ((None, {"cap": 0.5}), (2.5, {"ball": 0.7})):
+        settings = {"epsilon": 3.0, "delta": 1e-4, "random_state": 2, **loss}
         other = PrivateSoftmaxRegression(**settings, feature_bound=bound, fit_intercept=False)
         other.fit(X, y)
         probe = PrivateLinearProbe(**settings, feature_bound=bound, device="cpu")
@@ -38,6 +38,13 @@ def test_the_estimator_with_the_same_seed():
         np.testing.assert_allclose(probe.predict_proba(X), other.predict_proba(X), atol=1e-5)
         assert probe.certificate_ is None
         assert clone(probe).get_params() == probe.get_params()
+
+
+def test_the_kernels_loss_unless_asked_otherwise():
+    X, y = digits()
+    settings = {"epsilon": 3.0, "delta": 1e-4, "random_state": 2, "steps": 5, "device": "cpu"}
+    assert PrivateLinearProbe(**settings).fit(X, y).loss_.origin.name == "capped-softmax"
+    assert PrivateLinearProbe(**settings, ball=0.5).fit(X, y).loss_.origin.name == "ball-softmax"
 
 
 def test_short_numbers_and_shards_learn_as_much(tmp_path):

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from lastiterate import Cyclic, FullBatch, Poisson, Training
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import (
+    BallSoftmax,
     CappedSoftmax,
     Huber,
     Logistic,
@@ -392,6 +393,7 @@ LOSSES = {
     "bounded": (Logistic(), "none"),
     "bounded softmax": (Softmax(4), "none"),
     "capped": (CappedSoftmax(5, cap=1e-9), "none"),
+    "ball": (BallSoftmax(5, radius=1e-9), "none"),
     "margin": (SquaredError(1e100), "margin"),
     "rest": (OneVsRest(Logistic(), 3), "none"),
 }

@@ -24,6 +24,7 @@ from lastiterate import (
     account,
 )
 from lastiterate.losses import (
+    BallSoftmax,
     CappedLogistic,
     CappedSoftmax,
     Huber,
@@ -54,6 +55,7 @@ LOSSES = [
     SmoothedHinge(0.5),
     Softmax(4),
     CappedSoftmax(3, 0.5),
+    BallSoftmax(3, 0.6),
     OneVsRest(SmoothedHinge(1.0), 3),
 ]
 

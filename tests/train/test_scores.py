@@ -10,9 +10,11 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.laws.ball_slopes import ball_slope
 
 from lastiterate import FullBatch, Poisson, Training
 from lastiterate.losses import (
+    BallSoftmax,
     CappedLogistic,
     CappedSoftmax,
     Huber,
@@ -33,6 +35,7 @@ LOSSES = {
     "capped logistic": CappedLogistic(0.2),
     "softmax": Softmax(3),
     "capped softmax": CappedSoftmax(3, cap=0.3),
+    "softmax in a ball": BallSoftmax(3, 0.4),
     "huber": Huber(0.7),
     "squared error": SquaredError(1.3),
     "smoothed hinge": SmoothedHinge(0.25),
@@ -46,6 +49,8 @@ def exact_slope(loss, scores, y):
     one = mpmath.mpf(1)
     if isinstance(loss, OneVsRest):
         return [-s / (one + mpmath.exp(t * s)) for t, s in signed(scores, y)]
+    if isinstance(loss, BallSoftmax):
+        return ball_slope(scores, y, loss.radius)
     if isinstance(loss, Softmax):
         top = max(scores)
         weights = [mpmath.exp(t - top) for t in scores]
@@ -225,7 +230,9 @@ def exact_clipped_mean(loss, X, y, theta, longest):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["logistic", "softmax", "capped softmax", "smoothed hinge"])
+@pytest.mark.parametrize(
+    "name", ["logistic", "softmax", "capped softmax", "softmax in a ball", "smoothed hinge"]
+)
 def test_every_engine_is_within_what_it_charges(kind, name):
     """Also where gradients are shortened: a projection, which does not enlarge what is off."""
     loss = LOSSES[name]

@@ -155,6 +155,12 @@ def _softmax(cap: Fraction, origin: Origin) -> Constants:
     return Constants(2 * _bend(cap) * square, 2 * (cap**2) * square)
 
 
+def _ball_softmax(origin: Origin) -> Constants:
+    """Slope p − e_y kept in a ball, in which the wrong classes have no more than its radius."""
+    radius, square = _limited(origin), Fraction(origin.feature_bound) ** 2
+    return Constants(2 * _bend(radius) * square, radius**2 * square)
+
+
 def _bounded_softmax(origin: Origin) -> Constants:
     """Parameters in a ball of radius B around 0: no score is √2·BR above that of the true class."""
     plain = _softmax(Fraction(1), origin)
@@ -201,6 +207,7 @@ _KINDS = {
     "capped-logistic": _Kind(lambda o: _one_score(_limited(o), _bend(_limited(o)), o), 1.0),
     "softmax": _Kind(lambda o: _softmax(Fraction(1), o), several=True),
     "capped-softmax": _Kind(lambda o: _softmax(_limited(o), o), 1.0, several=True),
+    "ball-softmax": _Kind(_ball_softmax, 1.0, several=True),
     "bounded-softmax": _Kind(_bounded_softmax, math.inf, several=True),
     "bounded-two-layer": _Kind(_two_layers, math.inf),
 }

@@ -4,6 +4,7 @@ Given a bound on the norm of a record's features (its intercept column included)
 the longest gradient and the smoothness, and hands them to the accountant as "proved".
 """
 
+from lastiterate.losses.ball import BallSoftmax
 from lastiterate.losses.base import LinearLoss
 from lastiterate.losses.capped import CappedLogistic, CappedSoftmax
 from lastiterate.losses.margin import (
@@ -20,6 +21,7 @@ from lastiterate.losses.one_vs_rest import OneVsRest
 from lastiterate.losses.softmax import Softmax
 
 __all__ = [
+    "BallSoftmax",
     "BinaryLoss",
     "CappedLogistic",
     "CappedSoftmax",

@@ -28,6 +28,7 @@ from lastiterate.train.people import dealt
 PASSES = 10  # over the data
 L2 = 0.1  # times 1 / records: scikit-learn's C = 10
 CAP = 0.5  # how hard one record may push a classifier when there is noise
+BALL = 0.75  # how long the slope of a softmax of three classes or more may be then
 LEARNING = 2.5  # learning time = LEARNING · (mu · records)^GROWTH
 GROWTH = 0.85
 LONGEST = 30_000.0  # learning time after which a model has converged for all we have seen

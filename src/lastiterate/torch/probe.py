@@ -31,7 +31,10 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
         epsilon: how much one record may change what is released; inf trains without noise.
         delta: the probability with which epsilon may fail; 1/(10 n) with a warning.
         feature_bound: longer rows are shortened. Missing: every row is rescaled to norm 1.
-        cap, regularization, penalty, l1_ratio, steps, batch_size, final_noise, adjacency, classes:
+        cap: what the wrong classes of a record may have in all; 1/2 with noise if missing. (The
+            kernels know this loss; ``ball`` asks for that of `PrivateSoftmaxRegression`, with
+            products="double".)
+        regularization, penalty, l1_ratio, steps, batch_size, final_noise, adjacency, classes:
             as in `PrivateSoftmaxRegression`; batch_size=n asks for full batches.
         per_person: with ``fit(X, y, groups=owners)``, for a person with up to so many records.
         device: where to train; by default where the features are, else a GPU if there is one.
@@ -51,6 +54,7 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
 
     fit_intercept: ClassVar[bool] = False  # type: ignore[misc]
     prepare: ClassVar[None] = None  # type: ignore[misc]
+    _in_ball = False
 
     _: KW_ONLY
     device: str | torch.device | None = None

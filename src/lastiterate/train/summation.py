@@ -37,7 +37,7 @@ from fractions import Fraction
 
 from lastiterate.description import Arithmetic, Training
 from lastiterate.errors import UnsupportedError
-from lastiterate.losses import LinearLoss, Softmax
+from lastiterate.losses import BallSoftmax, LinearLoss, Softmax
 from lastiterate.losses.rounding import root_up, up
 
 MOST_ROWS = 1 << 16  # of a block: what a library does inside one is its own affair
@@ -76,14 +76,19 @@ def roundings(records: int, columns: int, outputs: int = 1, ranks: int = 1) -> i
     return min(records, MOST_ROWS) + 2 * blocks + ranks + _FEW
 
 
-def overshoot(columns: int, outputs: int = 1, cap: float = 1.0) -> Fraction:
+def overshoot(columns: int, objective: LinearLoss) -> Fraction:
     """ρ: how far a term x ⊗ slope can be from a gradient that is at most K long, relatively to K.
 
     Rows may look longer than R by `norms.norm_room`, 4(columns + 8) units: gradients are as much
     longer, and turn faster by twice as much. Factors that shorten are off by less than as much
     again; a softmax slope is off by one unit per class, which a cap on it divides by the cap.
     """
-    return 12 * gamma(columns + 8) + 4 * gamma(outputs + 8) / Fraction(min(cap, 1.0))
+    if isinstance(objective, BallSoftmax):
+        slope = gamma(math.ceil(objective.slope_roundings()))
+    else:
+        cap = Fraction(min(float(getattr(objective, "cap", 1.0)), 1.0))
+        slope = 4 * gamma(objective.outputs() + 8) / cap
+    return 12 * gamma(columns + 8) + slope
 
 
 def sum_error(
@@ -133,8 +138,7 @@ def linear_arithmetic(
     True
     """
     outputs, count = objective.outputs(), training.batches.largest(training.records)
-    cap = float(getattr(objective, "cap", 1.0))
-    h, over = roundings(count, columns, outputs, ranks), overshoot(columns, outputs, cap)
+    h, over = roundings(count, columns, outputs, ranks), overshoot(columns, objective)
     sums = arithmetic_of_sums(training, h, columns * outputs, over)
     if sums is None:
         return None

@@ -17,7 +17,7 @@ from torch import Tensor
 from lastiterate.description import Arithmetic, Training
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError, UnsupportedError
-from lastiterate.losses import LinearLoss
+from lastiterate.losses import BallSoftmax, LinearLoss
 from lastiterate.losses.rounding import root_up, up
 from lastiterate.train.grid import Grid, Parameters
 from lastiterate.train.settings import Settings
@@ -51,6 +51,11 @@ class ExactGradients(DeviceGradients):
             raise UnsupportedError(
                 "products='exact' does not shorten whole gradients: use clipping='none' or "
                 "'margin', whose gradients are short by themselves, or products='double'."
+            )
+        if isinstance(objective, BallSoftmax):
+            raise UnsupportedError(
+                "products='exact' has no whole numbers for the slopes of BallSoftmax, which come "
+                "from an equation: use CappedSoftmax (cap= of an estimator), or products='double'."
             )
         what = (objective, data, labels, training, regularization, feature_bound, device)
         super().__init__(*what, products="double", rows=told.rows, records=records)

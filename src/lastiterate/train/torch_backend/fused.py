@@ -23,7 +23,7 @@ except ImportError:  # builds of PyTorch without a GPU have none: the plain path
 
 AVAILABLE: bool = triton is not None
 
-_SLOPES = {"softmax": 0, "logistic": 1, "error": 2, "smoothed hinge": 3, "squared hinge": 4}
+SLOPES = {"softmax": 0, "logistic": 1, "error": 2, "smoothed hinge": 3, "squared hinge": 4}
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def gradient_sum(
         head.cap,
         head.margin,
         head.longest,
-        KIND=_SLOPES[head.kind],
+        KIND=SLOPES[head.kind],
         ONE_VS_REST=head.one_vs_rest,
         SCALED=scale is not None,
         CLIPPED=norms is not None and head.longest < math.inf,
@@ -126,7 +126,7 @@ def slopes(
         head.cap,
         head.margin,
         head.longest,
-        KIND=_SLOPES[head.kind],
+        KIND=SLOPES[head.kind],
         ONE_VS_REST=head.one_vs_rest,
         SCALED=scale is not None,
         CLIPPED=norms is not None and head.longest < math.inf,

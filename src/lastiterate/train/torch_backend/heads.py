@@ -9,6 +9,7 @@ import torch
 
 from lastiterate.errors import UnsupportedError
 from lastiterate.losses import (
+    BallSoftmax,
     BinaryLoss,
     Huber,
     LinearLoss,
@@ -39,6 +40,8 @@ def head_of(objective: LinearLoss, *, margin: float = math.inf, longest: float =
 
 
 def _kind(objective: LinearLoss) -> tuple[str, float]:
+    if isinstance(objective, BallSoftmax):
+        return "ball", objective.radius
     if isinstance(objective, Softmax):
         return "softmax", 1.0
     if isinstance(objective, Huber):

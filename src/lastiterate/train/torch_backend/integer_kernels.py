@@ -24,7 +24,7 @@ from lastiterate.train.torch_backend.fixed_point import (
     in_doubles,
     weight_bits,
 )
-from lastiterate.train.torch_backend.fused import _SLOPES, AVAILABLE, _jit
+from lastiterate.train.torch_backend.fused import AVAILABLE, SLOPES, _jit
 from lastiterate.train.torch_backend.kernels import Head
 
 if AVAILABLE:
@@ -195,7 +195,7 @@ def _few_slopes(rows, y, weights, constants, slopes, head, units, tuning) -> Non
         DEPTH=rows.shape[1],
         GROUPS=weights.shape[1],
         SHIFT=units.shift,
-        KIND=_SLOPES[head.kind],
+        KIND=SLOPES[head.kind],
         ONE_VS_REST=head.one_vs_rest,
         BITS=weight_bits(head.outputs),
         ROWS=tile,
@@ -216,7 +216,7 @@ def _many_slopes(rows, y, weights, constants, slopes, head, units, tuning) -> No
     tops = torch.empty((tiles + 2, padded), dtype=torch.int32, device=device)
     totals = torch.empty((tiles + 1, padded), dtype=torch.float64, device=device)
     softmax = {"farthest": farthest_below(units), "BITS": weight_bits(head.outputs)}
-    kind = _SLOPES[head.kind]
+    kind = SLOPES[head.kind]
     _scores_kernel[(triton.cdiv(len(rows), tile) * tiles,)](
         rows,
         weights,

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from lastiterate.losses.ball import NEAR_BY, in_ball
 from lastiterate.train.norms import SMALLEST, UNIT
 from lastiterate.train.row_scores import row_scores
 from lastiterate.train.settings import Products
@@ -38,8 +40,9 @@ class Head:
     """The derivative of a loss in its scores.
 
     Args:
-        kind: "softmax", "logistic", "error" (clipped at ``width``), "smoothed hinge" of ``width``,
-            or "squared hinge" (clipped at ``width``).
+        kind: "softmax", "ball" (a softmax in the ball of radius ``width``), "logistic", "error"
+            (clipped at ``width``), "smoothed hinge" of ``width``, or "squared hinge" (clipped at
+            ``width``).
         outputs: scores per record.
         width: see kind.
         one_vs_rest: one binary loss per output; labels are classes.
@@ -61,13 +64,18 @@ class Head:
 
         ``scores`` has shape (records, outputs), ``y`` is one float per record.
         """
-        if self.kind == "softmax":
+        if self.kind in ("softmax", "ball"):
+            given = scores.clone() if self.kind == "ball" else scores
             scores -= scores.amax(1, keepdim=True)
             scores.exp_()
             scores /= scores.sum(1, keepdim=True)
             minus = torch.full((len(y), 1), -1.0, dtype=scores.dtype, device=scores.device)
             true = y.long()[:, None]
             slope = scores.scatter_add_(1, true, minus)
+            if self.kind == "ball":
+                hit = true == torch.arange(self.outputs, device=y.device)
+                at_once = scores.numel() if scores.is_cuda else NEAR_BY
+                return cast(Tensor, in_ball(torch, slope, given, hit, self.width, at_once))
             if self.cap < 1:
                 slope *= self.cap / slope.gather(1, true).neg_().clamp_(min=self.cap)
             return slope
@@ -222,4 +230,5 @@ def fusable(X: Tensor, head: Head) -> bool:
     """Whether the kernel that reads the features once can be used."""
     small = head.outputs <= _FUSED_OUTPUTS and X.shape[1] <= _FUSED_COLUMNS
     sixteen = X.dtype in (torch.bfloat16, torch.float16)
-    return X.is_cuda and fused.AVAILABLE and small and sixteen and X.stride(1) == 1
+    known = head.kind in fused.SLOPES
+    return X.is_cuda and fused.AVAILABLE and known and small and sixteen and X.stride(1) == 1
