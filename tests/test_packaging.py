@@ -24,7 +24,7 @@ DISTRIBUTIONS = packages_distributions()
 FOR_DEVELOPERS = {"docs", "browser", "kernels", "dev"}
 PINS = {"attrs"}  # listed to bound what another library brings
 # Not installed where `make test` runs: `make test-integrations` has them.
-ELSEWHERE = {"lightning": {"lightning"}}
+ELSEWHERE = {each: {each} for each in ("jax", "lightning", "optax")}
 BROUGHT_ALONG = {"dash": {"flask", "werkzeug"}}  # dash is a Flask application
 
 

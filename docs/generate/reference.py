@@ -42,6 +42,7 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "losses": ("Losses and noise", "proved constants; secure randomness", ("losses", "noise")),
     "models": ("Models", "scikit-learn estimators with a certificate", ("models",)),
     "torch": ("PyTorch", "linear probes, Opacus, loaders, networks", ("torch",)),
+    "jax": ("JAX", "descent on pytrees, noise for Optax", ("jax",)),
     "frameworks": ("Frameworks", "Lightning, transformers", ("frameworks",)),
     "sampling": ("Sampling", "SGLD, posterior samples, propose-test-sample", ("sampling",)),
     "audit": ("Audit", "lower bounds from shadow models", ("audit",)),

@@ -1,0 +1,138 @@
+"""Noisy descent on a pytree: JAX computes gradients of single records, the engine does the rest.
+
+A gradient is a function of its record, in whatever precision JAX computes it. It is clipped (or
+checked) and summed in double precision, and noise is added on a grid, as for every run of this
+library: so the run can be certified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from numpy.typing import NDArray
+
+from lastiterate import train
+from lastiterate.description import Training
+from lastiterate.errors import DescriptionError
+from lastiterate.noise import Source
+from lastiterate.noise.seeded import Seed
+from lastiterate.train import Checkpoint, Descent
+
+_AT_ONCE = 1 << 24  # numbers in the gradients that are held at once
+
+
+class Trained(NamedTuple):
+    """The pytree, in the types that it started with, and what ran."""
+
+    parameters: Any
+    descent: Descent
+
+
+def noisy_descent(
+    loss: Callable[..., Any],
+    data: Any,
+    training: Training,
+    *,
+    start: Any,
+    regularization: float = 0.0,
+    noise: Source | None = None,
+    random_state: Seed = None,
+    radius: float | None = None,
+    progress: bool | None = None,
+    checkpoint: Checkpoint | None = None,
+    groups: Any = None,
+    per_person: int | None = None,
+    per_batch: int | None = None,
+) -> Trained:
+    """Train a pytree with noisy gradients, exactly as described.
+
+    Args:
+        loss: (parameters, *record) -> the loss of one record, in JAX.
+        data: a tuple of arrays (or of pytrees of them) with one entry per record: what ``loss``
+            takes after the parameters.
+        training: what to run; clipping is "gradient", or "none" where no gradient is longer.
+        start: the parameters to start from, any pytree of floats; they must not depend on the data.
+        regularization, noise, random_state, radius, progress, checkpoint, groups, per_person,
+            per_batch: as in `lastiterate.train.noisy_descent`.
+
+    Returns the parameters as a pytree, and the `Descent`: its ``loss`` is None, as nobody here
+    vouches for a function, so ``descent.certificate(delta, loss=...)`` takes what you know.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=2, steps=50, step_size=1.0, noise=0.0, gradient_norm=1.0,
+    ...                batches=FullBatch())
+    >>> def logistic(w, x, y):
+    ...     return jnp.logaddexp(0.0, -y * (x @ w["weight"]))
+    >>> X, y = np.eye(2), np.array([1.0, -1.0])
+    >>> found, _ = noisy_descent(logistic, (X, y), run, start={"weight": jnp.zeros(2)},
+    ...                          regularization=0.1)
+    >>> np.asarray(found["weight"]).round(3)
+    array([ 1.177, -1.177], dtype=float32)
+    """
+    records = _records(data, training.records)
+    flat, unravel = _vector(start)
+    kind = flat.dtype
+    size = int(flat.size)
+    each = jax.jit(
+        jax.vmap(jax.grad(lambda vector, record: loss(unravel(vector), *record)), in_axes=(None, 0))
+    )
+    chunk = max(1, min(training.records, _AT_ONCE // max(size, 1)))
+
+    def gradients(parameters: NDArray[np.float64], index: NDArray[np.int64]) -> NDArray[Any]:
+        vector = jnp.asarray(parameters, dtype=kind)
+        found = np.empty((len(index), size), dtype=kind)
+        for first in range(0, len(index), chunk):
+            some = index[first : first + chunk]
+            filled = np.resize(some, chunk)  # one shape, compiled once; the rest is dropped
+            rows = jax.tree_util.tree_map(lambda values, at=filled: values[at], records)
+            found[first : first + chunk] = np.asarray(each(vector, rows))[: len(some)]
+        return found
+
+    done = train.noisy_descent(
+        gradients,
+        None,
+        training,
+        start=np.asarray(flat, dtype=np.float64),
+        regularization=regularization,
+        noise=noise,
+        random_state=random_state,
+        radius=radius,
+        progress=progress,
+        checkpoint=checkpoint,
+        groups=groups,
+        per_person=per_person,
+        per_batch=per_batch,
+    )
+    return Trained(unravel(jnp.asarray(done.parameters, dtype=kind)), done)
+
+
+def _vector(start: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """The parameters as one vector, and back; all of one type of floats."""
+    kinds = {np.asarray(leaf).dtype for leaf in jax.tree_util.tree_leaves(start)}
+    if len(kinds) != 1 or not jnp.issubdtype(next(iter(kinds)), jnp.floating):
+        found, allowed = sorted(map(str, kinds)), "a pytree of floats of one type"
+        why = "gradients are taken in all of its numbers, and only there"
+        raise DescriptionError("start", found, allowed, why)
+    vector, back = ravel_pytree(start)
+    return vector, back
+
+
+def _records(data: Any, records: int) -> Any:
+    """The arrays of the data, each with one entry per record."""
+    if not isinstance(data, tuple):
+        allowed = "a tuple of what the loss takes after the parameters"
+        why = "each record's loss is a function of its own entries"
+        raise DescriptionError("data", type(data).__name__, allowed, why)
+    arrays = jax.tree_util.tree_map(np.asarray, data)
+    lengths = {len(leaf) if leaf.ndim else 0 for leaf in jax.tree_util.tree_leaves(arrays)}
+    if lengths != {records}:
+        allowed = f"training.records = {records} entries in every array"
+        raise DescriptionError(
+            "data", sorted(lengths), allowed, "what is certified must be what runs"
+        )
+    return arrays
