@@ -8,7 +8,7 @@ TEST_EXTRAS := cli,interchange,verify,models,torch,sampling,audit,federated,clus
 
 # Heavy frameworks of other people, in an environment of their own: `make test` must stay quick.
 INTEGRATIONS       ?= .venv-integrations
-INTEGRATION_EXTRAS := cli,verify,models,torch,report,jax,lightning,transformers,dev
+INTEGRATION_EXTRAS := cli,verify,models,torch,report,jax,lightning,transformers,mlflow,dev
 
 .PHONY: demo test test-all test-integrations fuzz bench docs lint chromium clean
 
@@ -58,7 +58,8 @@ test-integrations: export LASTITERATE_INTEGRATIONS = 1
 test-integrations: $(INTEGRATIONS)/.made
 	$(INTEGRATIONS)/bin/python -m pytest -rs tests/integrations \
 	  "tests/docs/test_code_blocks.py::test_page[docs/how-to/frameworks.md]" \
-	  "tests/docs/test_code_blocks.py::test_page[docs/how-to/jax.md]"
+	  "tests/docs/test_code_blocks.py::test_page[docs/how-to/jax.md]" \
+	  "tests/docs/test_code_blocks.py::test_page[docs/how-to/publishing.md]"
 
 fuzz: $(BIN)/.test
 	$(BIN)/python -m pytest -n 2 -m fuzz

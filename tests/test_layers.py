@@ -42,6 +42,7 @@ HOMES = {
     "kaleido": {"report"},
     "lightning": {"frameworks"},
     "opacus": {"torch"},
+    "mlflow": {"frameworks"},
     "optax": {"jax"},
     "plotly": {"report"},
     "pyarrow": {"train"},

@@ -25,6 +25,7 @@ FOR_DEVELOPERS = {"docs", "browser", "kernels", "dev"}
 PINS = {"attrs"}  # listed to bound what another library brings
 # Not installed where `make test` runs: `make test-integrations` has them.
 ELSEWHERE = {each: {each} for each in ("jax", "lightning", "optax")}
+ELSEWHERE["mlflow-skinny"] = {"mlflow"}
 BROUGHT_ALONG = {"dash": {"flask", "werkzeug"}}  # dash is a Flask application
 
 

@@ -43,7 +43,7 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "models": ("Models", "scikit-learn estimators with a certificate", ("models",)),
     "torch": ("PyTorch", "linear probes, Opacus, loaders, networks", ("torch",)),
     "jax": ("JAX", "descent on pytrees, noise for Optax", ("jax",)),
-    "frameworks": ("Frameworks", "Lightning, transformers", ("frameworks",)),
+    "frameworks": ("Frameworks", "Lightning, transformers, MLflow, model cards", ("frameworks",)),
     "sampling": ("Sampling", "SGLD, posterior samples, propose-test-sample", ("sampling",)),
     "audit": ("Audit", "lower bounds from shadow models", ("audit",)),
     "federated": ("Federated", "user-level privacy, Flower", ("federated",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # Flower would report over the network
+os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 would rather have a database
 
 try:
     import torch

@@ -25,7 +25,11 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"python", "text", "console", "toml", "csv", "sh", ""}
 # Pages about libraries that `make test` need not have; `make test-integrations` runs them.
-NEEDS = {"frameworks.md": ("lightning", "transformers"), "jax.md": ("jax", "optax")}
+NEEDS = {
+    "frameworks.md": ("lightning", "transformers"),
+    "jax.md": ("jax", "optax"),
+    "publishing.md": ("mlflow",),
+}
 ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

@@ -10,14 +10,26 @@ from typing import TYPE_CHECKING
 from lastiterate.lazy_names import loaded_on_use
 
 if TYPE_CHECKING:
+    from lastiterate.frameworks.cards import model_card
+    from lastiterate.frameworks.checked_claims import guarantee_metrics
     from lastiterate.frameworks.lightning_callback import LightningPrivateHead
+    from lastiterate.frameworks.mlflow_run import log_guarantee
     from lastiterate.frameworks.transformers_callback import TransformersPrivateHead
 
 _HOME = {
     "LightningPrivateHead": "lastiterate.frameworks.lightning_callback",
     "TransformersPrivateHead": "lastiterate.frameworks.transformers_callback",
+    "guarantee_metrics": "lastiterate.frameworks.checked_claims",
+    "log_guarantee": "lastiterate.frameworks.mlflow_run",
+    "model_card": "lastiterate.frameworks.cards",
 }
 
-__all__ = ["LightningPrivateHead", "TransformersPrivateHead"]
+__all__ = [
+    "LightningPrivateHead",
+    "TransformersPrivateHead",
+    "guarantee_metrics",
+    "log_guarantee",
+    "model_card",
+]
 
 __getattr__ = loaded_on_use(__name__, _HOME)
