@@ -8,7 +8,7 @@ TEST_EXTRAS := cli,interchange,verify,models,torch,sampling,audit,federated,clus
 
 # Heavy frameworks of other people, in an environment of their own: `make test` must stay quick.
 INTEGRATIONS       ?= .venv-integrations
-INTEGRATION_EXTRAS := cli,verify,models,torch,report,jax,lightning,transformers,mlflow,dev
+INTEGRATION_EXTRAS := cli,verify,models,torch,report,jax,lightning,transformers,mlflow,notebooks,dev
 
 .PHONY: demo test test-all test-integrations fuzz bench docs lint chromium clean
 

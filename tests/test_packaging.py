@@ -21,7 +21,7 @@ from architecture import ROOT, libraries_imported, modules
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 DISTRIBUTIONS = packages_distributions()
-FOR_DEVELOPERS = {"docs", "browser", "kernels", "dev"}
+FOR_DEVELOPERS = {"docs", "browser", "kernels", "notebooks", "dev"}
 PINS = {"attrs"}  # listed to bound what another library brings
 # Not installed where `make test` runs: `make test-integrations` has them.
 ELSEWHERE = {each: {each} for each in ("jax", "lightning", "optax")}

@@ -12,7 +12,7 @@ from architecture import PACKAGE, ROOT
 from packaging.requirements import Requirement
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-EXTRAS = {"jax", "lightning", "mlflow", "transformers"}
+EXTRAS = {"jax", "lightning", "mlflow", "notebooks", "transformers"}
 PEERS = [Requirement(one) for each in EXTRAS for one in PROJECT["optional-dependencies"][each]]
 MODULES = ("jax", "optax", "lightning", "pytorch_lightning", "transformers", "mlflow")
 
