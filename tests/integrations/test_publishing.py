@@ -41,7 +41,7 @@ RUN = Training(
     batches=FullBatch(),
     adjacency="zero-out",
 )
-HOSTILE = "a `b` <script>\n---\nprivacy: none\n## Privacy [x](y)"
+HOSTILE = 'a `b` <script>\n---\nprivacy: none\n## Privacy [x](y) "\\ \x85 \u2028 \U0001f600'
 
 
 def trained(dataset: str = "survey") -> Certificate:
@@ -117,7 +117,11 @@ def test_a_card_that_is_there_is_kept(certificate: Certificate) -> None:
         card.text.startswith("\n# Mine\n\nWords.\n\n## Privacy of")
         or "# Mine\n\nWords.\n\n## Priv" in text
     )
-    for twice in (text, "---\nprivacy: {}\n---\n"):
+    for twice in (
+        text,
+        "---\nprivacy: {}\n---\n",
+        '---\r\n"privacy": {}\r\n---\r\n',
+    ):
         with pytest.raises(DescriptionError, match="card"):
             model_card(certificate, twice)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from lastiterate.certificate import Certificate
@@ -37,7 +36,7 @@ def model_card(certificate: Source, card: str = "") -> str:
     >>> print(model_card(certificate).splitlines()[1])
     tags: ["differential-privacy", "lastiterate"]
     """
-    verified = checked(certificate)
+    verified, card = checked(certificate), card.replace("\r\n", "\n")
     if HEADING in card:
         why = "two guarantees of one model would contradict each other"
         raise DescriptionError("card", f"with {HEADING!r}", "one without that section", why)
@@ -45,7 +44,7 @@ def model_card(certificate: Source, card: str = "") -> str:
     if front is None:
         tags = 'tags: ["differential-privacy", "lastiterate"]\n'
         return f"---\n{tags}{_metadata(verified)}---\n\n{card}{_gap(card)}{_section(verified)}"
-    if re.search(r"^privacy\s*:", front[1], re.MULTILINE):
+    if re.search(r"^[\"']?privacy[\"']?\s*:", front[1], re.MULTILINE):
         why = "two guarantees of one model would contradict each other"
         raise DescriptionError("card", "with metadata `privacy:`", "one without them", why)
     rest = card[front.end() :]
@@ -57,17 +56,22 @@ def _gap(before: str) -> str:
 
 
 def _metadata(verified: Certificate) -> str:
-    """As YAML: strings are written as in JSON, which YAML reads as it is."""
     told = {
         "epsilon": repr(verified.epsilon),
         "delta": repr(verified.delta),
-        "adjacency": json.dumps(verified.adjacency),
-        "release": json.dumps(verified.release),
-        "theorem": json.dumps(verified.theorem),
-        "dataset": json.dumps(verified.dataset),
-        "certificate_sha256": json.dumps(verified.sha256),
+        "adjacency": _quoted(verified.adjacency),
+        "release": _quoted(verified.release),
+        "theorem": _quoted(verified.theorem),
+        "dataset": _quoted(verified.dataset),
+        "certificate_sha256": _quoted(verified.sha256),
     }
     return "privacy:\n" + "".join(f"  {key}: {_number(text)}\n" for key, text in told.items())
+
+
+def _quoted(text: str) -> str:
+    """A string of YAML: whatever is not a plain letter of ASCII is written as its number."""
+    plain = (c if " " <= c <= "~" and c not in '"\\' else f"\\U{ord(c):08X}" for c in text)
+    return f'"{"".join(plain)}"'
 
 
 def _number(text: str) -> str:

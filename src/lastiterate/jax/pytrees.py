@@ -7,6 +7,7 @@ library: so the run can be certified.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -81,7 +82,8 @@ def noisy_descent(
     each = jax.jit(
         jax.vmap(jax.grad(lambda vector, record: loss(unravel(vector), *record)), in_axes=(None, 0))
     )
-    chunk = max(1, min(training.records, _AT_ONCE // max(size, 1)))
+    batch = math.ceil(training.batches.divisor(training.records))
+    chunk = max(1, min(batch, _AT_ONCE // max(size, 1)))
 
     def gradients(parameters: NDArray[np.float64], index: NDArray[np.int64]) -> NDArray[Any]:
         vector = jnp.asarray(parameters, dtype=kind)
