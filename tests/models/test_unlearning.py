@@ -16,10 +16,14 @@ from lastiterate import (
     AssumptionError,
     CertificateError,
     DescriptionError,
+    FullBatch,
+    TargetError,
+    Training,
     UnsupportedError,
     compose,
     verify,
 )
+from lastiterate.losses import Logistic
 from lastiterate.models import (
     PrivateHuberRegressor,
     PrivateLinearSVC,
@@ -28,7 +32,8 @@ from lastiterate.models import (
     PrivateSoftmaxRegression,
     PrivateStandardScaler,
 )
-from lastiterate.train import EncryptedCheckpoint
+from lastiterate.train import EncryptedCheckpoint, noisy_descent
+from lastiterate.train.clean_steps import gone_on
 from lastiterate.unlearning import Ledger
 
 X, Y = load_breast_cancer(return_X_y=True)
@@ -207,3 +212,108 @@ def test_nothing_goes_on_from_a_model_that_has_forgotten():
     new = PrivateLogisticRegression(epsilon=1.0, delta=1e-4, classes=[0, 1])
     with pytest.raises(AssumptionError, match="forgotten"):
         new.fit_stream(stream, batches=1, batch_size=50, continue_from=model)
+
+
+# ---------------------------------------------------------------------------------- clean steps
+
+FULL = dict(epsilon=8.0, delta=1e-4, steps=60, batch_size=len(X), final_noise=1.0)
+
+
+def full(**changed):
+    return PrivateLogisticRegression(**(FULL | changed)).fit(X, Y)
+
+
+def test_clean_steps_go_on_with_the_run_on_what_remains():
+    """With next to no noise: the noise-free run, whose last steps do not see the deleted."""
+    run = Training(
+        records=len(X),
+        steps=40,
+        step_size=0.5,
+        noise=1e-12,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="zero-out",
+    )
+    rows = X / np.linalg.norm(X, axis=1, keepdims=True)
+    told = dict(labels=np.where(Y == 1, 1.0, -1.0), regularization=0.01)
+    first = noisy_descent(Logistic(), rows, run, feature_bound=1.0, **told)
+    without = rows.copy()
+    without[[3, 77]] = 0.0
+    found = gone_on(
+        Logistic(),
+        without,
+        first.training.replace(steps=55),
+        40,
+        first.parameters,
+        feature_bound=1.0,
+        radius=math.inf,
+        experiment=False,
+        **told,
+    )
+    assert not found.experiment
+    assert found.training.steps == 55
+    plain = run.replace(noise=0.0, steps=15)
+    expected = noisy_descent(Logistic(), without, plain, start=first.parameters, **told)
+    assert np.abs(found.parameters - expected.parameters).max() < 1e-9
+    other = noisy_descent(Logistic(), rows, plain, start=first.parameters, **told)
+    assert np.abs(found.parameters - other.parameters).max() > 1e-5
+
+
+@pytest.mark.parametrize("kind", [PrivateLogisticRegression, PrivateRidge])
+def test_clean_steps_are_certified_for_those_who_left(kind):
+    model = kind(**FULL).fit(X, Y)
+    before = model.coef_.copy()
+    plan = model.unlearn([3, 77], X, Y, epsilon=1.0, delta=1e-3)
+    assert plan.steps > 0
+    assert model.training_.steps == 60 + plan.steps == model.n_iter_
+    assert not np.array_equal(model.coef_, before)
+    assert model.certificate_.exposure.left == 60
+    assert model.certificate_.exposure.records == 2
+    assert verify(model.certificate_, parameters=model.parameters_).epsilon <= 1.0
+    erased = X.copy()
+    erased[[3, 77]] = 0.0
+    again = model.unlearn([5], erased, Y, epsilon=1.0, delta=1e-3)
+    assert model.erased_ == 3
+    assert model.certificate_.exposure.left == 60 + plan.steps
+    assert model.training_.steps == 60 + plan.steps + again.steps
+    assert verify(model.certificate_, parameters=model.parameters_).epsilon <= 1.0
+
+
+def test_a_copy_must_be_told_who_is_gone():
+    model = full()
+    model.unlearn([3, 77], X, Y, epsilon=1.0, delta=1e-3)
+    copied = pickle.loads(pickle.dumps(model))
+    assert not hasattr(copied, "_gone")
+    for erased in (None, [3], [3, 77, 8]):
+        with pytest.raises(DescriptionError, match="erased"):
+            copied.unlearn([5], X, Y, epsilon=1.0, delta=1e-3, erased=erased)
+    with pytest.raises(DescriptionError, match="erased"):
+        model.unlearn([5], X, Y, epsilon=1.0, delta=1e-3, erased=[3, 78])
+    copied.unlearn([5], X, Y, epsilon=1.0, delta=1e-3, erased=[77, 3])
+    assert copied.erased_ == 3
+    with pytest.raises(DescriptionError, match="forgotten yet"):
+        copied.unlearn([5], X, Y, epsilon=1.0, delta=1e-3)
+
+
+def test_where_clean_steps_are_refused():
+    asked = dict(epsilon=1.0, delta=1e-3)
+    with pytest.raises(UnsupportedError, match="full batches"):
+        fitted(None).unlearn([1], X, Y, **asked)
+    with pytest.raises(UnsupportedError, match="average"):
+        full(steps=400, final_noise=None).unlearn([1], X, Y, **asked)
+    with pytest.raises(DescriptionError, match="ledger was kept"):
+        fitted(Ledger(0.2, 0.2)).unlearn([1], X, Y, **asked)
+    with pytest.raises(TargetError, match="clean steps"):
+        full(epsilon=math.inf, final_noise=None).unlearn([1], X, Y, **asked)
+    model = full()
+    for more in (dict(steps=3), dict(wait=1.0)):
+        with pytest.raises(DescriptionError, match="left out"):
+            model.unlearn([1], X, Y, **asked, **more)
+    changed = copy.deepcopy(model)
+    changed.coef_ = changed.coef_ * 1.01
+    with pytest.raises(AssumptionError, match="changed"):
+        changed.unlearn([1], X, Y, **asked)
+    seeded = full(random_state=3)
+    seeded.unlearn([1], X, Y, **asked)
+    assert seeded.certificate_ is None
+    assert model.certificate_.exposure.left is None

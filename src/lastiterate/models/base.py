@@ -41,6 +41,7 @@ from lastiterate.verifier.document import Head
 
 Array = NDArray[Any]
 
+_SECRET = ("ledger_", "_gone")
 WEIGHTS = (
     "sample_weight is not supported: a weight multiplies a record's gradient, so the largest "
     "weight would have to be declared and every other record would pay for it in noise. Repeat or "
@@ -166,8 +167,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             ledger=ledger,
             **(self._device_settings() if on_device(data) else {}),
         )
+        if not on_device(data):
+            self._erasable_run = described, radius
         if ledger is not None:
-            self.ledger_, self._erasable_run = ledger, (described, radius)
+            self.ledger_ = ledger
         self._finish(released, before)
         return self
 
@@ -360,13 +363,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _forget(self) -> None:
         """An older model must not stand beside the description of a run that failed."""
         told = ("coef_", "intercept_", "certificate_", "n_iter_", "learnt_before_")
-        for name in (*told, "ledger_", "_erasable_run"):
+        for name in (*told, "_erasable_run", "erased_", *_SECRET):
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, or a file, has the model and never its ledger."""
+        """A copy, or a file, has the model, but neither its ledger nor who was erased."""
         state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "ledger_"}
+        return {name: value for name, value in state.items() if name not in _SECRET}
 
     # --- using --------------------------------------------------------------------------------
 

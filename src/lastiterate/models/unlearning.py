@@ -1,7 +1,8 @@
 """Forgetting records that an estimator was fitted on.
 
 With a `Ledger` that `fit` was given, one perturbation forgets them (`lastiterate.train.unlearn`).
-The rows of the deleted stay in place and empty, so that nobody else's batch changes.
+Without one, clean steps do (`plan_unlearning`), where every update saw all records. The rows of the
+deleted stay in place and empty, so that nobody else's batch changes.
 """
 
 from __future__ import annotations
@@ -9,20 +10,24 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from lastiterate.curves.gaussian import Gaussian
-from lastiterate.description import FullBatch, Training
+from lastiterate.description import Exposure, FullBatch, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import whole
-from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.train import Forgotten, noisy_descent, unlearn
-from lastiterate.train.forgetting import emptied
-from lastiterate.unlearning import Ledger
+from lastiterate.train.clean_steps import gone_on
+from lastiterate.train.forgetting import emptied, indices_of, some_left
+from lastiterate.train.torch_backend import on_device
+from lastiterate.unlearning import Ledger, UnlearningPlan, plan_unlearning
+from lastiterate.verifier.document import parameters_hash
 
 if TYPE_CHECKING:
     from lastiterate.models.base import Array, PrivateLinearModel
@@ -46,16 +51,24 @@ class Erasing(_Model):
         y: Any,
         *,
         ledger: Ledger | None = None,
+        epsilon: float | None = None,
         delta: float | None = None,
         steps: int = 0,
         wait: float | None = None,
-    ) -> Forgotten:
-        """Forget records: the model becomes one that never had them, as far as its ledger says.
+        erased: Any = None,
+    ) -> Forgotten | UnlearningPlan:
+        """Forget records: the model becomes one that never had them, as far as it is promised.
 
         ``coef_``, ``intercept_`` and ``certificate_`` are new, and what is returned says what the
-        guarantee is and what remains on disk. The certificate is for the deleted, towards readers
-        who saw no model from before; for those who stay this is a further model of their data,
-        which the certificate of the fit does not cover.
+        guarantee is (and, of a ledger, what remains on disk). The certificate is for the deleted,
+        towards readers who saw no model from before, and only if no request was made because of
+        one; for those who stay this is a further model of their data, which the certificate of the
+        fit does not cover.
+
+        With a ledger one perturbation does it. With ``epsilon`` instead, and full batches, clean
+        steps on what remains: as many as `plan_unlearning` says, from the model as it was released,
+        with the noise of the run. Nothing remembers the records then: that X and y are those of
+        the fit is yours to see to.
 
         Args:
             indices: rows of X to forget, by their numbers.
@@ -63,13 +76,25 @@ class Erasing(_Model):
                 earlier requests have erased may hold anything valid, such as zeros and any class.
             ledger: `Ledger.load(folder, key)` for a model that was pickled or copied since; the one
                 that ``fit`` was given is known.
+            epsilon: without a ledger: how near the model must come to one that never had them.
             delta: of the certificate; the model's if left out.
             steps: full-batch steps without noise on what remains, after the perturbation. They cost
                 the deleted nothing, and hide nothing about those who stay.
             wait: as in `lastiterate.train.unlearn`: when the answer leaves, so that nobody sees in
                 the time whether the run had to be repeated; by default twice what the run took.
+            erased: with ``epsilon``: the rows that earlier requests have erased, for a model that
+                was pickled or copied since.
         """
         check_is_fitted(self, "coef_")
+        if epsilon is not None:
+            if ledger is not None or "ledger_" in self.__dict__:
+                why = "a ledger counts the models of its run, and this would be one that it misses"
+                raise DescriptionError("epsilon", epsilon, "absent where a ledger was kept", why)
+            for name, given in (("steps", steps or None), ("wait", wait)):
+                if given is not None:
+                    why = "the plan says how many steps there are, and depends on public numbers"
+                    raise DescriptionError(name, given, "left out with epsilon", why)
+            return self._cleaned(indices, X, y, epsilon, delta, erased)
         ledger = self.__dict__.get("ledger_") if ledger is None else ledger
         if ledger is None or "_erasable_run" not in self.__dict__:
             raise AssumptionError(
@@ -113,6 +138,74 @@ class Erasing(_Model):
         if not forgotten.experiment:
             self.certificate_ = forgotten.certificate(told, parameters=self.parameters_)
         return forgotten
+
+    def _cleaned(
+        self, indices: Any, X: Any, y: Any, epsilon: float, delta: float | None, erased: Any
+    ) -> UnlearningPlan:
+        """Clean steps on what remains, from the released last iterate."""
+        run, told = self.training_, self._told_delta(delta)
+        self._cleanable(X)
+        asked, before = indices_of(indices, run.records), self._erased_before(erased)
+        some_left(asked, before, run.records)
+        X, y = self._validated(X, y, first=False)
+        gone = np.union1d(before, asked)
+        data, targets = emptied(self._rows.of(X), self._targets(y), gone)
+        loss = replace(self.loss_, strong_convexity=0.0)  # empty slots curve nothing
+        plan = plan_unlearning(run, loss, Exposure(records=len(asked)), epsilon, told)
+        released = gone_on(
+            self._objective(),
+            data,
+            plan.continued,
+            run.steps,
+            self._joined(self.parameters_),
+            labels=targets,
+            regularization=loss.regularization,
+            feature_bound=self._rows.norm,
+            radius=self._erasable_run[1],
+            experiment=not self._certified,
+        )
+        self.loss_, self.delta_ = loss, told
+        self._finish(replace(released, exposure=plan.deleted), [])
+        self._gone, self.erased_ = gone, len(gone)
+        return plan
+
+    def _cleanable(self, X: Any) -> None:
+        """Raise where clean steps would not be what is accounted."""
+        objection = None
+        if "_erasable_run" not in self.__dict__ or on_device(X):
+            objection = "only the steps of fit, on arrays or sparse matrices, are gone on with"
+        elif self.per_person is not None:
+            objection = "nobody kept which records of a person were dropped"
+        elif self.prepare is not None:
+            objection = "prepare= has learnt from all records, and clean steps do not clean that"
+        elif self.training_.release != "last":
+            objection = (
+                "an average of iterates was released, which holds those from before the deletion; "
+                "fit with final_noise=1.0 releases the last one"
+            )
+        if objection is not None:
+            raise UnsupportedError(
+                f"Clean steps are not possible here: {objection}. Fit again on what remains, or "
+                "with a ledger (fit(X, y, ledger=Ledger(...)))."
+            )
+        held = self.certificate_
+        if held is not None and held.content["parameters"] != parameters_hash(self.parameters_):
+            raise AssumptionError(
+                "The model is not the one that its certificate is bound to: it was changed, and "
+                "clean steps would start from somewhere else than the run ended."
+            )
+
+    def _erased_before(self, erased: Any) -> Array:
+        count, known = self.__dict__.get("erased_", 0), self.__dict__.get("_gone")
+        nobody: Array = np.zeros(0, np.int64)
+        if erased is None and (known is not None or not count):
+            return nobody if known is None else known
+        found = nobody if erased is None else indices_of(erased, self.training_.records)
+        if len(found) != count or (known is not None and not np.array_equal(found, known)):
+            allowed = f"the {count:,} rows that were erased before"
+            why = "with an intercept empty features alone would bring them back"
+            raise DescriptionError("erased", f"{len(found):,} rows", allowed, why)
+        return found
 
     def _descended(self, start: Array, data: Any, labels: Array, steps: int) -> Array:
         """Plain gradient descent on what remains; slots stay empty and the divisor is kept."""

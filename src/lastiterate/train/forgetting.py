@@ -152,7 +152,7 @@ def unlearn(
         why = "without it nobody knows what the records did"
         raise DescriptionError("ledger", ledger, "the Ledger of the run", why)
     book, served, before = ledger.known(), ledger.served, ledger.gone
-    asked = _indices(deleted, training.records)
+    asked = indices_of(deleted, training.records)
     why = "whether the run was repeated must not be seen in the time"
     wait = 2 * book.seconds if wait is None else number("wait", wait, why, at_least=0.0)
     told = Settings(
@@ -173,7 +173,7 @@ def unlearn(
     if np.isin(asked, before).all() and served:
         return _forgotten(ledger, book, ledger.released, training.records, served, len(before))
     book, gone = ledger.book(), np.union1d(before, asked)
-    _some_left(asked, before, training.records)
+    some_left(asked, before, training.records)
     told = dataclasses.replace(told, noise=repeated(book.memory))
     remaining = _Remaining(objective, data, training, told, gone)
     grid, farther = perturbation_grid(ledger.noise, book.grid, remaining.run.centre.size)
@@ -265,7 +265,8 @@ def emptied(data: Any, labels: Any, gone: NDArray[np.int64]) -> tuple[Any, Any]:
     return X, labels
 
 
-def _some_left(asked: NDArray[np.int64], before: NDArray[np.int64], records: int) -> None:
+def some_left(asked: NDArray[np.int64], before: NDArray[np.int64], records: int) -> None:
+    """Raise unless these are new requests, and somebody stays."""
     if np.isin(asked, before).any():
         allowed = "records that are not forgotten yet, or only such that are"
         why = "a model is released for every request, and each takes from the noise of the others"
@@ -297,7 +298,8 @@ def _perturbed(known: Parameters, noise: float, grid: float) -> Parameters:
     return found
 
 
-def _indices(deleted: ArrayLike, records: int) -> NDArray[np.int64]:
+def indices_of(deleted: ArrayLike, records: int) -> NDArray[np.int64]:
+    """The numbers of some records, sorted; raises unless they are different ones."""
     given = np.asarray(deleted)
     named = set(given.ravel().tolist()) if given.dtype.kind in "iu" else set()
     if given.ndim != 1 or not named or len(named) < len(given) or not named <= set(range(records)):
