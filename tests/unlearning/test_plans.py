@@ -125,9 +125,9 @@ class Cells:
         """The matrix of x -> phi(x) + N(0, 1)."""
         return np.diff(ndtr(self.edges[:, None] - phi(self.x)), axis=0)
 
-    def law(self, steps):
+    def law(self, steps, start=0):
         law = np.zeros(len(self.x))
-        law[len(law) // 2] = 1.0
+        law[len(law) // 2 + start] = 1.0
         for each in steps:
             law = each @ law
         return law
