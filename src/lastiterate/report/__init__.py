@@ -5,6 +5,7 @@ from lastiterate.report.figures.accuracy import accuracy_against_epsilon
 from lastiterate.report.figures.bracket import audit_bracket
 from lastiterate.report.figures.comparison import comparison_bars
 from lastiterate.report.figures.curves import privacy_curve, tradeoff
+from lastiterate.report.figures.forgetting import forgetting
 from lastiterate.report.figures.growth import epsilon_growth
 from lastiterate.report.figures.hump import interim_hump
 from lastiterate.report.figures.lines import line_figure
@@ -22,6 +23,7 @@ __all__ = [
     "audit_bracket",
     "comparison_bars",
     "epsilon_growth",
+    "forgetting",
     "interim_hump",
     "line_figure",
     "positions",

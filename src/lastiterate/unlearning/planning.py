@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,7 @@ from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.exposure import read_exposure
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number, one_of, whole
+from lastiterate.drawing import picture
 from lastiterate.errors import DescriptionError, TargetError
 from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee, warn_if_estimated, weakest_voucher
 from lastiterate.printing import printed
@@ -97,6 +98,11 @@ class UnlearningPlan:
         if not self.noise_first:  # nothing is left to hide
             return self._account(self.training)
         return self._account(perturbed(self.training, self.noise_first))
+
+    def plot(self) -> Any:
+        """Epsilon after each number of clean steps, a Plotly figure (extra ``report``)."""
+        given = self.continued, self.loss, self.deleted, self.delta
+        return picture("forgetting", *given, target=self.epsilon)
 
     def _account(self, run: Training) -> Guarantee:
         return account(run, self.loss, releases=self.releases, exposure=self.deleted)

@@ -1,0 +1,70 @@
+"""Epsilon against clean steps: every point and everything between is what `account` proves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lastiterate import (
+    Cyclic,
+    Exposure,
+    FullBatch,
+    Loss,
+    Shuffled,
+    TailAverage,
+    Training,
+    UnsupportedError,
+    account,
+)
+
+pytest.importorskip("plotly")
+
+from lastiterate.report import forgetting
+from lastiterate.report.figures.growth import stopped
+from lastiterate.unlearning import plan_unlearning
+
+RUN = Training(
+    records=60,
+    steps=30,
+    step_size=0.5,
+    noise=0.5,
+    gradient_norm=4.0,
+    batches=FullBatch(),
+    adjacency="zero-out",
+)
+LOSS = Loss(smoothness=1.0, regularization=0.05)
+
+
+@pytest.mark.parametrize("batches", [FullBatch(), Cyclic(6), Shuffled(6)])
+def test_the_line_is_never_below_what_is_proved(batches):
+    run = RUN.replace(batches=batches, noise=0.2, final_noise=3.0)
+    plan = plan_unlearning(run, LOSS, None, 0.3, 1e-3)
+    assert plan.steps
+    line = plan.plot().data[0]
+    assert line.line.shape == "hv"  # keeps the value of the point before
+    assert line.x[-1] == plan.steps
+    assert line.y[-1] <= 0.3
+    for clean in range(plan.steps + 1):
+        drawn = line.y[np.searchsorted(line.x, clean, side="right") - 1]
+        longer = stopped(plan.continued, run.steps + clean)
+        proved = account(longer, LOSS, exposure=plan.deleted).epsilon(1e-3)
+        assert drawn >= proved * (1 - 1e-9)
+
+
+def test_its_title_says_what_it_shows():
+    plan = plan_unlearning(RUN, LOSS, Exposure(records=60), 1.0, 1e-3)
+    title = plan.plot().layout.title.text
+    assert title.startswith(f"{plan.steps} clean steps bring epsilon from")
+    here = forgetting(RUN, LOSS, Exposure(left=30), 1e-3)
+    assert here.layout.title.text.endswith("without a clean step")
+
+
+def test_refusals():
+    gone = Exposure(left=20)
+    with pytest.raises(UnsupportedError, match="Nobody left"):
+        forgetting(RUN, LOSS, Exposure())
+    for run in (RUN.replace(final_noise=2.0), RUN.replace(release=TailAverage(3))):
+        with pytest.raises(UnsupportedError, match="special"):
+            forgetting(run, LOSS, gone)
+    estimated = Loss(smoothness=1.0, regularization=0.05, provenance="estimated")
+    assert "NOT A GUARANTEE" in forgetting(RUN, estimated, gone).layout.title.text
