@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from lastiterate import Cyclic, Exposure, FullBatch, Loss, Shuffled, Training, account
-from lastiterate.curves.bracket import halved
+from lastiterate.bounds.taut_string import taut_string
+from lastiterate.curves import gaussian
+from lastiterate.curves.bracket import halved, last_good
 from lastiterate.unlearning import plan_requests, plan_unlearning
 
 # (deleted at once, epsilon): published K, string with replaced records, with empty slots
@@ -22,6 +26,9 @@ AT_ONCE = {
 }
 IN_GROUPS = {5: (19717, 245), 10: (8739, 200), 20: (5058, 150)}  # of 100: published, string
 SINGLES = (886, 358, 178)  # 100 single deletions: published, string, empty slots
+# the same in batches of 128, each record used just before its request: epochs published,
+# steps of the string (13.5 epochs), of the string with empty slots (7.6 epochs)
+IN_BATCHES = (100, 1188, 671)
 # epsilon: sigma for one deletion after one epoch: published and string for batches of 128 (worst
 # position, hidden position), published and string for full batches
 SIGMA = {
@@ -29,6 +36,13 @@ SIGMA = {
     1.0: (0.004100, 0.000426, 0.000305, 0.048951, 0.005092),
     5.0: (0.000933, 0.000106, 0.000083, 0.011140, 0.001269),
 }
+# epsilon: noise of the output alone after one step, without noise in training: descent-to-delete as
+# that code has it as a baseline (step size 2/(L + m)), exact
+OUTPUT_NOISE = {0.1: (30.31, 0.3593), 1.0: (3.101, 0.0465), 5.0: (0.677, 0.0116)}
+ENDLESS_OUTPUT_NOISE = 0.5625  # one deletion at every step, epsilon 1
+# networks, delta 1e-5: what stair-lab/certified-unlearning-neural-networks-icml-2025 logs,
+# epsilon of its own bound, and of a constant loss with two admissible starts
+NETWORK = (1.004, 6.573, 2.939)
 LAST_RECORD = {0: 2.254, 1: 1.544, 10: 0.616, 100: 0.188}  # one pass of 1000: epsilon after K
 README_RUN = {0: 4.339, 1: 3.745, 40: 3.111, 2000: 1.877}  # 50 epochs, weak L2
 
@@ -59,6 +73,59 @@ def least_sigma(run: Training, loss: Loss, clean: int, epsilon: float, delta: fl
     return halved(enough, good=1.0, bad=1e-6, tolerance=1e-6)
 
 
+def in_batches(run: Training, loss: Loss, epsilon: float, delta: float) -> int:
+    """Clean steps of 100 requests, each of a record that the step before the request used."""
+    eta, nu = float(run.step_sizes[0]), float(run.noises[0])
+    c, s = 1 - eta * loss.regularization, eta * run.impulse
+    allowed, every = gaussian.mu(epsilon, delta), run.batches_per_epoch or 1
+    impulses, total = np.zeros(run.steps), 0
+
+    def enough(clean: int) -> bool:
+        return taut_string(c, np.append(impulses, np.zeros(clean)), nu).mu <= allowed
+
+    for _ in range(100):
+        last = len(impulses) - 1
+        impulses[last % every :: every] += s
+        good = 1
+        while not enough(good):
+            good *= 2
+        clean = 0 if enough(0) else last_good(enough, good, good // 2)
+        impulses, total = np.append(impulses, np.zeros(clean)), total + clean
+    return total
+
+
+def output_noise(records: int, epsilon: float, *, endless: bool = False) -> float:
+    """The noise of the output alone, one step after a deletion from a run without noise."""
+    l2 = 1e-6 * records
+    eta = 2 / (0.25 + 2 * l2)
+    run, loss = mnist(records, 3000, step_size=eta, noise=0.0)
+    if not endless:
+        return plan_unlearning(run, loss, None, epsilon, 1 / records, steps=1).noise
+    c, lacked = 1 - eta * l2, np.arange(3000)[::-1]  # gone at the last request, used at this step
+    loud = np.append(np.zeros(2999), 1.0)
+    return taut_string(c, eta * run.impulse * lacked, loud).mu / gaussian.mu(epsilon, 1 / records)
+
+
+def networks() -> list[dict[str, Any]]:
+    """A Renyi bound that is linear in its order, converted as if it were constant."""
+    logged, own, constant = NETWORK
+    c, start, driven, steps = 1 - 0.001 * 0.5, 2 * 0.01, 2 * 0.001, 10
+    away = c**steps * start
+    mus = math.sqrt(2), math.sqrt(2) * away / (away + driven * (1 - c**steps) / (1 - c))
+    return [
+        {
+            "name": f"networks, published setting: epsilon {name}",
+            "goal": f"{printed}; published {logged}",
+            "measured": gaussian.epsilon(mu, 1e-5),
+            "ok": round(gaussian.epsilon(mu, 1e-5), 3) == printed,
+        }
+        for name, mu, printed in (
+            ("of its own bound", mus[0], own),
+            ("of a constant loss", mus[1], constant),
+        )
+    ]
+
+
 def rows() -> list[dict[str, Any]]:
     """Measurements of this module."""
     found: list[dict[str, Any]] = []
@@ -86,6 +153,20 @@ def rows() -> list[dict[str, Any]]:
         run, loss = mnist(n, 10_000, adjacency=adjacency)
         singles = plan_requests(run, loss, None, 1.0, 1 / n, requests=100)
         note(f"100 single requests, {adjacency}: clean steps", printed, singles.total, SINGLES[0])
+    for adjacency, printed in (("replace", IN_BATCHES[1]), ("zero-out", IN_BATCHES[2])):
+        run, loss = mnist(n, 30 * 88, batches=Cyclic(128), adjacency=adjacency)
+        steps = in_batches(run, loss, 1.0, 1 / n)
+        where = f"100 single requests, b = 128, {adjacency}: clean steps (published: of 88)"
+        note(where, printed, steps, 88 * IN_BATCHES[0])
+    for epsilon, (published, exact) in OUTPUT_NOISE.items():
+        name = f"output noise alone, epsilon {epsilon:g}"
+        note(name, exact, output_noise(n, epsilon), published)
+    note(
+        "output noise alone, epsilon 1, for ever",
+        ENDLESS_OUTPUT_NOISE,
+        output_noise(n, 1.0, endless=True),
+    )
+    found.extend(networks())
     for epsilon, (small, worst, hidden, whole, full) in SIGMA.items():
         for name, batches, printed, published, steps, clean in (
             ("b = 128, worst position", Cyclic(128), worst, small, 30 * 88, 88),
