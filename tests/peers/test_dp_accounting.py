@@ -1,8 +1,8 @@
 """Values that dp-accounting's own tests expect (Google, version 0.6.0), as facts, against ours.
 
 `pld`: privacy_loss_mechanism_test, privacy_loss_distribution_test, pld_privacy_accountant_test;
-`rdp`: rdp_privacy_accountant_test; `accountant`: accountant_test. Tolerances are theirs, or tighter.
-REM and ADD are the two orders of one pair; our curves answer with the worse one.
+`rdp`: rdp_privacy_accountant_test; `accountant`: accountant_test. Tolerances are theirs or
+tighter. REM and ADD are the two orders of one pair; our curves answer with the worse one.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def long(row):
     return pytest.param(*row, marks=[pytest.mark.slow] if row[1] < 0.01 and row[2] > 100 else [])
 
 
-@pytest.mark.parametrize(("noise", "rate", "steps", "epsilon"), map(long, ROWS))
+@pytest.mark.parametrize(("noise", "rate", "steps", "epsilon"), [*map(long, ROWS)])
 def test_poisson_composition(noise, rate, steps, epsilon):
     """Their estimate is uncertain by 0.01; ours is an upper bound, so never far below it."""
     curve = LossDistribution.sampled_gaussian(rate, 1 / noise).self_compose(int(steps))
