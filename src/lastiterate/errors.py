@@ -83,3 +83,7 @@ class EstimateWarning(UserWarning):
 
 class PrivacyWarning(UserWarning):
     """Something costs more privacy than the numbers say, or a promise says less than it seems."""
+
+
+class OperatorWarning(PrivacyWarning):
+    """What was read off the records: for whoever runs this, not for what is handed on."""

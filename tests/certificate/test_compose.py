@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from itertools import product
+from pathlib import Path
 
 import pytest
 from described_runs import RIDGE, STRONG, run
@@ -183,3 +184,15 @@ def test_steps_without_the_deleted_hide_nothing_from_whoever_saw_another_model(b
     if batches.full:
         both = certify(after, RIDGE, DELTA, releases=(before.steps,), exposure=gone)
         assert both.epsilon == pytest.approx(early.epsilon, rel=1e-6)
+
+
+def test_what_later_runs_may_depend_on(tmp_path):
+    one = certify(run(FullBatch()), RIDGE, DELTA)
+    joint = compose([one, one])
+    *_, use, settled = joint.assumptions
+    assert "may use what the earlier ones released" in use
+    assert "settled before" in settled
+    # The first compositions did not say the second sentence, and are read for ever.
+    kept = Path(__file__).parent / "kept" / "composition.json"
+    assert "settled before" not in kept.read_text()
+    assert verify(kept)

@@ -15,6 +15,7 @@ from lastiterate.certificate import Certificate, verify
 from lastiterate.cli.main import run
 from lastiterate.models import saved
 from lastiterate.models.saved import TableModel
+from lastiterate.verifier.refusals import TamperedCertificateError
 
 SCHEMA = """
 drop = ["id"]
@@ -268,3 +269,80 @@ def test_the_help_is_quick_about_heavy_libraries() -> None:
         "assert not {'sklearn', 'joblib', 'pandas'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def people(folder: Path) -> list[str]:
+    """The table with a column of owners: four records each, and one of them has twenty."""
+    lines = (folder / "data.csv").read_text().splitlines()
+    owners = ["owner", *("heavy" if k < 20 else f"p{k // 4}" for k in range(len(lines) - 1))]
+    text = [f"{line},{owner}" for line, owner in zip(lines, owners, strict=True)]
+    (folder / "people.csv").write_text("\n".join(text) + "\n")
+    return ["--groups", "owner", "--per-person", "4"]
+
+
+def test_epsilon_of_a_person(train: Any, folder: Path) -> None:
+    code, out, err = train(*people(folder), table="people.csv")
+    assert (code, err) == (0, "")
+    whom = "a person with up to 4 records, at most one of them in a batch"
+    certificate = Certificate.load(folder / "run" / "certificate.json")
+    assert verify(certificate)
+    assert str(certificate.exposure) == whom
+    assert certificate.epsilon <= 2.01
+    assert f"It is for {whom}" in (folder / "run" / "report.md").read_text()
+    assert "Warning: 1 of the people have more than per_person = 4" in out
+    for path in (folder / "run").iterdir():  # told to the operator, and written nowhere
+        assert b"of the people have more" not in path.read_bytes(), path
+        assert b"heavy" not in path.read_bytes(), path
+    trained = TableModel.load(folder / "run")
+    assert str(trained.model.choice_.exposure) == whom
+    assert len(trained.predict(folder / "people.csv")) == 400
+    assert len(trained.predict(folder / "data.csv")) == 400  # who is asked about owes no name
+    with pytest.raises(SystemExit) as left:
+        run(["report", str(folder / "run"), "--output", str(folder / "page.html")])
+    assert not left.value.code
+
+
+def test_a_certificate_of_a_record_beside_a_run_for_people(train: Any, folder: Path) -> None:
+    assert train(*people(folder), table="people.csv")[0] == 0
+    about = folder / "run" / "run.json"
+    table = json.loads(about.read_text())
+    about.write_text(json.dumps({**table, "exposure": {}}))
+    with pytest.raises(TamperedCertificateError):
+        TableModel.load(folder / "run")
+    with pytest.raises(SystemExit) as left:
+        run(["report", str(folder / "run"), "--output", str(folder / "page.html")])
+    assert left.value.code == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--groups", "owner"], "per_person"),
+        (["--per-person", "4"], "groups"),
+        (["--groups", "nobody", "--per-person", "4"], "nobody"),
+        (["--groups", "age", "--per-person", "4"], "neither a feature nor the target"),
+        (["--groups", "income", "--per-person", "4"], "neither a feature nor the target"),
+        (["--groups", "owner", "--per-person", "0"], "per_person"),
+        (["--per-batch", "1"], "--per-person"),
+        (
+            ["--groups", "owner", "--per-person", "4", "--per-batch", "1", "--batch-size", "400"],
+            "smaller batches",
+        ),
+    ],
+)
+def test_people_who_are_not_told_apart(
+    train: Any, folder: Path, flags: list[str], said: str
+) -> None:
+    people(folder)
+    code, _, err = train(*flags, table="people.csv" if "owner" in flags else "data.csv")
+    assert (code, said in err) == (2, True), err
+    assert not (folder / "run").exists()
+
+
+def test_an_owner_who_is_missing(train: Any, folder: Path) -> None:
+    flags = people(folder)
+    text = (folder / "people.csv").read_text()
+    (folder / "people.csv").write_text(text.replace(",p90\n", ",\n", 1))
+    code, _, err = train(*flags, table="people.csv")
+    assert code == 2
+    assert "column 'owner'" in err

@@ -37,7 +37,11 @@ def compose(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """One certificate for several runs, or what rounds of one (epsilon, delta) add up to."""
+    """One certificate for several runs, or what rounds of one (epsilon, delta) add up to.
+
+    A run may use what earlier ones released; how many runs there are and what each costs must have
+    been settled before. Where releases decide that, keep a chain with a declared allowance.
+    """
     if certificates:
         if epsilon is not None or rounds is not None or total_epsilon is not None:
             raise LastIterateError(

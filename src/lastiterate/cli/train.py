@@ -12,7 +12,7 @@ from lastiterate.cli.description_flags import AsJson, flag
 from lastiterate.cli.output import print_json, print_text
 
 MODELS = ("logistic", "softmax", "svc", "ridge", "huber")
-_SCHEMA, _RUN = "What the columns mean", "The run"
+_SCHEMA, _RUN, _WHOM = "What the columns mean", "The run", "Whom it is for"
 
 
 def train(
@@ -47,6 +47,15 @@ def train(
     seed: Annotated[
         int | None, flag("A reproducible experiment, without a certificate.", _RUN)
     ] = None,
+    groups: Annotated[
+        str | None, flag("The column that says whose record it is: epsilon is a person's.", _WHOM)
+    ] = None,
+    per_person: Annotated[
+        int | None, flag("Of one person so many records count; others are dropped.", _WHOM)
+    ] = None,
+    per_batch: Annotated[
+        int | None, flag("Refuse a run with more of a person's records in one batch.", _WHOM)
+    ] = None,
     test: Annotated[
         Path | None, flag("Another CSV, of other records: how well the model does there.", _RUN)
     ] = None,
@@ -58,7 +67,7 @@ def train(
     """Train a private model on a table; write model, certificate and report to a folder."""
     import warnings
 
-    from lastiterate.models.privacy_warning import PrivacyWarning
+    from lastiterate.errors import DescriptionError, OperatorWarning, PrivacyWarning
     from lastiterate.models.saved import Score, TableModel, about, free, report, save
     from lastiterate.models.table import read_table
 
@@ -67,7 +76,14 @@ def train(
     meaning = _schema(
         schema, public_schema_from, target, numeric, category, drop, classes, target_range
     )
-    X, y = meaning.encode(read_table(table))
+    rows = read_table(table)
+    owners = None
+    if per_batch is not None and groups is None:
+        why = "it is about one person's records"
+        raise DescriptionError("per_batch", per_batch, "given with --groups and --per-person", why)
+    if groups is not None:
+        meaning, owners = meaning.without_names(groups), rows.column(groups)
+    X, y = meaning.encode(rows)
     others = None if test is None else meaning.encode(read_table(test))
     estimator = _estimator(model, meaning).set_params(
         epsilon=epsilon,
@@ -79,12 +95,17 @@ def train(
         batch_size=batch_size,
         final_noise=burst_factor(final_noise),
         adjacency=adjacency,
+        per_person=per_person,
         random_state=seed,
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PrivacyWarning)
-        trained = TableModel(meaning, estimator.fit(X, y))
-    notes = [str(w.message) for w in caught if issubclass(w.category, PrivacyWarning)]
+        trained = TableModel(meaning, estimator.fit(X, y, groups=owners))
+    if per_batch is not None:
+        _check_apart(trained.model, per_batch)
+    said = [w for w in caught if issubclass(w.category, PrivacyWarning)]
+    told = [str(w.message) for w in said if issubclass(w.category, OperatorWarning)]
+    notes = [str(w.message) for w in said if not issubclass(w.category, OperatorWarning)]
     score = None if others is None else Score.of(trained.model, *others)
     public = about(trained, len(y), notes, score)
     save(out, trained, report(trained, len(y), notes, score), public, signer)
@@ -100,12 +121,13 @@ def train(
                 "features": X.shape[1],
                 "training": trained.model.training_.to_dict(),
                 "choice": [list(reason) for reason in trained.model.choice_.reasons],
-                "warnings": notes,
+                "exposure": trained.model.choice_.exposure.to_dict(),
+                "warnings": [*notes, *told],
                 "score": public["score"],
             },
         )
         return
-    for note in notes:
+    for note in (*notes, *told):
         print_text(f"Warning: {note}")
     print_text((out / "report.md").read_text(encoding="utf-8"))
 
@@ -145,6 +167,18 @@ def _schema(
     if public is not None:
         return Schema.public(public, target, drop or ())
     return Schema.of_flags(target, numeric or (), category or (), drop or (), classes, target_range)
+
+
+def _check_apart(model: Any, per_batch: int) -> None:
+    """Nothing has been released yet: how a run spreads records is no secret, and no reason to."""
+    from lastiterate.errors import DescriptionError
+
+    person = model.choice_.exposure
+    most = person.most_in_a_batch(model.training_)
+    if most > per_batch:
+        allowed = f"at least {most}, or a run of smaller batches (--batch-size)"
+        why = f"records are spread as far as the batches allow, and this run is for {person}"
+        raise DescriptionError("per_batch", per_batch, allowed, why)
 
 
 def _estimator(name: str | None, schema: Any) -> Any:

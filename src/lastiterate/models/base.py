@@ -21,7 +21,7 @@ from lastiterate.certificate import Certificate
 from lastiterate.description import Arithmetic, Training
 from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.validation import number, one_of
-from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.errors import DescriptionError, OperatorWarning, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.models.choose import Choice, choose
 from lastiterate.models.penalty import penalised
@@ -320,7 +320,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         if released.above:  # told to the operator; a model that is handed on does not say it
             several = f"{len(released.above):,} of the people have more than per_person = "
             rest = f"{self.per_person} records; the others of theirs were dropped at random."
-            warnings.warn(several + rest, PrivacyWarning, stacklevel=4)
+            warnings.warn(several + rest, OperatorWarning, stacklevel=4)
             released = replace(released, above=())
         self.training_ = released.training  # what is certified is what was computed
         self.n_iter_ = self.training_.steps

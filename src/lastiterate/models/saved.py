@@ -33,7 +33,7 @@ from lastiterate.certificate.filed import (
     read_about,
     read_parameters,
 )
-from lastiterate.description import Loss, Training
+from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.validation import one_of, whole
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.models.choose import Choice
@@ -135,7 +135,8 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
     model.loss_ = Loss.from_dict(table["loss"])
     model.delta_, model.n_iter_ = float(table["delta"]), model.training_.steps
     reasons = tuple((str(what), str(why)) for what, why in table["choice"])
-    model.choice_ = Choice(model.training_, model.loss_, reasons)
+    whom = Exposure.from_dict(table["exposure"])
+    model.choice_ = Choice(model.training_, model.loss_, reasons, whom)
     if isinstance(model, PrivateClassifier):
         model.classes_ = declared(table["classes"])
         model.classes = model.classes_.tolist() if table["declared"] else None
@@ -268,6 +269,7 @@ def about(
         "delta": model.delta_,
         "training": model.training_.to_dict(),
         "loss": model.loss_.to_dict(),
+        "exposure": model.choice_.exposure.to_dict(),
         "choice": [list(reason) for reason in model.choice_.reasons],
         "warnings": list(warnings),
         "score": None if score is None else asdict(score),
@@ -283,7 +285,7 @@ def report(
 ) -> str:
     """A page for people: what was trained, what it costs, what was chosen and why."""
     model, schema = trained.model, trained.schema
-    certificate = model.certificate_
+    certificate, person = model.certificate_, model.choice_.exposure
     lines = [f"# {type(model).__name__} of {schema.target_name!r}", ""]
     if certificate is None:
         lines.append(
@@ -294,6 +296,7 @@ def report(
             f"Privacy: epsilon = {printed(certificate.epsilon)} at delta = "
             f"{printed(certificate.delta)}, "
             f"{certificate.adjacency} adjacency, by {certificate.theorem}.",
+            *([] if person.default else [f"It is for {person}, all of them together."]),
             "Check it: `lastiterate verify certificate.json`.",
         ]
     lines += [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -91,6 +91,14 @@ class Schema:
     def classifies(self) -> bool:
         """Whether the target is a class."""
         return isinstance(self.target, Categorical)
+
+    def without_names(self, column: str) -> Self:
+        """The same without the column of the records' owners, which is no feature."""
+        if column in self.columns or column == self.target_name:
+            why = "who somebody is must not be learnt; use --drop, or leave it out of the schema"
+            allowed = "a column that is neither a feature nor the target"
+            raise DescriptionError("groups", column, allowed, why)
+        return replace(self, dropped=tuple(dict.fromkeys((*self.dropped, column))))
 
     def encode(self, table: Table) -> tuple[Array, Array]:
         """Features and labels."""

@@ -26,7 +26,7 @@ from lastiterate.certificate.filed import (
     read_parameters,
     refuse_pickles,
 )
-from lastiterate.description import Loss, Training
+from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.plain_files import read_json
@@ -54,6 +54,7 @@ class About:
     delta: float
     training: Training
     loss: Loss
+    exposure: Exposure
     choice: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
     score: tuple[str, float, int] | None  # name, value, records
@@ -74,6 +75,7 @@ class About:
                 float(table["delta"]),
                 Training.from_dict(table["training"]),
                 Loss.from_dict(table["loss"]),
+                Exposure.from_dict(table["exposure"]),
                 tuple((_text(what), _text(why)) for what, why in _list(table["choice"])),
                 tuple(_text(line) for line in _list(table["warnings"])),
                 score and (_text(score["name"]), float(score["value"]), int(score["records"])),
@@ -185,7 +187,7 @@ class RunFolder:
             if training is None or loss is None:
                 return None
             return training, loss, found.delta, tuple(found.content["releases"])
-        if self.about is not None and 0 < self.about.delta < 1:
+        if self.about is not None and self.about.exposure.default and 0 < self.about.delta < 1:
             return self.about.training, self.about.loss, self.about.delta, ()
         return None
 
