@@ -182,7 +182,7 @@ def test_the_search_never_falls_below_the_exact_law():
     for _ in range(15):
         steps, rate = int(rng.integers(2, 9)), rng.uniform(0.2, 0.9)
         c, h = rng.uniform(0.1, 0.9), rng.uniform(0.3, 2.0)
-        found = theorem.best(Steps(c, h, 1.0, steps, gap=2 * h), rate, 1e-3)
+        found = absorption.best(theorem.pair_of(rate), Steps(c, h, 1.0, steps, gap=2 * h), 1e-3)
         same = np.ones(steps)
         law = _line_law(c * same, h * same, -h * same, same, rate)
         _never_below(found.curve, law, (steps, rate, c, h))

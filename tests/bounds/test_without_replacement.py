@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 from planar_laws import in_disc, planar_deltas
-from sampled_laws import Mixtures, without_replacement_law
+from sampled_laws import Mixtures, chien_li_as_stated, without_replacement_law
 from scipy.integrate import quad
 from scipy.special import ndtr
 
@@ -31,19 +31,20 @@ TABLE = [
 @pytest.mark.parametrize(("order", "stated", "true", "corrected"), TABLE)
 def test_table_and_refutation(order, stated, true, corrected):
     truth = SampledPair(0.5, 0.0, 2.0).log_moments(order - 1)[0] / (order - 1)
-    assert theorem.stated(order, 0.5, 2.0) == pytest.approx(stated, abs=5e-5)
+    assert chien_li_as_stated(order, 0.5, 2.0) == pytest.approx(stated, abs=5e-5)
     assert truth == pytest.approx(true, abs=5e-5)
-    assert theorem.epsilon_q(order, 0.5, 2.0) == pytest.approx(corrected, abs=5e-5)
-    assert theorem.stated(order, 0.5, 2.0) < truth <= theorem.epsilon_q(order, 0.5, 2.0)
+    mended = LossDistribution.replaced(0.5, 2.0).rdp(order)
+    assert mended == pytest.approx(corrected, abs=5e-5)
+    assert chien_li_as_stated(order, 0.5, 2.0) < truth <= mended
     # the truth is really attained: two records, batch of one, opposite gradients, one step
     law = without_replacement_law(np.ones(1), (2.0, 0.0), np.zeros(1), np.ones(1), size=1)
     if order <= 10:  # beyond, the mass that matters is outside the cells
         assert law.renyis([order])[0] == pytest.approx(true, rel=2e-3)
-    assert law.renyis([order])[0] > theorem.stated(order, 0.5, 2.0)
+    assert law.renyis([order])[0] > chien_li_as_stated(order, 0.5, 2.0)
 
 
 def test_stated_is_below_the_truth_at_small_rates():
-    assert theorem.stated(10.0, 0.01, 1.0) == pytest.approx(6.9e-4, rel=0.01)
+    assert chien_li_as_stated(10.0, 0.01, 1.0) == pytest.approx(6.9e-4, rel=0.01)
     truth = SampledPair(0.01, 0.0, 1.0).log_moments(9.0)[0] / 9.0
     assert truth == pytest.approx(3.8e-2, rel=0.01)
 
@@ -61,7 +62,8 @@ def test_moment_against_the_integral_over_the_profile():
         stop = a * mu**2 + 15 * mu
         total = quad(integrand, 0, stop, limit=500, epsabs=0, epsrel=1e-11)[0]
         truth = math.log1p(a * (a - 1) * rate**2 * total) / (a - 1)
-        assert theorem.epsilon_q(a, rate, mu) == pytest.approx(truth, rel=1e-7, abs=1e-11)
+        moment = LossDistribution.replaced(rate, mu).rdp(a)
+        assert moment == pytest.approx(truth, rel=1e-7, abs=1e-11)
 
 
 def _random_payments(rng, steps, tail, diameter=math.inf):
@@ -150,15 +152,15 @@ def test_projected_updates_that_are_not_linear():
 
 
 def test_search_gains_and_stays_below_composition():
-    found = theorem.best(Steps(0.95, 1.0, 1.0, 400), 0.05, 1e-5)
+    found = absorption.best(theorem.pair_of(0.05), Steps(0.95, 1.0, 1.0, 400), 1e-5)
     plain = theorem.plain(Steps(1.0, 1.0, 1.0, 400), 0.05)
     assert found.curve.epsilon(1e-5) < 0.5 * plain.epsilon(1e-5)
     assert found.curve.epsilon(1e-5) < 3.7  # splitting the noise gave 4.05
     assert found.tail < 400
     eta = np.linspace(1.0, 0.3, 400)
-    schedule = theorem.best(Steps(0.95, eta, 1.0, 400), 0.05, 1e-5)
+    schedule = absorption.best(theorem.pair_of(0.05), Steps(0.95, eta, 1.0, 400), 1e-5)
     assert schedule.curve.epsilon(1e-5) <= found.curve.epsilon(1e-5)
-    bounded = theorem.best(Steps(1.0, 1.0, 1.0, 400), 0.05, 1e-5, diameter=2.0)
+    bounded = absorption.best(theorem.pair_of(0.05), Steps(1.0, 1.0, 1.0, 400), 1e-5, diameter=2.0)
     assert bounded.curve.epsilon(1e-5) < plain.epsilon(1e-5)
 
 
@@ -170,10 +172,13 @@ def test_distances():
 
 
 def test_edges():
-    assert theorem.best(Steps(0.9, 0.0, 1.0, 10), 0.5, 1e-5).curve.epsilon(1e-9) == 0.0
-    assert theorem.best(Steps(0.9, 1.0, 1.0, 0), 0.5, 1e-5).curve.epsilon(1e-9) == 0.0
-    assert theorem.best(Steps(0.9, 1.0, 0.0, 10), 0.5, 1e-5).curve.epsilon(1e-9) == math.inf
-    full = theorem.best(Steps(1.0, 1.0, 1.0, 4), 1.0, 1e-5).curve.epsilon(1e-5)
+    def epsilon(rate, steps, delta=1e-9):
+        return absorption.best(theorem.pair_of(rate), steps, 1e-5).curve.epsilon(delta)
+
+    assert epsilon(0.5, Steps(0.9, 0.0, 1.0, 10)) == 0.0
+    assert epsilon(0.5, Steps(0.9, 1.0, 1.0, 0)) == 0.0
+    assert epsilon(0.5, Steps(0.9, 1.0, 0.0, 10)) == math.inf
+    full = epsilon(1.0, Steps(1.0, 1.0, 1.0, 4), 1e-5)
     assert full == pytest.approx(float(gaussian.epsilon(2.0, 1e-5)), rel=1e-3)
 
 

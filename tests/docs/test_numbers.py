@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sampled_laws import chien_li_as_stated
 
 from lastiterate import Cyclic, FullBatch, Loss, Shuffled, TailAverage, Training, account
-from lastiterate.bounds import poisson, without_replacement
+from lastiterate.bounds import poisson
 from lastiterate.bounds.constant_steps import constant_curve
 from lastiterate.bounds.coupling import Coupling, CouplingProblem
 from lastiterate.bounds.poisson_lower import linear_lower
@@ -22,6 +23,7 @@ from lastiterate.bounds.steps import Steps
 from lastiterate.bounds.taut_string import taut_string
 from lastiterate.composition import chernoff, optimal
 from lastiterate.curves import gaussian
+from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import SampledPair
 from lastiterate.plan import best_burst, burst_rule, log_uniform, optimal_schedule
 from lastiterate.plan.burst import noise_factor
@@ -70,9 +72,9 @@ def test_batches_without_replacement(page: str) -> None:
     for order, stated, true, corrected in table(page, "stated", "true", "corrected"):
         alpha = float(order)
         truth = SampledPair(0.5, 0.0, 2.0).log_moments(alpha - 1)[0] / (alpha - 1)
-        assert shows(stated, without_replacement.stated(alpha, 0.5, 2.0))
+        assert shows(stated, chien_li_as_stated(alpha, 0.5, 2.0))
         assert shows(true, truth)
-        assert shows(corrected, without_replacement.epsilon_q(alpha, 0.5, 2.0))
+        assert shows(corrected, LossDistribution.replaced(0.5, 2.0).rdp(alpha))
 
 
 def coupling_rows() -> Iterator[object]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp, ndtr
 
+from lastiterate.curves.pairs import SampledPair
+
 CELLS = 1500
 U = 2.3e-16
 
@@ -91,3 +93,11 @@ def without_replacement_law(c, targets, others, nu, size) -> Mixtures:
         means = np.array(list(itertools.product(batches, repeat=steps))) @ later / noise
         sides.append((means, np.full(len(means), 1 / len(means))))
     return Mixtures(*sides[0], *sides[1])
+
+
+def chien_li_as_stated(order, rate, mu):
+    """S_alpha as Chien & Li 2025, Definition 3.11 prints it: the divergence of N from the mixture.
+
+    Refuted: it never exceeds log 1/(1 - rate), while the truth grows with the order.
+    """
+    return SampledPair(rate, 0.0, mu).log_moments(order - 1.0)[1] / (order - 1.0)

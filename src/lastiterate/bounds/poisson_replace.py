@@ -8,10 +8,8 @@ Lipschitz constants c, lengths s of a gradient, how far two are apart (gap), noi
 
 from __future__ import annotations
 
-import math
-
 from lastiterate.bounds import absorption
-from lastiterate.bounds.absorption import Absorbed, PairOf
+from lastiterate.bounds.absorption import PairOf
 from lastiterate.bounds.steps import Steps
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import ROUNDING, OpposedPair
@@ -19,7 +17,20 @@ from lastiterate.errors import DescriptionError
 
 
 def pair_of(rate: float) -> PairOf:
-    """The pair of a step with gradients of a given length that also absorbs a payment."""
+    """The pair of a step with gradients of a given length that also absorbs a payment.
+
+    *Statement.* As in `plain`, f_k and f_k + h_k c_k-Lipschitz for every realised batch (so that
+    every batch map under one data set is) and |h_k - h'_k| <= gap_k. For any horizon tau, z_tau >=
+    min(D_tau, diameter) with D_{t+1} = c D_t + gap, a_t >= 0 with z_{t+1} = c_t z_t - a_t >= 0 and
+    z_T = 0: the run is dominated, in both orders, by the composition over t >= tau of
+    (1-q) N(a_t) + q N(s_t + a_t) against (1-q) N(0) + q N(-s_t), in units of the noise.
+
+    Proof: docs/theory/poisson.md. Status: sound.
+
+    >>> run = Steps(0.99, 1.0, 1.0, 1000, gap=2.0)
+    >>> absorption.best(pair_of(0.01), run, delta=1e-6).tail < 1000
+    True
+    """
     if not 0.0 < rate <= 1.0:
         raise DescriptionError("rate", rate, "above 0 and at most 1", "it is a probability")
 
@@ -45,21 +56,3 @@ def plain(steps: Steps, rate: float) -> LossDistribution:
     3.214
     """
     return absorption.plain(pair_of(rate), steps)
-
-
-def best(steps: Steps, rate: float, delta: float, diameter: float = math.inf) -> Absorbed:
-    """The hidden-state theorem: forget the first steps, absorb what they left.
-
-    *Statement.* As in `plain`, f_k and f_k + h_k c_k-Lipschitz for every realised batch (so that
-    every batch map under one data set is) and |h_k - h'_k| <= gap_k. For any horizon tau, z_tau >=
-    min(D_tau, diameter) with D_{t+1} = c D_t + gap, a_t >= 0 with z_{t+1} = c_t z_t - a_t >= 0 and
-    z_T = 0: the run is dominated, in both orders, by the composition over t >= tau of
-    (1-q) N(a_t) + q N(s_t + a_t) against (1-q) N(0) + q N(-s_t), in units of the noise. Horizon
-    and payments are chosen for delta, and sound at every delta.
-
-    Proof: docs/theory/poisson.md. Status: sound.
-
-    >>> best(Steps(0.99, 1.0, 1.0, 1000, gap=2.0), rate=0.01, delta=1e-6).tail < 1000
-    True
-    """
-    return absorption.best(pair_of(rate), steps, delta, diameter)

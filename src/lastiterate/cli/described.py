@@ -20,13 +20,14 @@ from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.batches import SCHEMES
 from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.description.failure import promised_delta
-from lastiterate.description.portable import known_fields, read_toml
+from lastiterate.description.portable import read_toml
 from lastiterate.description.tables import (
     BATCH_FIELDS,
     LOSS_FIELDS,
     NOISE_STYLES,
     read_training,
 )
+from lastiterate.description.validation import known_fields
 from lastiterate.errors import DescriptionError, LastIterateError
 
 DEFAULT_DELTA = 1e-5

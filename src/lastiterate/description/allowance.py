@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
-from lastiterate.description.portable import Portable, known_fields
-from lastiterate.description.validation import number, whole
+from lastiterate.description.portable import Portable
+from lastiterate.description.validation import known_fields, number, whole
 from lastiterate.errors import AllowanceError
 from lastiterate.printing import printed, printed_down
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lastiterate.description.portable import known_fields
-from lastiterate.description.validation import number, whole
+from lastiterate.description.validation import known_fields, number, whole
 from lastiterate.errors import DescriptionError
 
 _COARSEST = 2.0**200  # a coarser one hides nothing that a double could count

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, cast, final
 
 import numpy as np
 
-from lastiterate.description.portable import known_fields
 from lastiterate.description.rows import Draws, Rows, RowStream
-from lastiterate.description.validation import number, one_of, whole
+from lastiterate.description.validation import known_fields, number, one_of, whole
 from lastiterate.errors import AssumptionError, DescriptionError
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from lastiterate.description.loss import Loss
-from lastiterate.description.portable import Portable, known_fields
+from lastiterate.description.portable import Portable
 from lastiterate.description.training import Training
-from lastiterate.description.validation import number, whole
+from lastiterate.description.validation import known_fields, number, whole
 from lastiterate.errors import DescriptionError
 from lastiterate.printing import printed_down
 

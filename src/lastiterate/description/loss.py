@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from lastiterate.description.origin import Origin
-from lastiterate.description.portable import Portable, known_fields
-from lastiterate.description.validation import number, one_of
+from lastiterate.description.portable import Portable
+from lastiterate.description.validation import known_fields, number, one_of
 from lastiterate.errors import DescriptionError
 
 Kind = Literal["convex", "nonconvex", "holder", "unknown"]

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
-from lastiterate.description.portable import known_fields
-from lastiterate.description.validation import number, one_of, whole
+from lastiterate.description.validation import known_fields, number, one_of, whole
 from lastiterate.errors import DescriptionError
 
 _WHY = "only a loss of this library proves constants"

@@ -68,27 +68,6 @@ def read_toml(text: str) -> dict[str, Any]:
         raise _unreadable("TOML", error) from None
 
 
-def known_fields(what: str, table: object, allowed: set[str]) -> dict[str, Any]:
-    """The table as keyword arguments; a field nobody knows is a typo, and typos are refused."""
-    if not isinstance(table, Mapping):
-        why = "a description names its fields"
-        raise DescriptionError(what, _outline(table), "a table of fields", why)
-    for key in table:
-        if key not in allowed:
-            raise DescriptionError(
-                f"{what}.{key}",
-                _outline(table[key]),
-                f"one of the fields {', '.join(sorted(allowed))}",
-                "an unknown field would be ignored in silence",
-            )
-    return dict(table)
-
-
-def _outline(value: object) -> object:
-    """A value short enough for a message."""
-    return f"a {type(value).__name__}" if isinstance(value, (Mapping, list)) else value
-
-
 def _unreadable(language: str, error: Exception) -> DescriptionError:
     return DescriptionError("description", str(error), f"valid {language}", "nothing can be read")
 

@@ -19,8 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lastiterate.description.portable import known_fields
-from lastiterate.description.validation import number, whole
+from lastiterate.description.validation import known_fields, number, whole
 from lastiterate.errors import DescriptionError
 
 

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description.portable import known_fields
-from lastiterate.description.validation import number, whole
+from lastiterate.description.validation import known_fields, number, whole
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from typing import Any
 
 from lastiterate.description.batches import SCHEMES, read_batches
 from lastiterate.description.epochs import steps_of_epochs
-from lastiterate.description.portable import known_fields
 from lastiterate.description.release import read_release
 from lastiterate.description.training import Training
-from lastiterate.description.validation import whole
+from lastiterate.description.validation import known_fields, whole
 
 # Noise, and how long a gradient is. The third way knows how much one record changes a sum, and may
 # be told a gradient_norm besides.

@@ -30,11 +30,11 @@ from lastiterate.description.batches import (
     read_batches,
 )
 from lastiterate.description.correlation import read_correlation
-from lastiterate.description.portable import Portable, known_fields
+from lastiterate.description.portable import Portable
 from lastiterate.description.proximal import Proximal, read_proximal
 from lastiterate.description.release import Release, TailAverage, read_release
 from lastiterate.description.schedule import Schedule, equalising
-from lastiterate.description.validation import number, one_of, whole
+from lastiterate.description.validation import known_fields, number, one_of, whole
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.printing import printed
 

@@ -7,6 +7,7 @@ the value, the allowed range and why it matters.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -59,6 +60,27 @@ def one_of(field: str, value: Any, options: tuple[str, ...], why: str) -> str:
     if not isinstance(value, str) or value not in options:
         raise DescriptionError(field, value, " or ".join(repr(o) for o in options), why)
     return value
+
+
+def known_fields(what: str, table: object, allowed: set[str]) -> dict[str, Any]:
+    """The table as keyword arguments; a field nobody knows is a typo, and typos are refused."""
+    if not isinstance(table, Mapping):
+        why = "a description names its fields"
+        raise DescriptionError(what, _outline(table), "a table of fields", why)
+    for key in table:
+        if key not in allowed:
+            raise DescriptionError(
+                f"{what}.{key}",
+                _outline(table[key]),
+                f"one of the fields {', '.join(sorted(allowed))}",
+                "an unknown field would be ignored in silence",
+            )
+    return dict(table)
+
+
+def _outline(value: object) -> object:
+    """A value short enough for a message."""
+    return f"a {type(value).__name__}" if isinstance(value, (Mapping, list)) else value
 
 
 def _range(above: float, at_least: float, at_most: float, below: float, infinite: bool) -> str:

@@ -31,9 +31,9 @@ from lastiterate.description import (
     Training,
     WithoutReplacement,
 )
-from lastiterate.description.portable import Portable, known_fields
+from lastiterate.description.portable import Portable
 from lastiterate.description.training import Adjacency
-from lastiterate.description.validation import number, one_of, whole
+from lastiterate.description.validation import known_fields, number, one_of, whole
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.train.grid import FINE
 from lastiterate.train.summation import sum_error
