@@ -1,4 +1,4 @@
-"""The explorer: how quickly it answers a change, and fifty people at once.
+"""The explorer: how quickly it answers a change, fifty people at once, five hundred slow ones.
 
 A change is a POST to the page's own callback on a real server in a process of its own; what is
 timed is the whole request. Schemes whose bounds are searched answer with what is there and say so;
@@ -7,19 +7,22 @@ the time until nothing is missing is printed beside.
 
 from __future__ import annotations
 
+import base64
 import http.client
+import itertools
 import json
 import math
 import random
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,7 +31,7 @@ from lastiterate.explore.presets import PRESETS
 
 GOAL = 0.3  # seconds for one change
 CLIENTS, SECONDS, P95 = 50, 60.0, 1.0
-_HEADERS = {"Content-Type": "application/json"}
+SLOW = 500  # connections that send byte by byte
 _PROGRAM = "from lastiterate.cli.main import run; run(['explore', '--no-browser'])"
 
 Measured = dict[str, Any]
@@ -36,7 +39,7 @@ Measured = dict[str, Any]
 
 @contextmanager
 def server() -> Iterator[str]:
-    """A server in a process of its own; its address."""
+    """A server in a process of its own; its link."""
     command = [sys.executable, "-c", _PROGRAM]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -55,14 +58,15 @@ class Browser:
     def __init__(self, address: str) -> None:
         place = urlsplit(address)
         self._connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+        token = place.query.removeprefix("token=")
+        self._headers = {"Content-Type": "application/json", "Authorization": f"token {token}"}
         self._get("/")
         self._get("/_dash-layout")
-        listed = json.loads(self._get("/_dash-dependencies"))
-        self._callback = next(each for each in listed if "tick.disabled" in each["output"])
+        self._callbacks = json.loads(self._get("/_dash-dependencies"))
         self._shown: Any = None
 
     def _get(self, path: str) -> bytes:
-        self._connection.request("GET", path)
+        self._connection.request("GET", path, headers=self._headers)
         answer = self._connection.getresponse()
         raw = answer.read()
         if answer.status != 200:
@@ -71,32 +75,43 @@ class Browser:
 
     def change(self, state: dict[str, str]) -> dict[str, Any]:
         """Post a form; what the page would show."""
-        known = self._callback
-        pairs = [part.rsplit(".", 1) for part in known["output"].strip(".").split("...")]
-        values = {"state": state, "tick": None, "shown": self._shown}
-        body = {
-            "output": known["output"],
-            "outputs": [{"id": name, "property": prop} for name, prop in pairs],
-            "changedPropIds": ["state.data"],
-            "parsedChangedPropsIds": ["state.data"],
-            **{
-                part: [
-                    {"id": e["id"], "property": e["property"], "value": values[e["id"]]}
-                    for e in known[part]
-                ]
-                for part in ("inputs", "state")
-            },
-        }
-        self._connection.request("POST", "/_dash-update-component", json.dumps(body), _HEADERS)
-        answer = self._connection.getresponse()
-        raw = answer.read()
-        if answer.status != 200:
-            raise RuntimeError(f"{answer.status}: {raw[:200]!r}")
+        given = {"state.data": state, "shown.data": self._shown}
+        raw = self._post("tick.disabled", given)
         if b"could not be computed" in raw:
             raise RuntimeError(f"not computed: {state}")
         response: dict[str, Any] = json.loads(raw)["response"]
         self._shown = response["shown"]["data"]
         return response
+
+    def upload(self, raw: bytes) -> bytes:
+        """Post a file to be verified; the first answer."""
+        encoded = base64.b64encode(raw).decode()
+        contents = f"data:application/json;base64,{encoded}"
+        return self._post("verdict.children", {"upload.contents": contents})
+
+    def _post(self, output: str, values: dict[str, Any]) -> bytes:
+        """The answer of the callback with this output; the first value is what was changed."""
+        known = next(each for each in self._callbacks if output in each["output"])
+        pairs = [part.rsplit(".", 1) for part in known["output"].strip(".").split("...")]
+        body = {
+            "output": known["output"],
+            "outputs": [{"id": name, "property": prop} for name, prop in pairs],
+            "changedPropIds": list(values)[:1],
+            "parsedChangedPropsIds": list(values)[:1],
+        }
+        for part in ("inputs", "state"):
+            body[part] = [each | {"value": values.get(_place(each))} for each in known[part]]
+        where = "/_dash-update-component"
+        self._connection.request("POST", where, json.dumps(body), self._headers)
+        answer = self._connection.getresponse()
+        raw = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{answer.status}: {raw[:200]!r}")
+        return raw
+
+
+def _place(entry: dict[str, str]) -> str:
+    return f"{entry['id']}.{entry['property']}"
 
 
 _SCHEMES: dict[str, dict[str, str]] = {
@@ -205,16 +220,59 @@ def hammer(address: str, clients: int, seconds: float) -> tuple[list[float], lis
     return took, failed
 
 
+@contextmanager
+def trickling(address: str, count: int) -> Iterator[None]:
+    """So many connections that send a request byte by byte, each again when it is dropped."""
+    place, stop = urlsplit(address), threading.Event()
+    request = itertools.cycle(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 200)
+
+    def connect() -> socket.socket:
+        slow = socket.socket()
+        slow.setblocking(False)
+        with suppress(BlockingIOError):
+            slow.connect((place.hostname, place.port))
+        return slow
+
+    def trickle() -> None:
+        slow = [connect() for _ in range(count)]
+        while not stop.wait(0.3):
+            byte = bytes([next(request)])
+            for k, each in enumerate(slow):
+                try:
+                    each.send(byte)
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    each.close()
+                    slow[k] = connect()
+        for each in slow:
+            each.close()
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
 def rows() -> list[Measured]:
-    """Changes one by one, then everybody at once."""
+    """Changes one by one, then everybody at once, then beside connections that trickle."""
     with server() as address:
         found = changes(address)
-        took, failed = hammer(address, CLIENTS, SECONDS)
+        found += _hammered(f"{CLIENTS} clients without pause", address, CLIENTS)
+        with trickling(address, SLOW):
+            found += _hammered(f"5 clients beside {SLOW} slow connections", address, 5)
+    return found
+
+
+def _hammered(name: str, address: str, clients: int) -> list[Measured]:
+    took, failed = hammer(address, clients, SECONDS)
     took.sort()
     p95 = took[int(0.95 * len(took))]
-    name = f"{CLIENTS} clients without pause for {SECONDS:g} s"
+    name = f"{name} for {SECONDS:g} s"
     return [
-        *found,
         {
             "name": f"{name}: errors",
             "goal": "0",

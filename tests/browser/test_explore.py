@@ -30,7 +30,7 @@ def address() -> Iterator[str]:
     assert process.stdout is not None
     found = re.search(r"http://\S+", process.stdout.readline())
     assert found is not None
-    yield found[0]
+    yield found[0]  # with the token
     process.terminate()
     _, errors = process.communicate(timeout=30)
     assert "Traceback" not in errors
@@ -194,7 +194,7 @@ def test_the_link_is_the_whole_state(explorer: Page, address: str) -> None:
 
 def test_a_link_edited_by_hand_is_checked(explorer: Page, address: str) -> None:
     page = explorer
-    page.goto(address + "?noise=loud&batches=alphabetical&colour=red")
+    page.goto(address + "&noise=loud&batches=alphabetical&colour=red")
     shown(page, "#message-noise", re.compile("'loud'"))
     expect(page.locator("#field-noise")).to_have_value("loud")
     shown(page, "#notice", re.compile("'alphabetical'.*'colour'"))

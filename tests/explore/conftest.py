@@ -19,11 +19,17 @@ def pool() -> Iterator[Pool]:
         yield found
 
 
+TOKEN = "the-token-of-these-tests"
+
+
 @pytest.fixture(scope="session")
 def app(pool: Pool) -> Dash:
-    return build(pool, patience=0.02)
+    return build(pool, TOKEN, patience=0.02)
 
 
 @pytest.fixture
 def client(app: Dash) -> Any:
-    return app.server.test_client()
+    """Somebody who was let in."""
+    found = app.server.test_client()
+    found.environ_base["HTTP_AUTHORIZATION"] = f"token {TOKEN}"
+    return found

@@ -137,6 +137,34 @@ def test_other_sites_cannot_post(client: Any, refresh: dict[str, Any]) -> None:
     assert simple.status_code == 400
 
 
+def test_a_token_lets_a_browser_in(app: Dash, client: Any, refresh: dict[str, Any]) -> None:
+    token = client.environ_base["HTTP_AUTHORIZATION"].removeprefix("token ")
+    stranger = app.server.test_client()
+    wrong: dict[str, Any]
+    for wrong in (
+        {},
+        {"query_string": {"token": ""}},
+        {"query_string": {"token": token[:-1]}},
+        {"query_string": {"token": "ü\x00"}},
+        {"headers": {"Authorization": "token "}},
+        {"headers": {"Authorization": f"Bearer {token}x"}},
+        {"headers": {"Cookie": "lastiterate-explore-None="}},
+    ):
+        for path in ("/", "/_dash-layout", "/_dash-dependencies", "/assets/explore.js"):
+            assert stranger.get(path, **wrong).status_code == 403
+    assert stranger.get("/_dash-layout", query_string={"token": token}).status_code == 403
+    assert send(stranger, refresh).status_code == 403
+    let_in = stranger.get("/", query_string={"noise": "ü&1", "token": token, "records": "5"})
+    assert let_in.status_code == 302
+    assert let_in.headers["Location"] == "/?noise=%C3%BC%261&records=5"  # nothing left to copy
+    cookie = let_in.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Lax" in cookie
+    assert stranger.get("/").status_code == 200
+    assert send(stranger, refresh).status_code == 200
+    assert token.encode() not in stranger.get("/").data
+
+
 def test_headers_keep_everything_local(client: Any) -> None:
     page = client.get("/")
     policy = page.headers["Content-Security-Policy"]
@@ -287,13 +315,13 @@ def test_mutated_payloads_are_never_an_error(
 
 
 def test_an_unexpected_error_becomes_one_sentence(pool: Pool) -> None:
-    app = build(pool)
+    app = build(pool, "token")
 
     def fails() -> None:
         raise RuntimeError("secret: a path of the server")
 
     app.server.add_url_rule("/fails", view_func=fails)
-    response = app.server.test_client().get("/fails")
+    response = app.server.test_client().get("/fails", headers={"Authorization": "token token"})
     assert response.status_code == 500
     assert response.mimetype == "text/plain"
     assert b"secret" not in response.data

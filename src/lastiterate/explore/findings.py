@@ -49,6 +49,11 @@ class Task:
         """Computed once: many threads look for the same task again and again."""
         return hash((self.kind, self.theorem, self.about))
 
+    @property
+    def weight(self) -> int:
+        """Bytes of a file that it is about."""
+        return len(self.about) if isinstance(self.about, bytes) else 0
+
     def __getstate__(self) -> dict[str, Any]:
         """Without the hash, which means nothing in another process."""
         return {name: value for name, value in vars(self).items() if name != "_hash"}
@@ -61,6 +66,7 @@ class Outcome:
     value: Any = None
     refused: str = ""
     overrun: bool = False
+    weight: int = 0  # bytes, as it travels
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,24 @@
 """What stands between the page and the world.
 
-The server listens on loopback, but any web page can make a browser send requests there, and a
-name that points to 127.0.0.1 makes them look local (DNS rebinding). So the Host and the Origin of
-every request are checked; callback payloads must have the shape that our own page sends; and an
-error becomes one plain sentence, while its traceback stays in the terminal.
+The server listens on loopback, but any web page can make a browser send requests there, a name
+that points to 127.0.0.1 makes them look local (DNS rebinding), and other users of the machine reach
+it too. So the Host and the Origin of every request are checked; a secret token, in the link that
+the terminal shows, lets a browser in, which then has a cookie; callback payloads must have the
+shape that our own page sends; and an error becomes one plain sentence, while its traceback stays
+in the terminal.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import logging
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from dash import Dash
 from dash.exceptions import DashException
-from flask import Response, request
+from flask import Response, redirect, request
 from werkzeug.exceptions import HTTPException
 
 from lastiterate.explore.findings import MOST_CERTIFICATE_BYTES
@@ -27,11 +30,12 @@ MOST_BODY = MOST_CERTIFICATE_BYTES * 4 // 3 + (1 << 20)
 
 _CALLBACK = "/_dash-update-component"
 _PARTS = {"output", "outputs", "inputs", "state", "changedPropIds", "parsedChangedPropsIds"}
+_STRANGER = "Open the link that the terminal shows, with its token."
 _log = logging.getLogger(__name__)
 
 
-def protect(app: Dash) -> None:
-    """Put the guards in front of an application."""
+def protect(app: Dash, token: str) -> None:
+    """Put the guards in front of an application; ``token`` lets a browser in."""
     server = app.server
     server.config["MAX_CONTENT_LENGTH"] = MOST_BODY
     policy = _policy(app)
@@ -46,6 +50,9 @@ def protect(app: Dash) -> None:
             return _plain("Requests from other sites are refused.", 403)
         if request.headers.get("Sec-Fetch-Site") == "cross-site" and request.method != "GET":
             return _plain("Requests from other sites are refused.", 403)
+        stranger = _let_in(token)
+        if stranger is not None:
+            return stranger
         if request.method == "POST":
             problem = _payload_problem(app)
             if problem:
@@ -71,6 +78,30 @@ def protect(app: Dash) -> None:
     server.before_request(only_from_here)
     server.after_request(close_the_doors)
     server.register_error_handler(Exception, in_words)
+
+
+def _let_in(token: str) -> Response | None:
+    """None for who has the token; a cookie for who brings it in the link; else a refusal.
+
+    Programs may send it as ``Authorization: token ...``.
+    """
+    cookie = f"lastiterate-explore-{urlsplit(f'//{request.host}').port}"  # cookies ignore ports
+    authorization = request.headers.get("Authorization", "")
+    given = [request.cookies.get(cookie, ""), authorization.removeprefix("token ")]
+    if request.method == "GET" and request.path == "/" and "token" in request.args:
+        if not _same(request.args["token"], token):
+            return _plain(_STRANGER, 403)
+        rest = [(name, value) for name, value in request.args.items(True) if name != "token"]
+        answer: Any = redirect(f"/?{urlencode(rest)}" if rest else "/")  # no token to copy or keep
+        answer.set_cookie(cookie, token, httponly=True, samesite="Lax")
+        answer.headers["Cache-Control"] = "no-store"
+        response: Response = answer
+        return response
+    return None if any(_same(each, token) for each in given) else _plain(_STRANGER, 403)
+
+
+def _same(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
 
 
 def _policy(app: Dash) -> str:

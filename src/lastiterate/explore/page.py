@@ -27,7 +27,7 @@ from lastiterate.explore.state import from_query, from_values
 from lastiterate.report.recipe import python_recipe, toml_recipe
 
 PATIENCE = 0.17  # seconds that one request waits for its answers
-_KEPT_UPLOADS = 16
+_KEPT_UPLOADS = 32 << 20  # bytes, altogether
 
 _NAMES = list(FIELDS)
 
@@ -48,8 +48,8 @@ _OUTPUTS = [
 ]
 
 
-def build(pool: Pool, patience: float = PATIENCE) -> Dash:
-    """The application, with all its callbacks and guards."""
+def build(pool: Pool, token: str, patience: float = PATIENCE) -> Dash:
+    """The application, with all its callbacks and guards; ``token`` lets a browser in."""
     app = Dash(
         "lastiterate.explore",
         assets_folder=str(Path(__file__).parent / "assets"),
@@ -127,7 +127,7 @@ def build(pool: Pool, patience: float = PATIENCE) -> Dash:
         outcome = pool.ask([task], patience)[task]
         return [answers.verdict(outcome, name), token, outcome is not None]
 
-    guard.protect(app)
+    guard.protect(app, token)
     return app
 
 
@@ -243,7 +243,7 @@ class Uploads:
         token = hashlib.sha256(raw).hexdigest()
         with self._lock:
             self._files[token] = raw
-            while len(self._files) > _KEPT_UPLOADS:
+            while sum(map(len, self._files.values())) > _KEPT_UPLOADS:
                 self._files.popitem(last=False)
         return token
 

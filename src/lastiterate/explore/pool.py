@@ -3,7 +3,7 @@
 Three lanes of one worker each: closed forms, searches, and searches that only fill the table. A
 request waits a moment for its answers and shows what is there; the page asks again for the rest.
 Every task has a deadline, and what nobody asks for any more is dropped, so that neither a hurried
-user nor fifty of them can pile up work. Answers are kept, a bounded number of them.
+user nor fifty of them can pile up work. Answers are kept, a bounded number of bytes of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ QUICK_LIMIT = 1.0  # seconds in the quick lane; what takes longer changes lanes
 LANES = {"quick": 0, "slow": 5, "idle": 10}  # and how far their workers stand back for others
 _FORGET = 2.5  # seconds after which an answer that nobody asked for again is not worth computing
 _KEPT = 4096  # answers
+_KEPT_BYTES = 32 << 20  # of those answers and of the files that they are about
 _MOST_QUEUED = 512  # tasks of a lane
+_QUEUED_BYTES = 32 << 20  # of files that wait to be looked at
 
 
 @dataclass
@@ -97,6 +99,7 @@ class Pool:
         self._slack = slack
         self._lock = Lock()
         self._answers: OrderedDict[Task, Outcome] = OrderedDict()
+        self._bytes = 0  # of the answers
         self._pending: dict[Task, _Pending] = {}
         self._closed = False
         self._lanes = {name: _Lane(niceness) for name, niceness in LANES.items()}
@@ -138,6 +141,9 @@ class Pool:
             found.wanted = max(found.wanted, until)
             return found
         found = _Pending(until)
+        queued = sum(each.weight for each in self._pending) if task.weight else 0
+        if queued + task.weight > _QUEUED_BYTES:
+            return None
         if self._closed or not self._enqueue(lane_of(task), task, found):
             return None  # the page asks again
         self._pending[task] = found
@@ -166,10 +172,15 @@ class Pool:
             del self._pending[task]
             given_up = name == "quick" or pending.forgotten  # and not: it cannot be answered
             if not (outcome.overrun and given_up):
-                self._answers[task] = outcome
-                while len(self._answers) > _KEPT:
-                    self._answers.popitem(last=False)
+                self._keep(task, outcome)
         pending.answer.set_result(outcome)
+
+    def _keep(self, task: Task, outcome: Outcome) -> None:
+        self._answers[task] = outcome
+        self._bytes += task.weight + outcome.weight
+        while len(self._answers) > 1 and (len(self._answers) > _KEPT or self._bytes > _KEPT_BYTES):
+            oldest, answer = self._answers.popitem(last=False)
+            self._bytes -= oldest.weight + answer.weight
 
 
 def lane_of(task: Task, *, overrun: bool = False) -> str:

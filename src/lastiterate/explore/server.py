@@ -1,8 +1,12 @@
-"""The server: loopback, a free port, an end on Ctrl-C."""
+"""The server: loopback, a free port, a token in the link, an end on Ctrl-C."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
+import secrets
+import select
 import socket
 import threading
 import webbrowser
@@ -11,11 +15,13 @@ from typing import Any, Self
 from waitress.server import create_server
 
 from lastiterate.errors import LastIterateError
+from lastiterate.explore.connections import MOST_CONNECTIONS, Connection
 from lastiterate.explore.page import build
 from lastiterate.explore.pool import Pool
 
 HOST = "127.0.0.1"
 _THREADS = 32
+_MMAP_THRESHOLD = -3  # glibc's number for the size from which a piece is one of its own
 _START_LIMIT = 60.0  # seconds for the workers to load
 
 
@@ -29,25 +35,36 @@ class Server:
 
     def __init__(self, port: int = 0) -> None:
         self._listener = _listen(port)
+        _give_memory_back()
         self.pool = Pool()
-        self.app = build(self.pool)
+        self.token = secrets.token_urlsafe(24)
+        self.app = build(self.pool, self.token)
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         self._waitress: Any = create_server(
             self.app.server,
             sockets=[self._listener],
             threads=_THREADS,
-            connection_limit=400,
+            connection_limit=2 * MOST_CONNECTIONS,  # of which half is asked to leave before
+            asyncore_use_poll=hasattr(select, "poll"),
             channel_timeout=60,
             max_request_header_size=64 << 10,
             max_request_body_size=16 << 20,
             expose_tracebacks=False,
             ident=None,
         )
+        self._waitress.channel_class = Connection
 
     @property
     def address(self) -> str:
-        """Where the page is."""
+        """Where the page is, for browsers that were let in."""
         return f"http://{HOST}:{self._listener.getsockname()[1]}/"
+
+    @property
+    def link(self) -> str:
+        """The address with the token, which lets a browser in; other users of this machine do not
+        know it.
+        """
+        return f"{self.address}?token={self.token}"
 
     def run(self) -> None:
         """Serve until interrupted."""
@@ -74,10 +91,16 @@ def serve(port: int = 0, *, browser: bool = True) -> None:
         browser: open the page.
     """
     with Server(port) as server:
-        print(f"lastiterate explore: {server.address}  (Ctrl-C ends it)", flush=True)
+        print(f"lastiterate explore: {server.link}  (Ctrl-C ends it)", flush=True)
         if browser:
-            threading.Timer(0.5, webbrowser.open, (server.address,)).start()
+            threading.Timer(0.5, webbrowser.open, (server.link,)).start()
         server.run()
+
+
+def _give_memory_back() -> None:
+    """Let glibc return large pieces to the system: else threads keep what uploads once needed."""
+    with contextlib.suppress(OSError, AttributeError):  # other C libraries know what they do
+        ctypes.CDLL("libc.so.6").mallopt(_MMAP_THRESHOLD, 1 << 20)
 
 
 def _listen(port: int) -> socket.socket:

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import pickle
 import signal
 import time
 import traceback
@@ -110,7 +111,8 @@ def _work(pipe: Connection, niceness: int) -> None:
 def _answer(task: Task, limit: float, clock: _Clock) -> Outcome:
     try:
         with clock.running(limit):
-            return Outcome(find(task))
+            found = find(task)
+            return Outcome(found, weight=len(pickle.dumps(found)))
     except OverrunError:
         return Outcome(overrun=True)
     except LastIterateError as error:
