@@ -16,7 +16,14 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    sync_playwright,
+)
 
 FLAGS = (
     "--no-sandbox",
@@ -69,11 +76,16 @@ def context(
     """A clean profile, watched from its first page on."""
     found = browser.new_context(viewport={"width": 1280, "height": 900})
     found.on("request", lambda request: requested.append(request.url))
-    found.on("requestfailed", lambda request: complaints.append(f"{request.url}: no answer"))
+    found.on("requestfailed", lambda request: _keep_failures(request, complaints))
     found.on("weberror", lambda error: complaints.append(str(error.error)))
     found.on("console", lambda message: _keep_errors(message, complaints))
     yield found
     found.close()
+
+
+def _keep_failures(request: Request, complaints: list[str]) -> None:
+    if request.failure != "net::ERR_ABORTED":  # by the page itself, which goes elsewhere
+        complaints.append(f"{request.url}: {request.failure}")
 
 
 def _keep_errors(message: ConsoleMessage, complaints: list[str]) -> None:
