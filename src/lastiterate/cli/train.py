@@ -199,4 +199,4 @@ def _estimator(name: str | None, schema: Any) -> Any:
     }
     if schema.classifies:
         return kinds[name](classes=list(schema.target.categories))
-    return kinds[name](target_bound=max(abs(schema.target.low), abs(schema.target.high)))
+    return kinds[name](target_range=(schema.target.low, schema.target.high))

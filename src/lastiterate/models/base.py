@@ -66,6 +66,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     l1_ratio: float | None = None
     steps: int | None = None
     batch_size: int | None = None
+    learning_time: float | None = None
     final_noise: float | str | None = None
     fit_intercept: bool = True
     adjacency: str = "zero-out"
@@ -284,6 +285,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             regularization=l2,
             adjacency=self.adjacency,
             final_noise=self.final_noise,
+            learning_time=self.learning_time,
             **given,
         )
         if proximal is None:

@@ -20,6 +20,7 @@ from lastiterate.curves import gaussian
 from lastiterate.description import Cyclic, Exposure, FullBatch, Loss, Shuffled, Training
 from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.description.validation import number, whole
+from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.models.ending import ended
 from lastiterate.printing import printed_down
@@ -29,6 +30,7 @@ PASSES = 10  # over the data
 L2 = 0.1  # times 1 / records: scikit-learn's C = 10
 CAP = 0.5  # how hard one record may push a classifier when there is noise
 BALL = 0.75  # how long the slope of a softmax of three classes or more may be then
+RESIDUAL = 0.2  # beyond it, in halves of the target's range, a residual pulls no harder
 LEARNING = 2.5  # learning time = LEARNING · (mu · records)^GROWTH
 GROWTH = 0.85
 LONGEST = 30_000.0  # learning time after which a model has converged for all we have seen
@@ -89,6 +91,7 @@ def choose(
     regularization: float | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
+    learning_time: float | None = None,
     adjacency: str = "zero-out",
     passes: int = PASSES,
     dimension: int = 100,
@@ -104,7 +107,7 @@ def choose(
         row_norm: no row is longer.
         epsilon, delta: the target; an infinite epsilon asks for convergence without noise.
         regularization: of the L2 term; by default 0.1 / records, scikit-learn's C = 10.
-        steps, batch_size: given by the user, or chosen here.
+        steps, batch_size, learning_time: given by the user, or chosen here.
         adjacency: which data sets count as neighbours.
         passes: over the data, where neither steps nor batches say otherwise.
         dimension: the number of parameters; it helps to rank the ways a run may end.
@@ -117,6 +120,12 @@ def choose(
         steps = whole("steps", steps, "it counts the updates")
     if batch_size is not None:
         batch_size = min(whole("batch_size", batch_size, "updates average over it"), records)
+    if learning_time is not None:
+        why = "without noise a run goes on until it has converged"
+        if math.isinf(epsilon):
+            raise DescriptionError("learning_time", learning_time, "absent with epsilon=inf", why)
+        why = "it is steps times step size times smoothness"
+        learning_time = number("learning_time", learning_time, why, above=0.0)
     reasons = []
     if regularization is None:
         regularization = L2 / records
@@ -128,7 +137,8 @@ def choose(
         run = _to_convergence(loss, records, steps)
     else:
         weight = per_person * (2 if adjacency == "replace" else 1)
-        run = _balanced(records, epsilon, delta, steps, batch_size, weight, passes)
+        mu = gaussian.mu(epsilon, delta) / weight
+        run = _balanced(records, mu, steps, batch_size, passes, learning_time)
     count, batches, learning, why_so_long = run
     step = min(learning / count, LONGEST_STEP)
     if math.isinf(epsilon):
@@ -169,21 +179,23 @@ def choose(
 
 def _balanced(
     records: int,
-    epsilon: float,
-    delta: float,
+    mu: float,
     steps: int | None,
     batch_size: int | None,
-    weight: int,
     passes: int,
+    asked: float | None,
 ) -> tuple[int, _Batches, float, str]:
-    """Steps, batches and learning time for a private run; so many impulses add up."""
-    mu = gaussian.mu(epsilon, delta) / weight
-    learning = min(LEARNING * (mu * records) ** GROWTH, LONGEST)
+    """Steps, batches and learning time for a private run, mu for one of its impulses."""
+    learning = asked or min(LEARNING * (mu * records) ** GROWTH, LONGEST)
     wanted = max(1, math.ceil(learning / STEP))
     why = (
-        f"learning time min({LEARNING} * (mu * records)^{GROWTH}, {LONGEST:,.0f}) = "
-        f"{learning:,.0f}, where mu = {printed_down(mu, 3)} is what (epsilon, delta) allows one "
-        "Gaussian"
+        f"learning time {learning:,.6g}, as asked for"
+        if asked
+        else (
+            f"learning time min({LEARNING} * (mu * records)^{GROWTH}, {LONGEST:,.0f}) = "
+            f"{learning:,.0f}, where mu = {printed_down(mu, 3)} is what (epsilon, delta) allows one "
+            "Gaussian"
+        )
     )
     if batch_size is None:
         epochs = _epochs(steps, records, passes) if steps else passes

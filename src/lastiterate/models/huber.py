@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from lastiterate.description.validation import number
 from lastiterate.losses import Huber, LinearLoss
 from lastiterate.models.regressor import PrivateRegressor
 
@@ -16,15 +15,12 @@ class PrivateHuberRegressor(PrivateRegressor):
     Arguments are those of `PrivateRidge`, and so are the attributes.
 
     Args:
-        threshold: residual at which the loss becomes linear, in the targets' units; half the
-            target bound if missing.
+        threshold: residual at which the loss becomes linear, in the targets' units; a tenth of
+            the target range if missing.
     """
 
     _: KW_ONLY
     threshold: float | None = None
 
     def _objective(self) -> LinearLoss:
-        if self.threshold is None:
-            return Huber(0.5)
-        why = "residuals beyond it pull no harder"
-        return Huber(number("threshold", self.threshold, why, above=0.0) / self._unit)
+        return Huber(self._limit("threshold", self.threshold))

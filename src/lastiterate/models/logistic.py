@@ -36,6 +36,9 @@ class PrivateLogisticRegression(PrivateClassifier):
         l1_ratio: of "elasticnet": the share of the L1 term, as in scikit-learn.
         steps: number of updates; chosen if missing.
         batch_size: records per update; chosen if missing, full batches if at least n.
+        learning_time: steps times step size times smoothness, how far the run gets: longer learns
+            more and is noisier; chosen if missing. Steps follow from it, or with ``steps`` their
+            size, up to 1.9 over the smoothness.
         final_noise: factor on the variance of the last step's noise, or "best"; if missing, a
             burst or an equalised last epoch, whichever has the less predicted risk.
         fit_intercept: append a column of ones.

@@ -1,7 +1,8 @@
-"""Targets as numbers: clipped to a declared bound and measured in units of it."""
+"""Targets as numbers: clipped to a declared range, measured from its middle in half its width."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
@@ -10,26 +11,61 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from lastiterate.description.validation import number
+from lastiterate.errors import DescriptionError
 from lastiterate.models.base import Array, PrivateLinearModel
+from lastiterate.models.choose import RESIDUAL
 from lastiterate.models.stream import Streamed
 from lastiterate.models.unlearning import Erasing
+
+_WHY = "targets are clipped to it, so it must not be measured on them"
 
 
 @dataclass(eq=False, repr=False)
 class PrivateRegressor(RegressorMixin, Erasing, Streamed, PrivateLinearModel):  # type: ignore[misc]
-    """A regression; targets beyond ``target_bound`` are clipped to it."""
+    """A regression; targets beyond ``target_range`` are clipped to it."""
 
     _: KW_ONLY
     target_bound: float = 1.0
+    target_range: Any = None
     _numeric_labels: ClassVar[bool] = True
 
     @property
+    def _ends(self) -> tuple[float, float]:
+        """The declared range of the targets."""
+        if self.target_range is None:
+            bound = number("target_bound", self.target_bound, _WHY, above=0.0)
+            return -bound, bound
+        allowed = "(low, high), two finite numbers with low below high, and target_bound left out"
+        try:
+            low, high = (number("target_range", end, _WHY) for end in self.target_range)
+            apart = 0 < high - low < math.inf and math.isfinite(low + high)
+        except (TypeError, ValueError):
+            apart = False
+        if not apart or self.target_bound != 1.0:
+            raise DescriptionError("target_range", self.target_range, allowed, _WHY)
+        return low, high
+
+    @property
     def _unit(self) -> float:
-        why = "targets are clipped to it, so it must not be measured on them"
-        return number("target_bound", self.target_bound, why, above=0.0)
+        low, high = self._ends
+        return high / 2 - low / 2
+
+    @property
+    def _middle(self) -> float:
+        low, high = self._ends
+        return low / 2 + high / 2
+
+    def _limit(self, field: str, limit: float | None) -> float:
+        """From where on a residual pulls no harder, in units of half the range."""
+        if limit is None:
+            return RESIDUAL
+        unit = self._unit
+        return number(field, limit, "residuals beyond it pull no harder", above=0.0) / unit
 
     def _targets(self, y: Array) -> Array:
-        return np.clip(np.asarray(y, dtype=np.float64) / self._unit, -1.0, 1.0)
+        low, high = self._ends
+        inside = np.clip(np.asarray(y, dtype=np.float64), low, high)
+        return np.clip((inside - self._middle) / self._unit, -1.0, 1.0)
 
     def _store(self, parameters: Array) -> None:
         coefficients, intercepts = self._split(parameters * self._unit)
@@ -39,8 +75,8 @@ class PrivateRegressor(RegressorMixin, Erasing, Streamed, PrivateLinearModel):  
         return super()._joined(parameters) / self._unit
 
     def predict(self, X: Any) -> Array:
-        """The predicted targets."""
-        return self._scores(X)[:, 0]
+        """The predicted targets: scores, counted from the middle of the range."""
+        return self._scores(X)[:, 0] + self._middle
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

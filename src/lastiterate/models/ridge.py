@@ -1,8 +1,9 @@
-"""Ridge regression: squared error, with residuals that pull no harder than the target bound."""
+"""Ridge regression: squared error, with residuals that pull no harder than a limit."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 
 from lastiterate.losses import LinearLoss, SquaredError
 from lastiterate.models.regressor import PrivateRegressor
@@ -10,6 +11,7 @@ from lastiterate.models.regressor import PrivateRegressor
 UNCLIPPED = 2.0**500  # a residual that nothing reaches
 
 
+@dataclass(eq=False, repr=False)
 class PrivateRidge(PrivateRegressor):
     """Ridge regression with a privacy certificate.
 
@@ -17,10 +19,17 @@ class PrivateRidge(PrivateRegressor):
     the classes.
 
     Args:
-        target_bound: targets are clipped to [-target_bound, target_bound]; declared, as the
-            largest target is private.
+        target_range: (low, high), to which targets are clipped; declared, as the largest target is
+            private. Predictions are scores plus the middle of the range.
+        target_bound: short for target_range=(-target_bound, target_bound).
+        residual_limit: residuals beyond it, in the targets' units, pull no harder. Missing: a
+            tenth of the range with noise, none without.
     """
 
+    _: KW_ONLY
+    residual_limit: float | None = None
+
     def _objective(self) -> LinearLoss:
-        # In units of the target bound: at the start no residual is clipped.
-        return SquaredError(UNCLIPPED if math.isinf(self.epsilon) else 1.0)
+        if self.residual_limit is None and math.isinf(self.epsilon):
+            return SquaredError(UNCLIPPED)
+        return SquaredError(self._limit("residual_limit", self.residual_limit))

@@ -263,7 +263,7 @@ def _score(trial: Any, X: Any, y: Any) -> float:
     labels = np.ravel(as_array(y))  # a column would be compared with every prediction
     if is_classifier(trial):
         return float(np.mean(trial.predict(X) == labels))
-    error = np.abs(trial.predict(X) - labels.astype(np.float64)) / trial.target_bound
+    error = np.abs(trial.predict(X) - labels.astype(np.float64)) / trial._unit
     return float(1 - np.minimum(error, 1).mean())
 
 

@@ -34,7 +34,8 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
         cap: what the wrong classes of a record may have in all; 1/2 with noise if missing. (The
             kernels know this loss; ``ball`` asks for that of `PrivateSoftmaxRegression`, with
             products="double".)
-        regularization, penalty, l1_ratio, steps, batch_size, final_noise, adjacency, classes:
+        regularization, penalty, l1_ratio, steps, batch_size, learning_time, final_noise, adjacency,
+        classes:
             as in `PrivateSoftmaxRegression`; batch_size=n asks for full batches.
         per_person: with ``fit(X, y, groups=owners)``, for a person with up to so many records.
         device: where to train; by default where the features are, else a GPU if there is one.
