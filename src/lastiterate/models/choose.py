@@ -189,14 +189,12 @@ def _balanced(
     learning = asked or min(LEARNING * (mu * records) ** GROWTH, LONGEST)
     wanted = max(1, math.ceil(learning / STEP))
     why = (
-        f"learning time {learning:,.6g}, as asked for"
-        if asked
-        else (
-            f"learning time min({LEARNING} * (mu * records)^{GROWTH}, {LONGEST:,.0f}) = "
-            f"{learning:,.0f}, where mu = {printed_down(mu, 3)} is what (epsilon, delta) allows one "
-            "Gaussian"
-        )
+        f"learning time min({LEARNING} * (mu * records)^{GROWTH}, {LONGEST:,.0f}) = "
+        f"{learning:,.0f}, where mu = {printed_down(mu, 3)} is what (epsilon, delta) allows one "
+        "Gaussian"
     )
+    if asked:
+        why = f"learning time {learning:,.6g}, as asked for"
     if batch_size is None:
         epochs = _epochs(steps, records, passes) if steps else passes
         per_epoch = min(max(1, (steps or wanted) // epochs), records)
