@@ -34,9 +34,10 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
         cap: what the wrong classes of a record may have in all; 1/2 with noise if missing. (The
             kernels know this loss; ``ball`` asks for that of `PrivateSoftmaxRegression`, with
             products="double".)
-        regularization, penalty, l1_ratio, steps, batch_size, learning_time, final_noise, adjacency,
-        classes:
-            as in `PrivateSoftmaxRegression`; batch_size=n asks for full batches.
+        ball: see cap.
+        regularization, penalty, l1_ratio, steps, batch_size, learning_time: as in
+            `PrivateSoftmaxRegression`; batch_size=n asks for full batches.
+        final_noise, adjacency, classes: as there.
         per_person: with ``fit(X, y, groups=owners)``, for a person with up to so many records.
         device: where to train; by default where the features are, else a GPU if there is one.
         products: "double" (default) can be certified; "split" and "fast" multiply 16-bit features
