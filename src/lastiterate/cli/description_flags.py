@@ -19,6 +19,12 @@ from lastiterate.description.tables import LOSS_FIELDS
 from lastiterate.printing import printed
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Seconds = Annotated[
+    float, typer.Option(help="Of computing; what takes longer is refused.", min=1, max=10**6)
+]
+Megabytes = Annotated[
+    int, typer.Option(help="Of memory; what needs more is refused.", min=100, max=10**7)
+]
 TrustedKeys = Annotated[
     list[Path] | None,
     typer.Option(

@@ -1,7 +1,8 @@
 """The entry point of the command `lastiterate`: run one command, leave with an exit code.
 
 Errors become one message on stderr, never a traceback. Exit codes: 0 done, 2 bad input, 3 a check
-failed (`verify`, `audit`). Typer is imported late, so that its absence gets a message too.
+failed (`verify`, `audit`). Typer is imported late, so that its absence gets a message too. Commands
+of the program that read strangers' files run in a second process (`confined`).
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
+from lastiterate.cli.confined import CONFINED, confined
 from lastiterate.errors import EstimateWarning, LastIterateError
 
 BAD_INPUT = 2
@@ -26,9 +28,15 @@ _NO_TYPER = (
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Parse the arguments, run the command, exit."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    alone = arguments is None and sys.argv[1:2] and sys.argv[1] in CONFINED
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    leave(lambda: confined(given) if alone else invoke(given or ["--help"]))
+
+
+def leave(command: Callable[[], int]) -> NoReturn:
+    """Exit with the command's code, or with that of what interrupted it."""
     try:
-        code = _invoke(arguments or ["--help"])
+        code = command()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -38,7 +46,8 @@ def run(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _invoke(arguments: list[str]) -> int:
+def invoke(arguments: list[str]) -> int:
+    """Run one command in this process."""
     try:
         import rich  # noqa: F401
         import typer
@@ -69,5 +78,7 @@ def _command(error: Any) -> str:
 
 
 def _complain(message: str) -> int:
-    print(f"lastiterate: {message}", file=sys.stderr)
+    from lastiterate.cli.output import escaped
+
+    print(f"lastiterate: {escaped(message)}", file=sys.stderr)
     return BAD_INPUT

@@ -8,11 +8,16 @@ from __future__ import annotations
 import json
 import math
 import sys
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lastiterate.bounds.ledger import Theorem
+
+
+# Control characters, marks of direction and other formats, halves of characters, line separators.
+_SPELLED = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def print_json(command: str, answer: Mapping[str, Any]) -> None:
@@ -38,7 +43,9 @@ def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]
     for column in columns:
         table.add_column(Text(column), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: brackets in a cell are not markup
+        table.add_row(
+            *(Text(escaped(cell)) for cell in row)
+        )  # Text: brackets in a cell are not markup
     Console().print(table)
 
 
@@ -47,7 +54,7 @@ def print_text(text: str, style: str = "") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console().print(Text(text, style=style))
+    Console().print(Text(escaped(text), style=style))
 
 
 def number(value: float | None) -> str:
@@ -89,7 +96,24 @@ def theorem_entry(theorem: Theorem) -> dict[str, Any]:
 
 def say_warning(text: str) -> None:
     """One line on stderr."""
-    print(f"lastiterate: warning: {text}", file=sys.stderr)
+    print(f"lastiterate: warning: {escaped(text)}", file=sys.stderr)
+
+
+def escaped(text: str) -> str:
+    """The text with its control characters spelled out: none of a file's can move the cursor,
+    overwrite a line, or turn the direction of reading. Line ends and tabs stay.
+
+    >>> print(escaped("not verified \x1b[2K\r verified"))
+    not verified \\x1b[2K\\r verified
+    """
+    return "".join(
+        sign if sign in "\n\t" or unicodedata.category(sign) not in _SPELLED else _spelled(sign)
+        for sign in text
+    )
+
+
+def _spelled(sign: str) -> str:
+    return sign.encode("unicode_escape").decode("ascii")
 
 
 def warn_of(delta: float, records: int) -> None:

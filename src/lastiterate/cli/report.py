@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from lastiterate.cli.description_flags import AsJson, TrustedKeys
-from lastiterate.cli.output import print_json, print_text
+from lastiterate.cli.confined import limit
+from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds, TrustedKeys
+from lastiterate.cli.output import escaped, print_json, print_text
 
 
 def report(
@@ -22,6 +23,8 @@ def report(
         Path, typer.Option("--output", "-o", help="The page; an older one is replaced.")
     ] = Path("report.html"),
     trusted_key: TrustedKeys = None,
+    seconds: Seconds = 60,
+    megabytes: Megabytes = 1600,
     as_json: AsJson = False,
 ) -> None:
     """Write a run's page: guarantee, verification, figures, assumptions; exit code 3 if refused.
@@ -38,6 +41,7 @@ def report(
         raise UnsupportedError(f'{what} Run: pip install "lastiterate[report]"') from None
 
     check_target(output)
+    limit(seconds, megabytes)
     page = Report.of(run, trusted_keys=trusted_key)
     page.save(output)
     certificate = page.folder.certificate
@@ -63,5 +67,5 @@ def report(
         print_text(f"{status}. The report is {output}.")
     if page.failed:
         why = page.folder.reason or "an audit contradicts the certificate."
-        typer.echo(f"lastiterate: {why}", err=True)
+        typer.echo(f"lastiterate: {escaped(why)}", err=True)
         raise typer.Exit(3)

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from lastiterate.cli.description_flags import AsJson, TrustedKeys
-from lastiterate.cli.output import print_json, print_text, say_warning
+from lastiterate.cli.confined import limit
+from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds, TrustedKeys
+from lastiterate.cli.output import escaped, print_json, print_text, say_warning
 
 
 def verify(
@@ -20,6 +21,8 @@ def verify(
         Path | None,
         typer.Option(help="A detached signature (default: CERTIFICATE.sig, where it exists)."),
     ] = None,
+    seconds: Seconds = 8,
+    megabytes: Megabytes = 800,
     as_json: AsJson = False,
 ) -> None:
     """Recompute a certificate in independent arithmetic; exit code 3 if a claim fails."""
@@ -30,6 +33,7 @@ def verify(
     from lastiterate.verifier.balls import need_balls
 
     need_balls()  # a missing package is no verdict
+    limit(seconds, megabytes)
     if signature is not None and not trusted_key:
         raise LastIterateError("--signature needs --trusted-key: a key to check it with.")
     try:
@@ -45,7 +49,7 @@ def verify(
             raise  # no such file, or no certificate at all: bad input
         if as_json:
             print_json("verify", {"verified": False, "reason": str(error)})
-        typer.echo(f"lastiterate: not verified: {error}", err=True)
+        typer.echo(f"lastiterate: not verified: {escaped(str(error))}", err=True)
         raise typer.Exit(3) from None
     found = result.certificate
     weak = weakness(found)

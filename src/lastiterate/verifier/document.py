@@ -289,7 +289,7 @@ class Document:
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Read the canonical text; anything else, even one space more, is refused."""
-        raw = text if isinstance(text, bytes) else text.encode("utf-8")
+        raw = text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
         content = _parse(raw)
         certificate = cls(content)
         if fingerprint(content) != content["sha256"]:
@@ -409,6 +409,11 @@ def _check_shape(content: Mapping[str, Any]) -> None:
         raise MalformedCertificateError(
             f"The certificate has schema version {version!r}; this library reads version "
             f"{VERSION}. Upgrade lastiterate."
+        )
+    library = content.get("library")
+    if not isinstance(library, str) or not re.fullmatch(r"[\w.+!-]{1,64}", library, re.ASCII):
+        raise MalformedCertificateError(
+            f"The certificate does not say by which version it was written: {library!r:.80}."
         )
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in _OWN:

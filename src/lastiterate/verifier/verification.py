@@ -85,10 +85,11 @@ def verify(
     """
     need_balls()
     beside = None if isinstance(certificate, Document) else Path(f"{os.fspath(certificate)}.sig")
-    if not isinstance(certificate, Document):
-        certificate = Document.load(certificate)
-    elif fingerprint(certificate.content) != certificate.sha256:
-        raise TamperedCertificateError("The certificate does not match its own SHA-256.")
+    with _refusing():
+        if not isinstance(certificate, Document):
+            certificate = Document.load(certificate)
+        elif fingerprint(certificate.content) != certificate.sha256:
+            raise TamperedCertificateError("The certificate does not match its own SHA-256.")
     signers: tuple[str, ...] = ()
     if trusted_keys is not None:
         if signature is None and not certificate.signatures and beside and beside.exists():
@@ -100,7 +101,9 @@ def verify(
             "A signature says nothing without a key to check it with: give the trusted keys too."
         )
     if parameters is not None:
-        _check_parameters(certificate, parameters)
+        given = parameters_hash(parameters)
+        with _refusing():
+            _check_parameters(certificate, given)
     recomputed(certificate)
     return Verification(certificate, certificate.epsilon, certificate.delta, signers)
 
@@ -127,6 +130,10 @@ def _refusing() -> Iterator[None]:
         raise
     except LastIterateError as error:
         raise ClaimError(f"What the certificate says cannot be: {error}") from None
+    except MemoryError:
+        raise ClaimError(
+            "Recomputing what the certificate claims takes more memory than there is."
+        ) from None
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         raise MalformedCertificateError(
@@ -235,8 +242,8 @@ def _check_words(
     for field, value in expected.items():
         if content[field] != value:
             raise ClaimError(
-                f"The field {field!r} of the certificate does not follow from its description "
-                f"(a certificate of library version {content['library']} may need that version)."
+                f"The field {field!r} of the certificate does not follow from its description (a "
+                f"certificate of library version {content['library']!r:.40} may need that version)."
             )
 
 
@@ -270,7 +277,7 @@ def _check_claims(certificate: Document, profile: Profile) -> None:
             )
 
 
-def _check_parameters(certificate: Document, parameters: Any) -> None:
+def _check_parameters(certificate: Document, given: str) -> None:
     bound = certificate.content.get("parameters")
     if bound is None:
         raise TamperedCertificateError("The certificate is not bound to any model.")
@@ -279,7 +286,7 @@ def _check_parameters(certificate: Document, parameters: Any) -> None:
             f"The certificate is {THEORY}: the low bits of doubles that noise was added to tell of "
             "single records. Train again; the trainer's description says what it rounds."
         )
-    if parameters_hash(parameters) != bound:
+    if given != bound:
         raise TamperedCertificateError(
             "The model is not the one that was certified: its parameters have another hash."
         )

@@ -1,0 +1,114 @@
+"""Commands that read strangers' files run in a process of their own, with limits.
+
+A small file can ask for a long computation or for much memory, and a library under us may crash on
+it. So `verify` and `report` are started a second time, in a process that limits its own time and
+memory before it looks at the file; whatever ends it, the answer is a refusal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+CONFINED = ("verify", "report")
+CHECK_FAILED = 3
+_PATIENCE = 20  # seconds of a clock for every second of computing: others may use the machine
+_CRASHED, _TOO_LARGE = 70, 71  # exit codes of the second process: an unforeseen error, no memory
+
+_here = False  # whether this process is the second one, which may limit itself
+
+
+def limit(seconds: float, megabytes: int) -> None:
+    """From here on the process has so much time and memory; then the system ends it."""
+    if not _here:
+        return
+    try:
+        import resource
+    except ImportError:  # no such limits on this system
+        return
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    wanted = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CPU: int(used.ru_utime + used.ru_stime + seconds) + 1,
+        resource.RLIMIT_AS: _occupied() + (megabytes << 20),
+    }
+    for what, most in wanted.items():
+        with contextlib.suppress(ValueError, OSError):  # a stricter limit is in force already
+            resource.setrlimit(what, (most, most))
+    signal.setitimer(signal.ITIMER_REAL, _PATIENCE * seconds)  # nobody handles it: it ends us
+
+
+def _occupied() -> int:
+    """Bytes of address space that libraries take before any file was read."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 4 << 30
+
+
+def confined(arguments: list[str]) -> int:
+    """Run the command in a second process; its exit code, or that of a refusal."""
+    child = subprocess.Popen([sys.executable, "-m", "lastiterate.cli.confined", *arguments])
+    try:
+        code = child.wait()
+    except KeyboardInterrupt:
+        child.send_signal(signal.SIGINT)  # it may not have seen the key
+        try:
+            child.wait(timeout=10)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            child.kill()
+            child.wait()
+        raise
+    if code >= 0 and code not in (_CRASHED, _TOO_LARGE):
+        return code
+    if arguments[0] == "verify" and "--json" in arguments:
+        from lastiterate.cli.output import print_json
+
+        print_json("verify", {"verified": False, "reason": _why(code)})
+    print(f"lastiterate: not verified: {_why(code)}", file=sys.stderr)
+    return CHECK_FAILED
+
+
+def _why(code: int) -> str:
+    ended = {-number for name in ("SIGXCPU", "SIGALRM", "SIGKILL") if (number := _signal(name))}
+    if code == _TOO_LARGE or code in ended:
+        return (
+            "this takes more time or memory than the command allows a file that may be a "
+            "stranger's. If you know who wrote it, allow more by --seconds and --megabytes."
+        )
+    return "the file broke the program that read it, so nothing about it is confirmed."
+
+
+def _signal(name: str) -> int:
+    return int(getattr(signal, name, 0))
+
+
+def _in_here() -> int:
+    """The second process: the command itself, whose unforeseen errors become a refusal."""
+    from lastiterate.cli.main import invoke
+    from lastiterate.cli.output import escaped
+
+    global _here
+    _here = True
+    try:
+        return invoke(sys.argv[1:])
+    except MemoryError:
+        return _TOO_LARGE
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        said = escaped(f"{type(error).__name__}: {error!s:.300}")
+        print(f"lastiterate: {said}", file=sys.stderr)
+        return _CRASHED
+
+
+if __name__ == "__main__":
+    # As a module of that name: `limit` must find that this is the second process.
+    from lastiterate.cli import confined as second
+    from lastiterate.cli.main import leave
+
+    leave(second._in_here)
