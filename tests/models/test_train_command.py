@@ -174,11 +174,11 @@ BAD_TABLES = {
     HEADER + "1,20,clerk,low\n2,,nurse,high\n": ("row 3", "'age'", "empty"),
     HEADER + "1,20,clerk,low\n2,NaN,nurse,high\n": ("row 3", "'age'"),
     HEADER + "1,20,clerk,low\n2,inf,nurse,high\n": ("row 3", "'age'"),
-    HEADER + "1,old,clerk,low\n2,30,nurse,high\n": ("row 2", "'age'", "old"),
+    HEADER + "1,old,clerk,low\n2,30,nurse,high\n": ("row 2", "'age'", "not shown"),
     HEADER + "1,20,pilot,low\n2,30,nurse,high\n": ("row 2", "'job'", "another value"),
     HEADER + "1,20,clerk,low\n2,30,nurse,medium\n": ("row 3", "'income'", "another value"),
-    "id,age,job,income,zip\n1,20,clerk,low,9\n": ("'zip'", "not declared"),
-    "id,age,age,income\n1,20,3,low\n": ("age", "repeated"),
+    "id,age,job,income,zip\n1,20,clerk,low,9\n": ("column 5", "not declared"),
+    "id,age,age,income\n1,20,3,low\n": ("column 2", "repeated"),
     HEADER + '1,20,"clerk,low\n': ("CSV",),
 }
 

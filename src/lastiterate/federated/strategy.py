@@ -236,11 +236,15 @@ class PrivateFedAvg(Strategy):
             if node not in self._drawn:
                 raise UnusableUpdateError("it was not drawn, or has answered already")
             if reply.has_error():
-                raise UnusableUpdateError(f"it failed ({reply.error.reason})")
+                raise UnusableUpdateError(f"it failed (code {int(reply.error.code)})")
             run, model = self.federation, self._model
             update = bounded(_sent(reply, model), model, run.clip, run.shrink)
-        except Exception as problem:  # whatever a client sends, the round goes on
+        except UnusableUpdateError as problem:
             log.warning("an answer is dropped: %s", problem)
+            return None
+        except Exception as problem:  # whatever a client sends, the round goes on
+            # Not its words: a client's text could forge lines of the log, or hold records.
+            log.warning("an answer is dropped: it cannot be read (%s)", type(problem).__name__)
             return None
         self._drawn.discard(node)
         if update.clipped and self.federation.clipping == "none":

@@ -214,15 +214,22 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
             X = tensors.read_features(self, X, first)
             return X, tensors.read_labels(y, int(X.shape[0]))
-        return validate_data(  # type: ignore[no-any-return]
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=(np.float64, np.float32),
-            y_numeric=self._numeric_labels,
-            reset=first,
-        )
+        try:
+            return validate_data(  # type: ignore[no-any-return]
+                self,
+                X,
+                y,
+                accept_sparse="csr",
+                dtype=(np.float64, np.float32),
+                y_numeric=self._numeric_labels,
+                reset=first,
+            )
+        except ValueError as error:
+            if "could not convert" not in str(error):
+                raise
+        # Raised outside of the handler: scikit-learn's message shows the cell.
+        why = "features are numbers; which cell is not shown, because error messages travel"
+        raise DescriptionError("X or y", "not numeric", "a table of numbers, and labels", why)
 
     def _prepare(self, X: Any) -> list[Certificate | None]:
         """Fit the preparation, if there is one; what it cost."""

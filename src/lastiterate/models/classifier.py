@@ -8,6 +8,7 @@ a row of its own, and no noise hides that.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from lastiterate.errors import DescriptionError
 from lastiterate.models.base import Array, PrivateLinearModel
+from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.models.stream import Streamed
 from lastiterate.models.unlearning import Erasing
 
@@ -25,6 +27,11 @@ OCCURRING = (
     "classes",
     "NOT DECLARED: those that occur in y, so that the set of occurring classes is released and no "
     "certificate covers it; declare classes= to keep it",
+)
+
+UNDECLARED = (
+    "The classes were read off the labels: whoever gets the model learns which labels occur, a "
+    "rare one (a name, a diagnosis) included, and no certificate covers that. Declare classes=."
 )
 
 
@@ -44,12 +51,14 @@ class PrivateClassifier(ClassifierMixin, Erasing, Streamed, PrivateLinearModel):
         if len(occurring) < 2:
             raise DescriptionError(
                 "y",
-                f"of one class, {occurring.tolist()}",
+                "of one class (not shown: error messages travel)",
                 "of at least two classes",
                 "a classifier that sees one class learns nothing and still spends privacy, unless "
                 "the others are declared (classes=)",
             )
         self.classes_ = occurring
+        if self.random_state is None and np.isfinite(self.epsilon):
+            warnings.warn(UNDECLARED, PrivacyWarning, stacklevel=4)
         return (OCCURRING,)
 
     def _declare(self, classes: Any) -> tuple[tuple[str, str], ...]:

@@ -63,6 +63,9 @@ class PrivateRegressor(RegressorMixin, Erasing, Streamed, PrivateLinearModel):  
         return number(field, limit, "residuals beyond it pull no harder", above=0.0) / unit
 
     def _targets(self, y: Array) -> Array:
+        if np.asarray(y).dtype.kind not in "biuf":  # NumPy's own message shows the value
+            why = "targets are numbers; which one is not shown, because error messages travel"
+            raise DescriptionError("y", "not numeric", "one number per record", why)
         low, high = self._ends
         inside = np.clip(np.asarray(y, dtype=np.float64), low, high)
         return np.clip((inside - self._middle) / self._unit, -1.0, 1.0)

@@ -115,9 +115,11 @@ class Schema:
         known = {*self.columns, self.target_name, *self.dropped}
         unknown = [name for name in table.names if name not in known]
         if unknown:
+            place = table.names.index(unknown[0]) + 1
             allowed = "in the schema with low and high or with categories, or dropped"
-            why = f"{_LEAK}; declare it, or give --public-schema-from a public table"
-            raise DescriptionError(f"column {unknown[0]!r}", "not declared", allowed, why)
+            why = f"{_LEAK}; declare it, or give --public-schema-from a public table. Its name is "
+            why += "not shown: in a table without a header it is a cell of the first record"
+            raise DescriptionError(f"column {place} of the table", "not declared", allowed, why)
         return np.hstack(
             [kind.columns(table.column(name), name) for name, kind in self.columns.items()]
         )

@@ -1,4 +1,8 @@
-"""Reading a CSV strictly: every fault is named by its row and column, and nothing is guessed."""
+"""Reading a CSV strictly: every fault is named by its row and column, and nothing is guessed.
+
+No message shows a cell: messages travel further than records may. Nor does one show the header of
+a table that does not fit: where somebody forgot the header, that is the first record.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +27,14 @@ class Table:
     def column(self, name: str) -> list[str]:
         """All cells of a column; none may be empty."""
         if name not in self.names:
-            allowed = f"one of {', '.join(self.names)}"
-            raise DescriptionError("column", name, allowed, "the table has no such column")
+            allowed = f"one of the {len(self.names)} names in the first line (not shown)"
+            why = "the table has no such column, or no header"
+            raise DescriptionError("column", name, allowed, why)
         place = self.names.index(name)
         cells = [row[place] for row in self.rows]
         for row, cell in enumerate(cells, 2):
             if cell == "" or cell.lower() in ("nan", "null"):
-                where = f"row {row}, column {name!r}"
-                raise DescriptionError(where, cell or "empty", "a value", _HOLE)
+                raise DescriptionError(f"row {row}, column {name!r}", "empty", "a value", _HOLE)
         return cells
 
 
@@ -42,16 +46,18 @@ def read_table(path: Path) -> Table:
             lines = [tuple(cell.strip() for cell in line) for line in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = "it is read once, from beginning to end"
-        raise DescriptionError("table", f"{path} ({error})", "a readable CSV file", why) from None
+        fault = error.strerror if isinstance(error, OSError) else type(error).__name__
+        raise DescriptionError("table", f"{path} ({fault})", "a readable CSV file", why) from None
     while lines and not lines[-1]:  # an empty line at the end is no row
         lines.pop()
     if not lines:
         raise DescriptionError("table", f"{path}, which is empty", "a CSV with a header", _NOBODY)
     names, rows = lines[0], lines[1:]
-    repeated = [name for name in names if names.count(name) > 1 or not name]
+    repeated = [k for k, name in enumerate(names, 1) if names.count(name) > 1 or not name]
     if repeated:
-        why = "a column is found by its name"
-        raise DescriptionError("header", repeated[0], "free of empty or repeated names", why)
+        why = "a column is found by its name, which is not shown: it might be a record"
+        allowed = "free of empty or repeated names"
+        raise DescriptionError("header", f"faulty in column {repeated[0]}", allowed, why)
     if not rows:
         raise DescriptionError("table", f"{path} with 0 records", "a header and records", _NOBODY)
     for number, row in enumerate(rows, 2):
@@ -73,5 +79,6 @@ def as_number(cell: str, row: int, column: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         why = "the column is declared as numeric"
-        raise DescriptionError(f"row {row}, column {column!r}", cell, "a finite number", why)
+        found = "something else (not shown: error messages travel)"
+        raise DescriptionError(f"row {row}, column {column!r}", found, "a finite number", why)
     return value
