@@ -16,7 +16,7 @@ from lastiterate.certificate.certificate import Certificate
 from lastiterate.description import Loss, Training
 from lastiterate.errors import DescriptionError
 from lastiterate.plain_files import read_arrays, read_hashed_json
-from lastiterate.verifier.document import parameters_hash
+from lastiterate.verifier.document import UNLEARNING, parameters_hash
 
 CERTIFICATE, ABOUT, PARAMETERS = "certificate.json", "run.json", "parameters.npz"
 FORMAT, VERSION = "lastiterate-run", 2
@@ -64,6 +64,11 @@ def other_model(
 
 
 def other_run(certificate: Certificate, training: Training, loss: Loss) -> bool:
-    """Whether the certificate is about none of the runs that are described so."""
+    """Whether the certificate is about none of the runs that are described so.
+
+    One of forgetting names no run: it holds for every run of so many records.
+    """
+    if certificate.content["kind"] == UNLEARNING:
+        return bool(certificate.content["records"] != training.records)
     runs = certificate.parts or (certificate,)
     return not any(run.training == training and run.loss == loss for run in runs)

@@ -27,6 +27,7 @@ from lastiterate.cli.report import report
 from lastiterate.cli.sgld_privacy import sgld_privacy
 from lastiterate.cli.theorems import theorems
 from lastiterate.cli.train import train
+from lastiterate.cli.unlearn import unlearn
 from lastiterate.cli.verify import verify
 
 CHECK_FAILED = 3
@@ -45,6 +46,7 @@ COMMANDS = (
     generalize,
     sgld_privacy,
     train,
+    unlearn,
     audit,
     report,
     explore,

@@ -219,22 +219,29 @@ def save(
     except OSError as error:
         raise _unwritable(folder, error) from None
     try:
-        (staging / PARAMETERS).write_bytes(archived(_numbers(trained.model)))
-        text = (json.dumps(about, indent=2, allow_nan=False) + "\n").encode("ascii")
-        (staging / ABOUT).write_bytes(text)
-        certificate = trained.model.certificate_
-        if certificate is not None:
-            certificate = certificate.beside(hashlib.sha256(text).hexdigest())
-            certificate = certificate if key is None else certificate.sign(key)
-            certificate.save(staging / CERTIFICATE)
-        (staging / "report.md").write_text(report, encoding="utf-8")
-        staging.chmod(0o755)
+        write_files(staging, trained, report, about, key)
         os.rename(staging, folder)
     except BaseException as error:
         shutil.rmtree(staging, ignore_errors=True)
         if isinstance(error, OSError):
             raise _unwritable(folder, error) from None
         raise
+
+
+def write_files(
+    folder: Path, trained: TableModel, report: str, about: Mapping[str, Any], key: Key | None
+) -> None:
+    """What a run's folder holds, into one that nobody reads yet; then others may."""
+    (folder / PARAMETERS).write_bytes(archived(_numbers(trained.model)))
+    text = (json.dumps(about, indent=2, allow_nan=False) + "\n").encode("ascii")
+    (folder / ABOUT).write_bytes(text)
+    certificate = trained.model.certificate_
+    if certificate is not None:
+        certificate = certificate.beside(hashlib.sha256(text).hexdigest())
+        certificate = certificate if key is None else certificate.sign(key)
+        certificate.save(folder / CERTIFICATE)
+    (folder / "report.md").write_text(report, encoding="utf-8")
+    folder.chmod(0o755)
 
 
 def _unwritable(folder: Path, error: OSError) -> DescriptionError:

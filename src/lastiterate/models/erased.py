@@ -1,0 +1,284 @@
+"""A run's folder that forgets records, and what is kept so that it can.
+
+The folder is handed on; what makes forgetting possible is not. The ledger has a folder of its own,
+encrypted, and beside it lies how the run was described and where its table is (`note`). `erase`
+replaces the run's folder: killed at any moment, it is the old one or the new one. Where it was
+killed between two renames it has no name for the moment, and the next call gives it back. The
+ledger writes a model down before it leaves, and asking again gets the same one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.certificate.filed import ABOUT, CERTIFICATE, PARAMETERS, read_about
+from lastiterate.curves.gaussian import Gaussian
+from lastiterate.description import Training
+from lastiterate.description.failure import promised_delta
+from lastiterate.description.validation import number
+from lastiterate.errors import AssumptionError, DescriptionError, LastIterateError
+from lastiterate.holding import held
+from lastiterate.models.saved import TableModel, write_files
+from lastiterate.models.table import Table, read_table
+from lastiterate.plain_files import read_json
+from lastiterate.printing import printed
+from lastiterate.train import EncryptedCheckpoint, Forgotten
+from lastiterate.unlearning import Ledger
+from lastiterate.verifier.authenticity import Key
+from lastiterate.verifier.document import parameters_hash
+from lastiterate.whole_files import write_whole
+
+NOTES = "run.json"  # in the ledger's folder
+BEFORE = "certificate.before.json"  # in the run's: what was promised for the first model
+_KNOWN = {ABOUT, CERTIFICATE, PARAMETERS, BEFORE, "report.md"}
+
+
+def ledger_key(path: Path, *, new: bool = False) -> bytes:
+    """The key of a ledger: 64 hexadecimal digits in a file; ``new``: made if there is none yet."""
+    why = "whoever reads it and the ledger knows the run, and who loses it forgets nobody any more"
+    try:
+        if new and not path.exists():
+            text = EncryptedCheckpoint.new_key().hex() + "\n"
+            write_whole(path, text.encode("ascii"), mode=0o600, replace=False)
+        key = bytes.fromhex(path.read_text(encoding="ascii"))
+        if len(key) != 32:
+            raise ValueError("of another length")
+    except (OSError, ValueError) as error:
+        allowed = "a file that can be made" if new else "the file that train made"
+        raise DescriptionError("ledger_key", f"{path} ({error})", allowed, why) from None
+    return key
+
+
+def note(state: Path, trained: TableModel, table: Path) -> None:
+    """Write down, in the ledger's folder, what the run was and where its table lies."""
+    training, radius = trained.model._erasable_run
+    facts = {
+        "training": training.to_dict(),
+        "radius": repr(float(radius)),
+        "model": parameters_hash(trained.model.parameters_),
+        "table": str(table.resolve()),
+    }
+    text = json.dumps(facts, indent=2, allow_nan=False) + "\n"
+    write_whole(state / NOTES, text.encode("ascii"), mode=0o600, replace=False)
+
+
+def erase(
+    run: Path,
+    state: Path,
+    key: bytes,
+    named: Table,
+    *,
+    epsilon: float,
+    delta: float,
+    table: Path | None = None,
+    steps: int = 0,
+    wait: float | None = None,
+    signer: Key | None = None,
+) -> tuple[Forgotten, tuple[str, ...]]:
+    """Forget the records that ``named`` lists, and put the new model in the place of the run's.
+
+    Args:
+        run: the folder that `lastiterate train` wrote.
+        state: the folder of its ledger, and ``key`` what that is encrypted with.
+        named: one column, called as a column of the table; all records with such a value go.
+        epsilon, delta: what must hold at least. Budget and noise were fixed before the run, so a
+            smaller epsilon than they give is refused.
+        table: the records as they were trained on, in the same order, if they are no longer where
+            they were. Cells of lines that were forgotten earlier may be empty.
+        steps, wait: as in `Erasing.unlearn`.
+        signer: signs the new certificate.
+
+    Returns the model that was released, and what remains where.
+    """
+    run = run.resolve()
+    asked = number("epsilon", epsilon, "it bounds what the new model tells", above=0.0)
+    if not state.is_dir():
+        why = "without it nobody knows what the records did to the model"
+        raise DescriptionError("ledger", str(state), "the folder that train --ledger made", why)
+    with held(state / ".unlearn.lock"):
+        _settle(run)
+        trained, (about, _) = TableModel.load(run), read_about(run)
+        ledger, notes = Ledger.load(state, key), _notes(state)
+        own = parameters_hash(trained.model.parameters_) == notes.model
+        if not own and not (ledger.served and "erased" in about):
+            raise AssumptionError(
+                f"The ledger in {state} belongs to another model than {run} holds: nothing it says "
+                "holds for this one. Give the folder that was trained with it."
+            )
+        strangers = sorted({path.name for path in run.iterdir()} - _KNOWN)
+        if strangers:
+            why = "the folder is replaced as a whole, and they would be lost; move them away"
+            raise DescriptionError("run", f"with {strangers[0]!r}", "what train wrote alone", why)
+        where = notes.table if table is None else table
+        rows = read_table(where)
+        indices = _indices(rows, named, ledger.gone)
+        models = ledger.served + (not np.isin(indices, ledger.gone).all())
+        _check(asked, promised_delta(delta, int(about["records"])), ledger, models)
+        X, y = trained.schema.encode(_filled(rows, ledger.gone))
+        model = trained.model
+        model._erasable_run = (notes.training, notes.radius)
+        forgotten = model.unlearn(indices, X, y, ledger=ledger, delta=delta, steps=steps, wait=wait)
+        assert isinstance(forgotten, Forgotten)
+        told = {
+            **about,
+            "certified": model.certificate_ is not None,
+            "score": None,
+            "erased": {"records": forgotten.deleted, "models": forgotten.models, "steps": steps},
+        }
+        promised = run / (BEFORE if (run / BEFORE).is_file() else CERTIFICATE)
+        kept = promised.read_bytes() if promised.is_file() else None
+        _replace(run, trained, _report(trained, forgotten, steps), told, signer, kept)
+    remains = (
+        f"in {where}: the records themselves; empty the cells of their lines, and keep the lines",
+        *forgotten.remains,
+        *([] if kept is None else [f"in {run / BEFORE}: the certificate of the first model"]),
+    )
+    return forgotten, remains
+
+
+class _Notes(NamedTuple):
+    training: Training
+    radius: float
+    model: str
+    table: Path
+
+
+def _notes(state: Path) -> _Notes:
+    found = read_json(state / NOTES)
+    try:
+        radius, table = float(found["radius"]), Path(found["table"])
+        return _Notes(Training.from_dict(found["training"]), radius, str(found["model"]), table)
+    except (KeyError, TypeError, ValueError) as error:
+        why = "the run is repeated exactly, or not at all"
+        raise DescriptionError(NOTES, repr(error), "what lastiterate train wrote", why) from None
+
+
+def _indices(rows: Table, named: Table, gone: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places of all records with a listed value."""
+    if len(named.names) != 1:
+        why = "it says which column the values are looked up in"
+        found = f"{len(named.names)} columns"
+        raise DescriptionError("records", found, "one column, as in the table", why)
+    wanted = named.column(named.names[0])
+    if named.names[0] not in rows.names:
+        allowed = f"one of {', '.join(rows.names)}"
+        raise DescriptionError("records", named.names[0], allowed, "the table has no such column")
+    place, places = rows.names.index(named.names[0]), dict[str, list[int]]()
+    for index, row in enumerate(rows.rows):
+        places.setdefault(row[place], []).append(index)
+    for line, value in enumerate(wanted, 2):
+        if value not in places:
+            allowed = "a value of the table (this one is not shown: error messages travel)"
+            why = "a record that is not found is not forgotten"
+            raise DescriptionError(f"records, row {line}", "unknown", allowed, why)
+    return np.array(sorted({index for value in wanted for index in places[value]}), np.int64)
+
+
+def _filled(rows: Table, gone: NDArray[np.int64]) -> Table:
+    """The table with something valid in the lines that are forgotten already: it is not used."""
+    if not len(gone):
+        return rows
+    erased = set(gone.tolist())
+    some = next((row for index, row in enumerate(rows.rows) if index not in erased), ())
+    filled = [some if index in erased else row for index, row in enumerate(rows.rows)]
+    return Table(rows.names, filled)
+
+
+def _check(asked: float, delta: float, ledger: Ledger, models: int) -> None:
+    """Raise before anything is released where the ledger cannot keep the promise."""
+    least = Gaussian(ledger.mu_of(models)).epsilon(delta) * (1 + 1e-6)
+    if least > asked:
+        why = (
+            f"budget {ledger.budget:g} and noise {ledger.noise:g} were fixed before the run, and "
+            "this is what they give for all models of the ledger so far; train again on what "
+            "remains, with more noise or a smaller budget"
+        )
+        raise DescriptionError("epsilon", asked, f"at least {printed(least)}", why)
+
+
+def _beside(run: Path, name: str) -> Path:
+    return run.with_name(f".{run.name}.unlearn-{name}")
+
+
+def _settle(run: Path) -> None:
+    """What a process that was killed left: the old folder gets its name back, the rest goes."""
+    old, new = _beside(run, "before"), _beside(run, "after")
+    if old.is_dir() and not run.exists():
+        os.rename(old, run)
+    for left in (old, new):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _replace(
+    run: Path,
+    trained: TableModel,
+    report: str,
+    about: Mapping[str, Any],
+    signer: Key | None,
+    kept: bytes | None,
+) -> None:
+    old, new = _beside(run, "before"), _beside(run, "after")
+    try:
+        new.mkdir(mode=0o700)
+        write_files(new, trained, report, about, signer)
+        if kept is not None:
+            (new / BEFORE).write_bytes(kept)
+        os.rename(run, old)
+        os.rename(new, run)
+    except OSError as error:
+        _settle(run)
+        raise LastIterateError(
+            f"The new model could not be written to {run} ({error}). It is in the ledger: make "
+            "room, and give the same command again. It costs nothing more."
+        ) from None
+    shutil.rmtree(old)
+
+
+def _report(trained: TableModel, forgotten: Forgotten, steps: int) -> str:
+    model, certificate = trained.model, trained.model.certificate_
+    count, models = f"{forgotten.deleted:,}", forgotten.models
+    lines = [f"# {type(model).__name__} of {trained.schema.target_name!r}, {count} records erased"]
+    lines += ["", "## What was erased, and what that means"]
+    if certificate is None:
+        lines.append("**An experiment: the run was seeded, so this model has no certificate.**")
+    else:
+        together = f", with the {models} models after deletions together" * (models > 1)
+        lines.append(
+            f"Of {forgotten.records:,} records {count} were forgotten. Whoever has only this model"
+            f"{together} can hardly tell it from one that never used them: epsilon = "
+            f"{printed(certificate.epsilon)} at delta = {printed(certificate.delta)}, by "
+            f"{certificate.theorem}. Check it: `lastiterate verify certificate.json`."
+        )
+    after = f", then {steps:,} steps without noise on what remains" * bool(steps)
+    lines += [
+        "",
+        f"How: the model was perturbed with noise of {forgotten.noise:g}{after}. The lines of the "
+        "erased stay empty, so that nobody else's batch changed.",
+        "",
+        "- It does not take back what was released: whoever saw the model from before still knows "
+        "what it told.",
+        "- It is void if somebody asked to be erased because of a model from before.",
+        "- Of those who stay it says nothing: for them this is one more model of their data. The "
+        f"first one's certificate is {BEFORE}, if it had one.",
+        "- It says nothing about copies of the data, logs, backups, or whether a law is met.",
+        "",
+        "What remains at whoever trained it: the records, until their cells are emptied; "
+        + (
+            "the run from before the deletion, encrypted, for further requests."
+            if any("more requests" in line for line in forgotten.remains)
+            else "of the run nothing but the numbers of the erased lines and this model."
+        ),
+    ]
+    if certificate is not None:
+        lines += ["", "## It rests on", *(f"- {text}" for text in certificate.assumptions)]
+        lines += ["", "## Not covered", *(f"- {text}" for text in certificate.not_covered)]
+    lines += ["", f"The model is in {PARAMETERS} and {ABOUT}: plain data, nothing in it runs.", ""]
+    return "\n".join(lines)
