@@ -10,7 +10,7 @@ TEST_EXTRAS := cli,interchange,verify,models,torch,sampling,audit,federated,clus
 INTEGRATIONS       ?= .venv-integrations
 INTEGRATION_EXTRAS := cli,verify,models,torch,report,jax,lightning,transformers,mlflow,notebooks,dev
 
-.PHONY: demo test test-all test-integrations fuzz bench docs lint chromium clean
+.PHONY: demo test test-all test-integrations fuzz bench docs lint chromium lock clean
 
 $(BIN)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -73,6 +73,11 @@ docs: export DISABLE_MKDOCS_2_WARNING = true
 docs: $(BIN)/.test
 	$(BIN)/python -m mkdocs build --strict --site-dir site
 	@echo "Open site/index.html"
+
+# The exact versions that the tests ran with: PIP_CONSTRAINT=requirements-dev.lock make test
+lock: $(BIN)/.test
+	@{ echo "# Written by make lock; see CONTRIBUTING.md."; \
+	$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable | sed "s/+cpu$$//"; } > requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) $(INTEGRATIONS) build dist site *.egg-info

@@ -100,8 +100,27 @@ def test_every_supported_python_is_tested() -> None:
 
 def test_lint_docs_and_archives_are_checked_on_every_change() -> None:
     found = workflow(ROOT / ".github/workflows/test.yml")
-    assert {"lint", "test", "integrations", "docs", "package"} == set(found["jobs"])
+    checked = {"lint", "test", "integrations", "vulnerabilities", "docs", "package"}
+    assert checked == set(found["jobs"])
     assert "pull_request" in found["on"]
+
+
+def test_the_lock_has_a_version_for_whatever_is_asked_for() -> None:
+    """One that the project allows; and nothing but names and versions, such as somebody's index."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    lines = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8").splitlines()[1:]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.!]+", line) for line in lines)
+    locked = {canonicalize_name(name): version for name, version in (x.split("==") for x in lines)}
+    extras = re.search(r"^TEST_EXTRAS := (.*)$", MAKEFILE, re.MULTILINE)
+    assert extras is not None
+    asked = [
+        each for name in extras[1].split(",") for each in PROJECT["optional-dependencies"][name]
+    ]
+    for each in map(Requirement, [*PROJECT["dependencies"], *asked]):
+        if each.marker is None or each.marker.evaluate():
+            assert each.specifier.contains(locked[canonicalize_name(each.name)]), each
 
 
 def test_pre_commit_checks_and_formats_with_the_ruff_of_the_tests() -> None:

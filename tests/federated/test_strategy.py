@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,7 +13,7 @@ import sys
 import sysconfig
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -201,74 +203,133 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-@pytest.mark.slow
-def test_real_clients_on_loopback(tmp_path: Path) -> None:
-    """A Flower SuperLink, three SuperNodes (one sends NaN) and `flwr run`, all on 127.0.0.1."""
-    link, *nodes = free_ports(4)
-    (tmp_path / "config.toml").write_text(
-        f'[superlink]\ndefault = "loop"\n[superlink.loop]\naddress = "127.0.0.1:{link}"\n'
-        "insecure = true\n"
-    )
-    scripts = Path(sysconfig.get_path("scripts"))
-    environment = os.environ | {
-        "FLWR_HOME": str(tmp_path),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
-    }
-    processes: list[subprocess.Popen[Any]] = []
-    logs = (tmp_path / "log").open("w")
+class Flower:
+    """Processes of Flower on 127.0.0.1, ended at the end."""
 
-    def begin(*command: str) -> None:
-        processes.append(
-            subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=logs, stderr=logs)
+    def __init__(self, folder: Path, connection: str) -> None:
+        self.folder, self.processes = folder, list[subprocess.Popen[Any]]()
+        (folder / "config.toml").write_text(
+            f'[superlink]\ndefault = "loop"\n[superlink.loop]\n{connection}\n'
         )
+        scripts = Path(sysconfig.get_path("scripts"))
+        self._environment = os.environ | {
+            "FLWR_HOME": str(folder),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+        }
+        self._logs = (folder / "log").open("w")
 
-    try:
-        begin(
-            "flower-superlink",
-            "--insecure",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(link),
-            "--disable-runtime-dependency-installation",
+    def begin(self, *command: str, port: int | None = None) -> subprocess.Popen[Any]:
+        place = () if port is None else ("--host", "127.0.0.1", "--port", str(port))
+        process = subprocess.Popen(
+            [*command, *place],
+            env=self._environment,
+            cwd=self.folder,
+            stdout=self._logs,
+            stderr=self._logs,
         )
-        wait_for(lambda: listening(link), processes, 60)
-        for index, port in enumerate(nodes):
-            kind = "broken" if index == 0 else "honest"
-            begin(
-                "flower-supernode",
-                "--insecure",
-                "--superlink",
-                f"127.0.0.1:{link}",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                str(port),
-                "--node-config",
-                f'kind="{kind}"',
-            )
-        begin(
-            "flwr",
-            "run",
-            str(HERE / "loopback_app"),
-            "loop",
-            "--run-config",
-            f'folder="{tmp_path}"',
-        )
-        wait_for((tmp_path / "certificate.json").exists, processes[:-1], 240)
-    finally:
-        for process in reversed(processes):
+        self.processes.append(process)
+        return process
+
+    def run(self, patience: float) -> subprocess.Popen[Any]:
+        told = f'folder="{self.folder}" patience={patience}'
+        return self.begin("flwr", "run", str(HERE / "loopback_app"), "loop", "--run-config", told)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self.processes):
             process.terminate()
-        for process in processes:
+        for process in self.processes:
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
-        logs.close()
-    # two rounds of two honest answers of 0.3 each, divided by three, and a little noise
-    np.testing.assert_allclose(np.load(tmp_path / "model.npy"), 0.4, atol=0.01)
-    verify(tmp_path / "certificate.json")
+        self._logs.close()
+
+
+SUPERLINK = ("flower-superlink", "--disable-runtime-dependency-installation")
+
+
+def held(folder: Path) -> None:
+    """Two rounds of two honest answers of 0.3 each, divided by three, and a little noise."""
+    np.testing.assert_allclose(np.load(folder / "model.npy"), 0.4, atol=0.01)
+    verify(folder / "certificate.json")
+
+
+@pytest.mark.slow
+def test_real_clients_on_loopback(tmp_path: Path) -> None:
+    """A Flower SuperLink, three SuperNodes (one sends NaN) and `flwr run`, all on 127.0.0.1."""
+    link, *nodes = free_ports(4)
+    address = f"127.0.0.1:{link}"
+    with Flower(tmp_path, f'address = "{address}"\ninsecure = true') as flower:
+        flower.begin(*SUPERLINK, "--insecure", port=link)
+        wait_for(lambda: listening(link), flower.processes, 60)
+        node = ("flower-supernode", "--insecure", "--superlink", address, "--node-config")
+        for port, kind in zip(nodes, ("broken", "honest", "honest"), strict=True):
+            flower.begin(*node, f'kind="{kind}"', port=port)
+        alive = list(flower.processes)
+        flower.run(patience=60)
+        wait_for((tmp_path / "certificate.json").exists, alive, 240)
+    held(tmp_path)
+
+
+def authority(folder: Path) -> None:
+    """As in the how-to: a certificate authority and a server's certificate."""
+    extension = folder / "server.ext"
+    extension.write_text("subjectAltName = IP:127.0.0.1\n")
+    for line in (
+        "req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=authority -keyout ca.key -out ca.pem",
+        "req -newkey rsa:2048 -nodes -subj /CN=server -keyout server.key -out server.csr",
+        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30"
+        " -extfile server.ext -out server.pem",
+    ):
+        subprocess.run(["openssl", *line.split()], cwd=folder, check=True, capture_output=True)
+
+
+def node_key(path: Path) -> Path:
+    command = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(path)]
+    subprocess.run(command, check=True)
+    return path
+
+
+@pytest.mark.slow
+def test_only_registered_nodes_take_part_and_traffic_is_encrypted(tmp_path: Path) -> None:
+    """The commands of the how-to. A stranger's updates would move the model to 0.6."""
+    for tool in ("openssl", "ssh-keygen"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} makes the keys")
+    link, *nodes = free_ports(4)
+    address = f"127.0.0.1:{link}"
+    authority(tmp_path)
+    keys = [node_key(tmp_path / name) for name in ("one", "two", "stranger")]
+    ca = tmp_path / "ca.pem"
+    with Flower(tmp_path, f'address = "{address}"\nroot-certificates = "{ca}"') as flower:
+        flower.begin(
+            *SUPERLINK,
+            *("--ssl-ca-certfile", "ca.pem", "--ssl-certfile", "server.pem"),
+            *("--ssl-keyfile", "server.key", "--enable-supernode-auth"),
+            port=link,
+        )
+        wait_for(lambda: listening(link), flower.processes, 60)
+        for key in keys[:2]:
+            register = flower.begin("flwr", "supernode", "register", f"{key}.pub", "loop")
+            assert register.wait(60) == 0
+            flower.processes.remove(register)
+        node = ("flower-supernode", "--root-certificates", str(ca), "--superlink", address)
+        for key, port in zip(keys, nodes, strict=True):
+            own = ("--auth-supernode-private-key", str(key), "--node-config", 'kind="honest"')
+            flower.begin(*node, *own, port=port)
+        alive = flower.processes[:-1]
+        flower.run(patience=20)
+        with socket.create_connection(("127.0.0.1", link), timeout=10) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert b"200 OK" not in plain.recv(1 << 12)
+        wait_for((tmp_path / "certificate.json").exists, alive, 240)
+    held(tmp_path)
+    refusals = re.findall(r"/v1/fleet/activate-node\]\[ApiError.*", (tmp_path / "log").read_text())
+    assert len(refusals) == 1
 
 
 def listening(port: int) -> bool:
