@@ -17,7 +17,11 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.feature_selection import SelectKBest
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import MissingIndicator, SimpleImputer
-from sklearn.kernel_approximation import AdditiveChi2Sampler
+from sklearn.kernel_approximation import (
+    AdditiveChi2Sampler,
+    PolynomialCountSketch,
+    RBFSampler,
+)
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
     Binarizer,
@@ -27,6 +31,7 @@ from sklearn.preprocessing import (
     OneHotEncoder,
     OrdinalEncoder,
     PolynomialFeatures,
+    SplineTransformer,
     StandardScaler,
 )
 from sklearn.random_projection import GaussianRandomProjection, SparseRandomProjection
@@ -39,6 +44,7 @@ from lastiterate.models import (
     PrivateLogisticRegression,
     PrivateRidge,
     PrivateStandardScaler,
+    SplineFeatures,
     certificate_of,
 )
 from lastiterate.models.stateless import ALLOWED, steps_of
@@ -105,6 +111,8 @@ LEARNING = [
     FunctionTransformer(np.log1p, kw_args={"where": True}),
     FrozenEstimator(StandardScaler().fit(X)),
     Pipeline([("inside", StandardScaler())]),
+    SplineTransformer(),
+    RBFSampler(gamma="scale"),
     FeatureUnion([("one", Normalizer()), ("two", StandardScaler())]),
     ColumnTransformer([("one", Normalizer(), [0]), ("two", StandardScaler(), [1])]),
     ColumnTransformer([("one", Normalizer(), [0])], remainder=StandardScaler()),
@@ -132,6 +140,10 @@ FREE = [
     Binarizer(threshold=0.3),
     PolynomialFeatures(2),
     AdditiveChi2Sampler(),
+    RBFSampler(gamma=2.0, n_components=6, random_state=0),
+    PolynomialCountSketch(n_components=6, random_state=0),
+    SplineTransformer(degree=1, knots=np.array([[0.0] * 3, [0.5] * 3, [1.0] * 3])),
+    SplineFeatures(0.0, 1.0, pieces=3),
     FunctionTransformer(),
     FunctionTransformer(np.log1p),
     FunctionTransformer(special.expit),
@@ -139,7 +151,7 @@ FREE = [
     GaussianRandomProjection(2, random_state=0),
     SparseRandomProjection(2, random_state=0),
     SimpleImputer(strategy="constant", fill_value=0.5, keep_empty_features=True),
-    FeatureUnion([("one", Normalizer()), ("two", "passthrough"), ("no", "drop")]),
+    FeatureUnion([("one", SplineFeatures()), ("two", "passthrough"), ("no", "drop")]),
     ColumnTransformer([("one", Normalizer(), [0, 1]), ("no", "drop", [2])], remainder="drop"),
     ColumnTransformer([("one", Binarizer(), [0])], remainder="passthrough"),
     ColumnTransformer([("one", Binarizer(), slice(0, 2))], remainder=Normalizer()),

@@ -27,6 +27,7 @@ from lastiterate.models import (
     PrivateRidge,
     PrivateSoftmaxRegression,
     PrivateStandardScaler,
+    SplineFeatures,
 )
 
 CLASSIFIERS = (PrivateLogisticRegression, PrivateSoftmaxRegression, PrivateLinearSVC)
@@ -41,7 +42,10 @@ def _delta_is_left_open() -> Any:
         yield
 
 
-@parametrize_with_checks([kind() for kind in (*CLASSIFIERS, *REGRESSORS, PrivateStandardScaler)])
+TRANSFORMERS = (PrivateStandardScaler, SplineFeatures)
+
+
+@parametrize_with_checks([kind() for kind in (*CLASSIFIERS, *REGRESSORS, *TRANSFORMERS)])
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 

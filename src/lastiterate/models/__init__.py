@@ -10,6 +10,7 @@ from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.models.ridge import PrivateRidge
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.softmax import PrivateSoftmaxRegression
+from lastiterate.models.splines import SplineFeatures
 from lastiterate.models.svc import PrivateLinearSVC
 from lastiterate.models.tune import Tuned, tune
 
@@ -21,6 +22,7 @@ __all__ = [
     "PrivateRidge",
     "PrivateSoftmaxRegression",
     "PrivateStandardScaler",
+    "SplineFeatures",
     "Tuned",
     "certificate_of",
     "tune",

@@ -9,11 +9,12 @@ from typing import Any
 from lastiterate.certificate import Certificate, compose
 from lastiterate.errors import CertificateError
 from lastiterate.models.privacy_warning import PrivacyWarning
-from lastiterate.models.stateless import Step, own, steps_of
+from lastiterate.models.stateless import Step, costs, own, steps_of
 
 REMEDY = (
-    "Use PrivateStandardScaler (its cost is composed), steps that learn nothing (Normalizer, "
-    "Binarizer, PolynomialFeatures, HashingVectorizer, FeatureHasher, encoders with declared "
+    "Use PrivateStandardScaler (its cost is composed), steps that learn nothing (SplineFeatures, "
+    "Normalizer, Binarizer, PolynomialFeatures, RBFSampler with a number as gamma, "
+    "HashingVectorizer, FeatureHasher, encoders with declared "
     "categories, constant imputation, FunctionTransformer of a NumPy function), or transform the "
     "data beforehand by public constants."
 )
@@ -44,7 +45,7 @@ def certificate_of(model: Any, *, stateless: Collection[str] = ()) -> Certificat
     steps = list(steps_of(model))
     _refuse_learning([*steps, *_learnt_before(steps)], stateless)
     found: list[Certificate | None] = [
-        getattr(each.step, "certificate_", None) for each in steps if own(each.step)
+        getattr(each.step, "certificate_", None) for each in steps if costs(each.step)
     ]
     if not found:
         raise CertificateError(

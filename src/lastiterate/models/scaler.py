@@ -21,9 +21,9 @@ from lastiterate.certificate import certify
 from lastiterate.certificate.signing import Computed
 from lastiterate.description import FullBatch, Loss, Training
 from lastiterate.description.failure import large_delta, promised_delta
-from lastiterate.errors import DescriptionError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
+from lastiterate.models.ranges import middle_and_half
 from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
@@ -136,20 +136,8 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
         return np.asarray(np.clip((X - middle) / half, -1.0, 1.0))
 
     def _range(self) -> tuple[Array, Array]:
-        try:
-            low = np.broadcast_to(np.asarray(self.low, np.float64), self.n_features_in_)
-            high = np.broadcast_to(np.asarray(self.high, np.float64), self.n_features_in_)
-        except ValueError:
-            allowed = f"numbers, or one number for each of {self.n_features_in_} columns"
-            why = "every column is clipped to its own range"
-            raise DescriptionError("low, high", (self.low, self.high), allowed, why) from None
-        with np.errstate(over="ignore", invalid="ignore"):
-            middle, half = (low + high) / 2, (high - low) / 2
-        if not (np.isfinite(middle) & np.isfinite(half) & (half > 0)).all():
-            why = "a value outside of every range could shift a mean without limit"
-            allowed = "finite, low < high, and so is their difference"
-            raise DescriptionError("low, high", (self.low, self.high), allowed, why)
-        return middle, half
+        why = "a value outside of every range could shift a mean without limit"
+        return middle_and_half(self.low, self.high, self.n_features_in_, why)
 
     def _delta(self, records: int) -> float:
         if self.delta is not None:

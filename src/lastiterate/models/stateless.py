@@ -17,7 +17,11 @@ from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
-from sklearn.kernel_approximation import AdditiveChi2Sampler
+from sklearn.kernel_approximation import (
+    AdditiveChi2Sampler,
+    PolynomialCountSketch,
+    RBFSampler,
+)
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import (
     Binarizer,
@@ -26,8 +30,11 @@ from sklearn.preprocessing import (
     OneHotEncoder,
     OrdinalEncoder,
     PolynomialFeatures,
+    SplineTransformer,
 )
 from sklearn.random_projection import GaussianRandomProjection, SparseRandomProjection
+
+from lastiterate.models.splines import SplineFeatures
 
 CONTAINERS = (Pipeline, FeatureUnion, ColumnTransformer)
 
@@ -72,6 +79,11 @@ def steps_of(model: Any, path: str = "") -> Iterator[Step]:
 def own(step: Any) -> bool:
     """Whether the step is this package's, whose ``certificate_`` says what it cost."""
     return type(step).__module__.split(".")[0] == "lastiterate"
+
+
+def costs(step: Any) -> bool:
+    """Whether the step is this package's and learns."""
+    return own(step) and type(step) is not SplineFeatures
 
 
 def _columns(model: Any) -> list[tuple[str, Any, Any]]:
@@ -140,6 +152,18 @@ def _imputer(step: Any) -> str:
     )
 
 
+def _fourier(step: Any) -> str:
+    if isinstance(step.gamma, str):
+        return "it measures how far values are spread: give gamma as a number"
+    return ""
+
+
+def _splines(step: Any) -> str:
+    if isinstance(step.knots, str):
+        return "it learns where values lie: use SplineFeatures, or give knots as numbers"
+    return ""
+
+
 ALLOWED: dict[type, Callable[[Any], str]] = {
     AdditiveChi2Sampler: _nothing,
     Binarizer: _nothing,
@@ -150,8 +174,11 @@ ALLOWED: dict[type, Callable[[Any], str]] = {
     Normalizer: _nothing,
     OneHotEncoder: _encoder,
     OrdinalEncoder: _encoder,
+    PolynomialCountSketch: _nothing,
     PolynomialFeatures: _nothing,
+    RBFSampler: _fourier,
     SimpleImputer: _imputer,
     SparseRandomProjection: _nothing,
+    SplineTransformer: _splines,
 }
 """Exact classes, and what a step of that class learns by its settings ("" for nothing)."""
