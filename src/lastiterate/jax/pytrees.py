@@ -58,8 +58,9 @@ def noisy_descent(
             takes after the parameters.
         training: what to run; clipping is "gradient", or "none" where no gradient is longer.
         start: the parameters to start from, any pytree of floats; they must not depend on the data.
-        regularization, noise, random_state, radius, progress, checkpoint, groups, per_person,
-            per_batch: as in `lastiterate.train.noisy_descent`.
+        regularization, noise, random_state, radius, progress: as in
+            `lastiterate.train.noisy_descent`.
+        checkpoint, groups, per_person, per_batch: as there.
 
     Returns the parameters as a pytree, and the `Descent`: its ``loss`` is None, as nobody here
     vouches for a function, so ``descent.certificate(delta, loss=...)`` takes what you know.
