@@ -243,3 +243,18 @@ def test_an_earlier_certificate_does_not_outlive_a_refused_run() -> None:
     with pytest.raises(AssumptionError):
         fit(Classifier(spoil="body"), callback)
     assert not hasattr(callback, "certificate_")
+
+
+def test_a_data_set_that_augments_at_random_is_read_once() -> None:
+    class Augmented(TensorDataset):
+        read = 0
+
+        def __getitem__(self, index: int) -> Any:
+            self.read += 1
+            x, y = super().__getitem__(index)
+            return x + torch.randn(D), y
+
+    records, callback = Augmented(X, Y), private()
+    fit(Classifier(), callback, DataLoader(records, batch_size=30))
+    assert callback.certificate_.epsilon <= 4.0
+    assert records.read == N

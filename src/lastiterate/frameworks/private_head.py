@@ -117,17 +117,20 @@ class PrivateHead:
         loader = getattr(plan.loader, "base_dataloader", plan.loader)  # as accelerate wraps it
         data, collate = loader.dataset, loader.collate_fn
         labels: list[Any] = []
+        few: list[Any] = []  # read once: a data set may augment at random
 
         def one_by_one() -> Iterator[Any]:
             for index in range(len(data)):
-                batch = collate([data[index]])
+                record = data[index]
+                if index < COMPARED:
+                    few.append(record)
+                batch = collate([record])
                 labels.append(np.asarray(torch.as_tensor(plan.labels(batch)).cpu()).reshape(-1))
                 yield batch
 
         features = features_of(plan.network, head, plan.loss, one_by_one())
         y = objective.targets(np.array(labels).reshape(len(features)))
-        few = collate([data[index] for index in range(min(COMPARED, len(y)))])
-        compare_criterion(plan.network, head, plan.loss, few, features, y, objective)
+        compare_criterion(plan.network, head, plan.loss, collate(few), features, y, objective)
         run = Training(
             records=len(y),
             steps=plan.steps,
