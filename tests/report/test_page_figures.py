@@ -7,7 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lastiterate import FullBatch, Loss, Poisson, Shuffled, Training, account, certify, compare
+from lastiterate import (
+    Exposure,
+    FullBatch,
+    Loss,
+    Poisson,
+    Shuffled,
+    Training,
+    account,
+    certify,
+    compare,
+)
 from lastiterate.certificate import Certificate
 from lastiterate.curves import gaussian
 from lastiterate.report.certified_figures import certified_attack, certified_curve
@@ -52,6 +62,22 @@ def test_printed_growth_is_not_below_the_accountant(tmp_path: Path) -> None:
         assert truth <= epsilon <= 1.001 * truth
     for steps, epsilon in points(growth, "suffers"):
         assert epsilon <= account(RUN.replace(steps=int(steps)), LOSS).lower(DELTA)
+
+
+def test_printed_clean_steps_are_not_below_the_accountant(tmp_path: Path) -> None:
+    gone = Exposure(left=25)
+    certify(RUN, LOSS, delta=DELTA, exposure=gone).save(tmp_path / "c.json")
+    line = named(figures_of(RunFolder.read(tmp_path / "c.json")), "Clean steps")
+    for clean, epsilon in points(line, "deleted"):
+        shorter = RUN.replace(steps=25 + int(clean))
+        truth = account(shorter, LOSS, exposure=gone).epsilon(DELTA)
+        assert truth <= epsilon <= 1.001 * truth
+    stayed = drawn(RUN, tmp_path).drawn
+    assert "Clean steps" not in [figure.name for figure in stayed]
+    joint = certify(RUN, LOSS, delta=DELTA, exposure=gone, releases=(20,))
+    joint.save(tmp_path / "c.json")
+    some = figures_of(RunFolder.read(tmp_path / "c.json")).drawn
+    assert "Clean steps" not in [figure.name for figure in some]
 
 
 def test_printed_comparison_is_not_below_the_accountant(tmp_path: Path) -> None:

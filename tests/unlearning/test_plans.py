@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
 from tests.laws.grid_laws import bounded, lipschitz, stick
-from tests.laws.sampled_laws import poisson_law
+from tests.laws.sampled_laws import Mixtures, poisson_law
 
 from lastiterate import (
     Arithmetic,
@@ -31,6 +32,7 @@ from lastiterate import (
 )
 from lastiterate.curves import gaussian
 from lastiterate.unlearning import plan_requests, plan_unlearning
+from lastiterate.unlearning.going_on import going_on
 
 pytestmark = pytest.mark.filterwarnings("ignore:delta =")
 
@@ -209,6 +211,51 @@ def check_poisson(seed):
             assert truth <= delta
             assert proved <= delta * (1 + 1e-9)
     return plan
+
+
+def check_hidden(seed, scheme):
+    """Hidden places: mixtures over all of them, one for the run or one for every epoch."""
+    rng = np.random.default_rng(seed)
+    run, loss, _ = random_problem(rng, scheme)
+    run = run.replace(steps=min(run.steps, 3 * run.batches_per_epoch), adjacency="zero-out")
+    every, epsilon = run.batches_per_epoch, float(rng.uniform(0.1, 2))
+    gone, clean = Exposure(left=run.steps), int(rng.integers(0, 10))
+    runs = [going_on(run, clean)]
+    if scheme is Shuffled:
+        plan = plan_unlearning(run, loss, None, epsilon, float(10 ** rng.uniform(-6, -2)))
+        runs += [plan.continued] if plan.steps else []
+    epochs = -(-run.steps // every)
+    places = [[j] * epochs for j in range(every)]
+    if scheme is Reshuffled:
+        places = list(itertools.product(range(every), repeat=epochs))
+    impulse = run.step_size * run.gradient_norm / run.batches.divisor(run.records)
+    for each in runs:
+        guarantee = account(each, loss, exposure=gone)
+        for share in (1.0, float(rng.uniform())):
+            c = 1 - each.step_sizes * (loss.regularization + (1 - share) * loss.smoothness)
+            later = np.append(np.cumprod(c[:0:-1])[::-1], 1.0)
+            spread = math.sqrt(np.sum((later * each.noises) ** 2))
+            used = [[e * every + j for e, j in enumerate(row)] for row in places]
+            means = [impulse / spread * sum(later[k] for k in row if k < run.steps) for row in used]
+            even = np.full(len(means), 1 / len(means))
+            law = Mixtures(np.array(means), even, np.zeros(1), np.ones(1))
+            truth = law.deltas([epsilon])[0]
+            assert truth <= guarantee.delta(epsilon) * (1 + 1e-9)
+            if len(runs) > 1 and each is runs[1]:
+                assert truth <= plan.delta
+
+
+@pytest.mark.parametrize("scheme", [Shuffled, Reshuffled])
+def test_hidden_places(scheme):
+    for seed in range(20 if scheme is Shuffled else 4):
+        check_hidden(seed, scheme)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", [Shuffled, Reshuffled])
+def test_many_hidden_places(scheme):
+    for seed in range(100, 250 if scheme is Shuffled else 130):
+        check_hidden(seed, scheme)
 
 
 def test_poisson_batches():

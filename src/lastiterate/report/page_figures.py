@@ -18,13 +18,14 @@ import numpy as np
 
 from lastiterate.accounting import account
 from lastiterate.certificate import Certificate
-from lastiterate.description import Loss, Training
+from lastiterate.description import Exposure, Loss, Training
 from lastiterate.errors import LastIterateError, UnsupportedError
 from lastiterate.printing import printed, printed_down
 from lastiterate.report.certified_figures import certified_attack, certified_curve
 from lastiterate.report.displays import ComparisonDisplay
 from lastiterate.report.figures.bracket import audit_bracket
 from lastiterate.report.figures.curves import privacy_curve, tradeoff
+from lastiterate.report.figures.forgetting import forgetting
 from lastiterate.report.figures.growth import epsilon_growth
 from lastiterate.report.figures.positions import positions
 from lastiterate.report.figures.string import taut_string
@@ -45,6 +46,10 @@ _DOTS = "The dots are the pairs that the certificate claims, recomputed for this
 _ATTACK = (
     "A test guesses from what is released whether a record was used. However clever, it makes at "
     "least the false negatives that the line shows. The straight line is blind guessing."
+)
+_CLEAN = (
+    "The erased records were used before the deletion; the steps after it are clean, and every one "
+    "of them hides more. The line holds towards somebody who saw no model from before the deletion."
 )
 
 
@@ -161,6 +166,25 @@ def _of_a_certificate(
         lambda: _with_claims(certified_curve(certificate, folder.proved), certificate),
     )
     yield "Best attack", _ATTACK, lambda: certified_attack(certificate, folder.proved)
+    training, loss, exposure = certificate.training, certificate.loss, certificate.exposure
+    if training is None or loss is None or exposure.left in (None, training.steps):
+        return
+    if not certificate.content["releases"]:
+        yield "Clean steps", _CLEAN, lambda: _forgetting(training, loss, exposure, certificate)
+
+
+def _forgetting(
+    training: Training, loss: Loss, exposure: Exposure, certificate: Certificate
+) -> Any:
+    began = time.perf_counter()
+    account(training, loss, exposure=exposure).epsilon(certificate.delta)
+    seconds = time.perf_counter() - began
+    if seconds > _QUICK:
+        raise UnsupportedError(
+            f"The bound of this run takes {seconds:.1f} seconds, and the figure needs it for "
+            "several numbers of steps. Draw it with lastiterate.report.forgetting."
+        )
+    return forgetting(training, loss, exposure, certificate.delta)
 
 
 def _refuse(why: str) -> None:

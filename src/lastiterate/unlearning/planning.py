@@ -254,7 +254,7 @@ def _fewest(training: Training, excess: Callable[[Training], float]) -> int | No
 
     @cache
     def at(clean: int) -> float:
-        return excess(going_on(training, clean))
+        return excess(going_on(training, clean) if clean else training)
 
     bad, good, most = 0, 1, _most(training)
     while at(good) > 0:
