@@ -108,6 +108,11 @@ def test_a_folder_forgets(place: Place, capsys: Any) -> None:
     old = place.run / "certificate.before.json"
     assert call("audit", place.run, *audited, "--certificate", old) == 0
     assert call("report", place.run, "--output", place.folder / "page.html") == 0
+    page = (place.folder / "page.html").read_text()
+    assert "What was erased, and what that means" in page
+    assert "The 2 of 300 records that were erased, all of them together; nobody else." in page
+    assert "Each single record" not in page  # those who stay are promised nothing
+    assert "Had one record" not in page
     assert place.table.stat().st_mode & 0o777 != 0o600  # the operator's own files are left alone
     for secret in (place.key, place.state / "run.json", place.state / "ledger"):
         assert secret.stat().st_mode & 0o777 == 0o600

@@ -35,6 +35,7 @@ from lastiterate.report.page_figures import Figures, figures_of
 from lastiterate.report.recipe import python_recipe, toml_recipe, writable
 from lastiterate.report.run_folder import RunFolder
 from lastiterate.verifier.authenticity import Key
+from lastiterate.verifier.document import UNLEARNING
 from lastiterate.whole_files import write_whole
 
 _CLOSE = 0.1  # up to here probabilities are almost the same: they differ by a tenth
@@ -174,6 +175,7 @@ def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) 
         "mu": None if certificate.mu is None else printed(certificate.mu),
         "curve": [(printed(delta), printed(epsilon)) for delta, epsilon in sorted(claims)],
         "records": sorted({f"{run.records:,}" for run in runs if run is not None}),
+        "erased": _erased(certificate),
         "whom": None if certificate.exposure.default else _sentence(str(certificate.exposure)),
         "several": certificate.exposure.records > 1,
         "replaced": certificate.adjacency == "replace",
@@ -188,6 +190,14 @@ def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) 
             for run in certificate.parts
         ],
     }
+
+
+def _erased(certificate: Certificate) -> tuple[str, str] | None:
+    """How many of how many records were forgotten; None unless the certificate is about that."""
+    if certificate.content["kind"] != UNLEARNING:
+        return None
+    deleted, records = (f"{certificate.content[name]:,}" for name in ("deleted", "records"))
+    return deleted, records
 
 
 def _sentence(words: str) -> str:
