@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lastiterate import UnsupportedError
 from lastiterate.certificate import Certificate, verify
 from lastiterate.cli.main import run as command
+from lastiterate.frameworks import model_card
 from lastiterate.models.erased import ledger_key
 from lastiterate.models.saved import TableModel
 from lastiterate.unlearning import Ledger
@@ -37,7 +39,8 @@ def call(*words: str) -> int:
 class Place:
     """A table, and where everything about its run lies."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clean: bool = False) -> None:
+        self.clean = clean  # forgets by clean steps, without a ledger
         folder.mkdir(exist_ok=True)
         self.folder, self.run = folder, folder / "run"
         self.table, self.state, self.key = folder / "t.csv", folder / "state", folder / "key"
@@ -56,7 +59,9 @@ class Place:
     def train(self, *more: str, noise: str = "0.5", requests: str = "2") -> int:
         kept = ["--ledger", self.state, "--ledger-key", self.key, "--ledger-budget", "0.25"]
         kept += ["--ledger-noise", noise, "--ledger-requests", requests]
-        asked = ["--epsilon", "4", "--delta", "1e-4", "--steps", "30", "--batch-size", "60"]
+        asked = ["--epsilon", "4", "--delta", "1e-4", "--steps", "30"]
+        asked += ["--batch-size", "300" if self.clean else "60", "--final-noise", "1"]
+        kept = [] if self.clean else kept
         out = ["--out", self.run, "--target", "income"]
         return call("train", self.table, *out, *asked, *SCHEMA, *kept, *more)
 
@@ -64,6 +69,7 @@ class Place:
         ids = self.folder / "ids.csv"
         ids.write_text("\n".join(["id", *names]) + "\n")
         kept = ["--ledger", self.state, "--ledger-key", self.key, "--wait", "0"]
+        kept = ["--table", self.table] if self.clean else kept
         asked = ["--records", ids, "--epsilon", epsilon, "--delta", "1e-4"]
         return call("unlearn", self.run, *asked, *kept, *more)
 
@@ -108,6 +114,8 @@ def test_a_folder_forgets(place: Place, capsys: Any) -> None:
     old = place.run / "certificate.before.json"
     assert call("audit", place.run, *audited, "--certificate", old) == 0
     assert call("report", place.run, "--output", place.folder / "page.html") == 0
+    with pytest.raises(UnsupportedError, match="were erased"):
+        model_card(certificate)
     page = (place.folder / "page.html").read_text()
     assert "What was erased, and what that means" in page
     assert "The 2 of 300 records that were erased, all of them together; nobody else." in page
@@ -190,6 +198,43 @@ def test_a_ledger_of_another_model(place: Place, tmp_path: Path) -> None:
     assert place.ledger.served == 0
 
 
+def test_clean_steps_without_a_ledger(tmp_path: Path, capsys: Any) -> None:
+    place = Place(tmp_path, clean=True)
+    assert place.train() == 0
+    before, first = place.contents(), TableModel.load(place.run).model.training_
+    assert place.forget("n003", "n077", more=("--steps", "5")) == 2  # the plan says how many
+    assert place.forget("n003", more=("--ledger", str(tmp_path), "--ledger-key", "k")) == 2
+    assert place.contents() == before
+    capsys.readouterr()
+    assert place.forget("n003", "n077", epsilon="1") == 0
+    assert "steps on what remains followed" in capsys.readouterr().out.replace("\n", " ")
+    trained = TableModel.load(place.run)
+    assert trained.model.training_.steps > first.steps
+    certificate = Certificate.load(place.run / "certificate.json")
+    assert verify(certificate, parameters=trained.model.parameters_).epsilon <= 1
+    assert str(certificate.exposure) == "a person with up to 2 records, used before step 30 only"
+    after = place.contents()
+    assert after["certificate.before.json"] == before["certificate.json"]
+    assert all(b"n003" not in content for content in after.values())
+    assert call("report", place.run, "--output", tmp_path / "page.html") == 0
+    assert place.forget("n003", "n077") == 2  # once
+    assert place.contents() == after
+
+
+def test_clean_steps_where_they_are_not_possible(place: Place, tmp_path: Path) -> None:
+    place.clean = True  # its run had a ledger, which would miss a model
+    before = place.contents()
+    assert place.forget("n003") == 2
+    assert place.contents() == before
+    short = Place(tmp_path / "short", clean=True)
+    assert short.train("--batch-size", "60") == 0  # nobody kept the partition
+    assert short.forget("n003") == 2
+    del short.rows[7]
+    short.write()
+    assert short.forget("n003") == 2
+    assert "certificate.before.json" not in short.contents()
+
+
 @pytest.mark.parametrize("state", ["run/state", "."])
 def test_the_ledger_is_not_handed_on_with_the_model(tmp_path: Path, state: str) -> None:
     place = Place(tmp_path)
@@ -259,6 +304,23 @@ def test_killed_at_any_moment_it_is_the_old_or_the_new(tmp_path: Path, points: i
         "key",
         "ids.csv",
     }
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+@pytest.mark.parametrize("points", [4, pytest.param(30, marks=pytest.mark.slow)])
+def test_killed_between_clean_steps(tmp_path: Path, points: int) -> None:
+    rng = random.Random(points)
+    place, twin = Place(tmp_path / "one", clean=True), Place(tmp_path / "twin", clean=True)
+    assert place.train() == twin.train() == 0
+    whole, states = killed(twin, 120.0), [place.contents()]
+    for _ in range(points):
+        killed(place, rng.uniform(0.0, 1.1 * whole))
+        if not place.run.exists():
+            (place.folder / ".run.unlearn-before").rename(place.run)
+        if place.contents() != states[-1]:
+            states.append(place.contents())
+        TableModel.load(place.run)  # whole
+    assert len(states) <= 2  # the old one, and one new one
 
 
 def test_a_name_that_was_lost_between_two_renames_comes_back(place: Place) -> None:

@@ -26,12 +26,12 @@ def unlearn(
     delta: Annotated[
         float, typer.Option(help="Probability that epsilon fails.", show_default=False)
     ],
-    ledger: Annotated[Path, typer.Option(help="The folder of train --ledger.", show_default=False)],
-    ledger_key: Annotated[
-        Path, typer.Option(help="The file of train --ledger-key.", show_default=False)
-    ],
+    ledger: Annotated[
+        Path | None, typer.Option(help="The folder of train --ledger, if there is one.")
+    ] = None,
+    ledger_key: Annotated[Path | None, typer.Option(help="The file of train --ledger-key.")] = None,
     table: Annotated[
-        Path | None, typer.Option(help="The records, if they lie elsewhere now.")
+        Path | None, typer.Option(help="The records; a ledger knows where they were.")
     ] = None,
     steps: Annotated[
         int, typer.Option(help="Steps without noise on what remains, afterwards.", min=0)
@@ -45,36 +45,40 @@ def unlearn(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forget records of a run that was trained with a ledger; its folder gets the new model."""
+    """Forget records of a run: its folder gets the new model, its certificate and its report.
+
+    With the ledger that it was trained with, by one perturbation; without one, where every update
+    saw all records, by noisy steps on what remains.
+    """
     from lastiterate.certificate.signatures import private_key
+    from lastiterate.errors import DescriptionError
     from lastiterate.models.erased import erase
     from lastiterate.models.erased import ledger_key as read_key
     from lastiterate.models.table import read_table
 
-    signer = None if key is None else private_key(key)
-    forgotten, remains = erase(
+    if (ledger is None) != (ledger_key is None):
+        why = "a ledger is encrypted under a key that lies elsewhere"
+        missing = "ledger" if ledger is None else "ledger_key"
+        raise DescriptionError(missing, None, "given with the other one", why)
+    done = erase(
         run,
-        ledger,
-        read_key(ledger_key),
         read_table(records),
         epsilon=epsilon,
         delta=delta,
+        state=ledger,
+        key=None if ledger_key is None else read_key(ledger_key),
         table=table,
         steps=steps,
         wait=wait,
-        signer=signer,
+        signer=None if key is None else private_key(key),
     )
     if as_json:
-        facts = {"run": str(run), "deleted": forgotten.deleted, "records": forgotten.records}
-        proved = {
-            "models": forgotten.models,
-            "mu": forgotten.mu,
-            "epsilon": None if forgotten.experiment else forgotten.curve.epsilon(delta),
-            "delta": delta,
-        }
-        print_json("unlearn", {**facts, **proved, "remains": list(remains)})
+        facts = {"deleted": done.deleted, "records": done.records, "models": done.models}
+        proved = None if done.certificate is None else done.certificate.epsilon
+        told = {"epsilon": proved, "delta": delta, "remains": list(done.remains)}
+        print_json("unlearn", {"run": str(run), **facts, **told})
         return
     print_text((run / "report.md").read_text(encoding="utf-8"))
     print_text("What remains on disk (beside copies, logs and backups that nobody here knows of):")
-    for line in remains:
+    for line in done.remains:
         print_text(f"- {line}")

@@ -13,18 +13,25 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.certificate import Certificate
 from lastiterate.certificate.filed import ABOUT, CERTIFICATE, PARAMETERS, read_about
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.description import Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number
-from lastiterate.errors import AssumptionError, DescriptionError, LastIterateError
+from lastiterate.errors import (
+    AssumptionError,
+    DescriptionError,
+    LastIterateError,
+    UnsupportedError,
+)
 from lastiterate.holding import held
 from lastiterate.models.saved import TableModel, write_files
 from lastiterate.models.table import Table, read_table
@@ -70,78 +77,170 @@ def note(state: Path, trained: TableModel, table: Path) -> None:
     write_whole(state / NOTES, text.encode("ascii"), mode=0o600, replace=False)
 
 
+@dataclass(frozen=True)
+class Erased:
+    """What was done to a run's folder.
+
+    Attributes:
+        deleted: how many records are forgotten, in this request and before.
+        records: how many the run had.
+        models: how many models its ledger has released; 1 without one.
+        how: in words.
+        certificate: of the new model; None for experiments.
+        remains: what is still kept, and where; for the operator alone.
+    """
+
+    deleted: int
+    records: int
+    models: int
+    how: str
+    certificate: Certificate | None
+    remains: tuple[str, ...]
+
+
 def erase(
     run: Path,
-    state: Path,
-    key: bytes,
     named: Table,
     *,
     epsilon: float,
     delta: float,
+    state: Path | None = None,
+    key: bytes | None = None,
     table: Path | None = None,
     steps: int = 0,
     wait: float | None = None,
     signer: Key | None = None,
-) -> tuple[Forgotten, tuple[str, ...]]:
+) -> Erased:
     """Forget the records that ``named`` lists, and put the new model in the place of the run's.
+
+    With a ledger by one perturbation. Without one, where every update saw all records, by clean
+    steps on what remains (`Erasing.unlearn`), once.
 
     Args:
         run: the folder that `lastiterate train` wrote.
-        state: the folder of its ledger, and ``key`` what that is encrypted with.
         named: one column, called as a column of the table; all records with such a value go.
-        epsilon, delta: what must hold at least. Budget and noise were fixed before the run, so a
-            smaller epsilon than they give is refused.
-        table: the records as they were trained on, in the same order, if they are no longer where
-            they were. Cells of lines that were forgotten earlier may be empty.
-        steps, wait: as in `Erasing.unlearn`.
+        epsilon, delta: what must hold at least. Budget and noise of a ledger were fixed before the
+            run, so a smaller epsilon than they give is refused.
+        state: the folder of its ledger, and ``key`` what that is encrypted with.
+        table: the records as they were trained on, in the same order; a ledger knows where they
+            were. Cells of lines that were forgotten earlier may be empty.
+        steps, wait: with a ledger, as in `Erasing.unlearn`.
         signer: signs the new certificate.
-
-    Returns the model that was released, and what remains where.
     """
     run = run.resolve()
     asked = number("epsilon", epsilon, "it bounds what the new model tells", above=0.0)
-    if not state.is_dir():
+    if state is not None and not state.is_dir():
         why = "without it nobody knows what the records did to the model"
         raise DescriptionError("ledger", str(state), "the folder that train --ledger made", why)
-    with held(state / ".unlearn.lock"):
+    with held(_beside(run, "lock")):
         _settle(run)
         trained, (about, _) = TableModel.load(run), read_about(run)
-        ledger, notes = Ledger.load(state, key), _notes(state)
-        own = parameters_hash(trained.model.parameters_) == notes.model
-        if not own and not (ledger.served and "erased" in about):
-            raise AssumptionError(
-                f"The ledger in {state} belongs to another model than {run} holds: nothing it says "
-                "holds for this one. Give the folder that was trained with it."
-            )
         strangers = sorted({path.name for path in run.iterdir()} - _KNOWN)
         if strangers:
             why = "the folder is replaced as a whole, and they would be lost; move them away"
             raise DescriptionError("run", f"with {strangers[0]!r}", "what train wrote alone", why)
-        where = notes.table if table is None else table
-        rows = read_table(where)
-        indices = _indices(rows, named, ledger.gone)
-        models = ledger.served + (not np.isin(indices, ledger.gone).all())
-        _check(asked, promised_delta(delta, int(about["records"])), ledger, models)
-        X, y = trained.schema.encode(_filled(rows, ledger.gone))
-        model = trained.model
-        model._erasable_run = (notes.training, notes.radius)
-        forgotten = model.unlearn(indices, X, y, ledger=ledger, delta=delta, steps=steps, wait=wait)
-        assert isinstance(forgotten, Forgotten)
-        told = {
-            **about,
-            "certified": model.certificate_ is not None,
-            "score": None,
-            "erased": {"records": forgotten.deleted, "models": forgotten.models, "steps": steps},
-        }
+        delta = promised_delta(delta, int(about["records"]))
+        if state is None or key is None:
+            where = _table_of_clean(about, table)
+            told = {"epsilon": asked, "delta": delta, "steps": steps, "wait": wait}
+            done = _cleaned(trained, about, read_table(where), named, told)
+        else:
+            notes, ledger = _notes(state), Ledger.load(state, key)
+            own = parameters_hash(trained.model.parameters_) == notes.model
+            if not own and not (ledger.served and "erased" in about):
+                raise AssumptionError(
+                    f"The ledger in {state} belongs to another model than {run} holds: nothing it "
+                    "says holds for this one. Give the folder that was trained with it."
+                )
+            where = notes.table if table is None else table
+            indices = _indices(read_table(where), named)
+            models = ledger.served + (not np.isin(indices, ledger.gone).all())
+            _check(asked, delta, ledger, models)
+            X, y = trained.schema.encode(_filled(read_table(where), ledger.gone))
+            trained.model._erasable_run = (notes.training, notes.radius)
+            done = _forgotten(trained, indices, X, y, ledger, delta, steps, wait)
         promised = run / (BEFORE if (run / BEFORE).is_file() else CERTIFICATE)
         kept = promised.read_bytes() if promised.is_file() else None
-        _replace(run, trained, _report(trained, forgotten, steps), told, signer, kept)
-    remains = (
-        f"in {where}: the records themselves; empty the cells of their lines, and keep the lines",
-        *forgotten.remains,
-        *([] if kept is None else [f"in {run / BEFORE}: the certificate of the first model"]),
-    )
-    return forgotten, remains
+        public = {
+            **about,
+            **_described(trained, done),
+            "erased": {"records": done.deleted, "models": done.models, "steps": steps},
+        }
+        _replace(run, trained, _report(trained, done), public, signer, kept)
+    lines = f"in {where}: the records themselves; empty the cells of their lines, keep the lines"
+    first = [] if kept is None else [f"in {run / BEFORE}: the certificate of the first model"]
+    return replace(done, remains=(lines, *done.remains, *first))
+
+
+def _forgotten(
+    trained: TableModel,
+    indices: NDArray[np.int64],
+    X: Any,
+    y: Any,
+    ledger: Ledger,
+    delta: float,
+    steps: int,
+    wait: float | None,
+) -> Erased:
+    model = trained.model
+    found = model.unlearn(indices, X, y, ledger=ledger, delta=delta, steps=steps, wait=wait)
+    assert isinstance(found, Forgotten)
+    after = f", then trained on for {steps:,} steps without noise on what remains" * bool(steps)
+    how = f"the model was perturbed with noise of {found.noise:g}{after}"
+    told = model.certificate_
+    return Erased(found.deleted, found.records, found.models, how, told, found.remains)
+
+
+def _table_of_clean(about: Mapping[str, Any], table: Path | None) -> Path:
+    """Where the records are; raises where clean steps are not possible."""
+    if about.get("ledger"):
+        why = "it counts the models of its run, and clean steps would be one that it misses"
+        raise DescriptionError("ledger", None, "given: the run was trained with one", why)
+    if "erased" in about:
+        raise UnsupportedError(
+            "This model has forgotten records by clean steps already, and each request needs its "
+            "own: train with --ledger for several, or again on what remains."
+        )
+    if about.get("radius") is None or table is None:
+        why = "nobody here knows the records, and clean steps are taken on all but the erased"
+        raise DescriptionError("table", table, "the table of the run, or --ledger", why)
+    return table
+
+
+def _cleaned(
+    trained: TableModel,
+    about: Mapping[str, Any],
+    rows: Table,
+    named: Table,
+    told: dict[str, Any],
+) -> Erased:
+    model = trained.model
+    if len(rows.rows) != model.training_.records:
+        why = "every line is a place, also one that is to be forgotten"
+        allowed = f"the {model.training_.records:,} records that were trained on"
+        raise DescriptionError("table", f"with {len(rows.rows):,} records", allowed, why)
+    X, y = trained.schema.encode(rows)
+    indices, before = _indices(rows, named), model.training_
+    model._erasable_run = (before, float(about["radius"]))
+    model.unlearn(indices, X, y, **told)
+    clean = model.training_.steps - before.steps
+    how = f"{clean:,} steps on what remains followed, with noise of {model.training_.noises[-1]:g}"
+    return Erased(len(indices), before.records, 1, how, model.certificate_, ())
+
+
+def _described(trained: TableModel, done: Erased) -> dict[str, Any]:
+    """What clean steps change in the description of a run."""
+    model, certificate = trained.model, done.certificate
+    changed = {
+        "certified": certificate is not None,
+        "score": None,
+        "training": model.training_.to_dict(),
+        "loss": model.loss_.to_dict(),
+        "delta": model.delta_,
+    }
+    if certificate is not None:
+        changed["exposure"] = certificate.exposure.to_dict()
+    return changed
 
 
 class _Notes(NamedTuple):
@@ -161,7 +260,7 @@ def _notes(state: Path) -> _Notes:
         raise DescriptionError(NOTES, repr(error), "what lastiterate train wrote", why) from None
 
 
-def _indices(rows: Table, named: Table, gone: NDArray[np.int64]) -> NDArray[np.int64]:
+def _indices(rows: Table, named: Table) -> NDArray[np.int64]:
     """The places of all records with a listed value."""
     if len(named.names) != 1:
         why = "it says which column the values are looked up in"
@@ -242,26 +341,25 @@ def _replace(
     shutil.rmtree(old)
 
 
-def _report(trained: TableModel, forgotten: Forgotten, steps: int) -> str:
-    model, certificate = trained.model, trained.model.certificate_
-    count, models = f"{forgotten.deleted:,}", forgotten.models
+def _report(trained: TableModel, done: Erased) -> str:
+    model, certificate, count = trained.model, done.certificate, f"{done.deleted:,}"
     lines = [f"# {type(model).__name__} of {trained.schema.target_name!r}, {count} records erased"]
     lines += ["", "## What was erased, and what that means"]
     if certificate is None:
         lines.append("**An experiment: the run was seeded, so this model has no certificate.**")
     else:
-        together = f", with the {models} models after deletions together" * (models > 1)
+        together = f", with the {done.models} models after deletions together" * (done.models > 1)
         lines.append(
-            f"Of {forgotten.records:,} records {count} were forgotten. Whoever has only this model"
+            f"Of {done.records:,} records {count} were forgotten. Whoever has only this model"
             f"{together} can hardly tell it from one that never used them: epsilon = "
             f"{printed(certificate.epsilon)} at delta = {printed(certificate.delta)}, by "
             f"{certificate.theorem}. Check it: `lastiterate verify certificate.json`."
         )
-    after = f", then {steps:,} steps without noise on what remains" * bool(steps)
+    more = any("more requests" in line for line in done.remains)
     lines += [
         "",
-        f"How: the model was perturbed with noise of {forgotten.noise:g}{after}. The lines of the "
-        "erased stay empty, so that nobody else's batch changed.",
+        f"How: {done.how}. The lines of the erased stay empty, so that nobody else's batch "
+        "changed.",
         "",
         "- It does not take back what was released: whoever saw the model from before still knows "
         "what it told.",
@@ -270,12 +368,10 @@ def _report(trained: TableModel, forgotten: Forgotten, steps: int) -> str:
         f"first one's certificate is {BEFORE}, if it had one.",
         "- It says nothing about copies of the data, logs, backups, or whether a law is met.",
         "",
-        "What remains at whoever trained it: the records, until their cells are emptied; "
-        + (
-            "the run from before the deletion, encrypted, for further requests."
-            if any("more requests" in line for line in forgotten.remains)
-            else "of the run nothing but the numbers of the erased lines and this model."
-        ),
+        "What remains at whoever trained it: the records, until their cells are emptied"
+        + ("; the run from before the deletion, encrypted, for further requests." if more else "")
+        + ("; the numbers of the erased lines and this model." if done.remains and not more else "")
+        + ("." if not done.remains else ""),
     ]
     if certificate is not None:
         lines += ["", "## It rests on", *(f"- {text}" for text in certificate.assumptions)]
