@@ -29,7 +29,7 @@ from lastiterate import (
     compose,
     verify,
 )
-from lastiterate.certificate import AuthenticityError, MalformedCertificateError, make_key
+from lastiterate.certificate import AuthenticityError, MalformedCertificateError, make_key, revoke
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.verifier.document import canonical, fingerprint, parameters_hash
 
@@ -240,6 +240,36 @@ def test_other_keys_are_refused_by_name(keys, plain, tmp_path):
     for key in (shown, private, b"", tmp_path / "nowhere", 7, None):
         with pytest.raises(LastIterateError, match="Ed25519"):
             verify(signed, trusted_keys=[key])
+
+
+def test_a_revoked_certificate_is_refused(keys, other, plain, tmp_path):
+    """Before: an old certificate, truly signed, was good for ever."""
+    private, public, _ = keys
+    signed = plain.sign(private)
+    note, foreign = tmp_path / "note.json", tmp_path / "foreign.json"
+    note.write_text(revoke(plain, private, "the gradients were not clipped"))
+    with pytest.raises(AuthenticityError, match=r"revoked.*the gradients were not clipped"):
+        verify(signed, trusted_keys=[public], revoked=[note])
+    joint = compose([plain, plain]).sign(private)
+    with pytest.raises(AuthenticityError, match="revoked"):
+        verify(joint, trusted_keys=[public], revoked=[note])
+    another = certify(run(FullBatch(), steps=7), RIDGE, 1e-6).sign(private)
+    assert verify(another, trusted_keys=[public], revoked=[note]).signed_by
+    # A note that no trusted key signed neither revokes nor clears, and is not passed over.
+    foreign.write_text(revoke(plain, other[0], "a stranger's wish"))
+    for bad in (foreign, tmp_path / "nowhere", public):
+        with pytest.raises(AuthenticityError):
+            verify(signed, trusted_keys=[public], revoked=[bad])
+    envelope = json.loads(note.read_text())
+    body = base64.b64decode(envelope["payload"]).replace(plain.sha256.encode(), b"0" * 64)
+    note.write_text(json.dumps(envelope | {"payload": base64.b64encode(body).decode()}))
+    with pytest.raises(AuthenticityError, match="No trusted key signed the note"):
+        verify(signed, trusted_keys=[public], revoked=[note])
+    note.write_text(signed.envelope())  # signed by the right key, and about something else
+    with pytest.raises(AuthenticityError, match="no note"):
+        verify(signed, trusted_keys=[public], revoked=[note])
+    with pytest.raises(AuthenticityError, match="trusted keys"):
+        verify(signed, revoked=[note])
 
 
 def test_no_message_shows_a_private_key(keys, plain):

@@ -381,6 +381,14 @@ def test_training_signs(call: Call, tmp_path: Path) -> None:
     assert call("keygen", tmp_path / "signer.pem")[0] == 0
     run = trained(tmp_path, "--key", str(tmp_path / "signer.pem"))
     assert call("verify", run / "certificate.json", "--trusted", tmp_path / "signer.pub")[0] == 0
+    note = ("revoke", run / "certificate.json", "--key", tmp_path / "signer.pem")
+    assert call(*note, "--reason", "data were withdrawn", "-o", tmp_path / "note.json")[0] == 0
+    assert call(*note, "-o", tmp_path / "note.json")[0] == 2  # written over only with --force
+    checked = ("verify", run / "certificate.json", "--revoked", tmp_path / "note.json")
+    code, _, err = call(*checked, "--trusted", tmp_path / "signer.pub")
+    assert code == 3
+    assert "data were withdrawn" in err
+    assert call(*checked)[0] == 2  # a note needs a key
     data = ("--target", "income", "--epsilon", 1, "--delta", 1e-4, "--numeric", "age=0:100")
     again = ("train", tmp_path / "data.csv", *data, "--classes", "low,high", "--out")
     for flags in (("--key", tmp_path / "none.pem"), ("--key", tmp_path / "signer.pem", "--seed=1")):

@@ -186,6 +186,7 @@ _CHANGES: list[tuple[str, str, Any]] = [
     ("shuffled-people", "witness", {"cells": 10**9, "reach": 1e300}),
     ("shuffled-left-early", "exposure.left", HUGE),
     ("shuffled-correlated", "training.steps", 10**6),
+    ("shuffled-correlated", "training.records", 10**8),
     ("reshuffled", "training.steps", 10**9),
     ("reshuffled", "training.records", 10**12),
     ("reshuffled", "training.batches.size", 1),

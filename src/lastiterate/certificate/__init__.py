@@ -9,7 +9,7 @@ on from each other's released models. A seal is a hash;
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.chain import Chain
 from lastiterate.certificate.joint import compose
-from lastiterate.certificate.signatures import make_key
+from lastiterate.certificate.signatures import make_key, revoke
 from lastiterate.certificate.signing import certify
 from lastiterate.verifier.refusals import (
     AuthenticityError,
@@ -32,5 +32,6 @@ __all__ = [
     "certify",
     "compose",
     "make_key",
+    "revoke",
     "verify",
 ]

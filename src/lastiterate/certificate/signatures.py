@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from lastiterate.verifier.authenticity import (
     payload,
     pem,
     pre_authentication_encoding,
+    revocation,
 )
 from lastiterate.verifier.document import Document
 from lastiterate.verifier.refusals import AuthenticityError
@@ -29,8 +31,12 @@ if TYPE_CHECKING:
 
 def signature(certificate: Document, key: Key) -> Signature:
     """One signature of the certificate: the key's name and the signature in base64."""
+    return _signed(payload(certificate), key)
+
+
+def _signed(body: bytes, key: Key) -> Signature:
     private = private_key(key)
-    message = pre_authentication_encoding(PAYLOAD_TYPE, payload(certificate))
+    message = pre_authentication_encoding(PAYLOAD_TYPE, body)
     signed = base64.b64encode(private.sign(message)).decode("ascii")
     return {"keyid": key_id(private.public_key()), "sig": signed}
 
@@ -39,12 +45,31 @@ def envelope(certificate: Document) -> str:
     """The DSSE envelope of a signed certificate: for a file of its own, and for other tools."""
     if not certificate.signatures:
         raise AuthenticityError("The certificate carries no signature; sign it first.")
-    body = {
+    return _wrapped(payload(certificate), certificate.signatures)
+
+
+def revoke(certificate: Document, key: Key, reason: str) -> str:
+    """A note, signed with the key, that its holder no longer stands by the certificate.
+
+    Whoever trusts the key gives it to `verify(..., revoked=[note])`, which then refuses. It is a
+    DSSE envelope around an in-toto statement, as signatures are.
+
+    Args:
+        certificate: the one that is no longer to be relied on.
+        key: an Ed25519 private key, as for `Certificate.sign`.
+        reason: a sentence for whoever meets the note; nothing private.
+    """
+    body = revocation(certificate, reason)
+    return _wrapped(body, [_signed(body, key)])
+
+
+def _wrapped(body: bytes, signatures: Iterable[Signature]) -> str:
+    table = {
         "payloadType": PAYLOAD_TYPE,
-        "payload": base64.b64encode(payload(certificate)).decode("ascii"),
-        "signatures": list(certificate.signatures),
+        "payload": base64.b64encode(body).decode("ascii"),
+        "signatures": list(signatures),
     }
-    return json.dumps(body, sort_keys=True, indent=1) + "\n"
+    return json.dumps(table, sort_keys=True, indent=1) + "\n"
 
 
 def make_key(private: str | os.PathLike[str], public: str | os.PathLike[str]) -> str:

@@ -24,6 +24,7 @@ from lastiterate.cli.keygen import keygen
 from lastiterate.cli.plateau import plateau
 from lastiterate.cli.recommend import recommend
 from lastiterate.cli.report import report
+from lastiterate.cli.revoke import revoke
 from lastiterate.cli.sgld_privacy import sgld_privacy
 from lastiterate.cli.theorems import theorems
 from lastiterate.cli.train import train
@@ -43,6 +44,7 @@ COMMANDS = (
     certify,
     verify,
     keygen,
+    revoke,
     generalize,
     sgld_privacy,
     train,

@@ -21,6 +21,10 @@ def verify(
         Path | None,
         typer.Option(help="A detached signature (default: CERTIFICATE.sig, where it exists)."),
     ] = None,
+    revoked: Annotated[
+        list[Path] | None,
+        typer.Option(help="A note of revoked certificates (lastiterate revoke); several in turn."),
+    ] = None,
     seconds: Seconds = 8,
     megabytes: Megabytes = 800,
     as_json: AsJson = False,
@@ -34,14 +38,20 @@ def verify(
 
     need_balls()  # a missing package is no verdict
     limit(seconds, megabytes)
-    if signature is not None and not trusted_key:
-        raise LastIterateError("--signature needs --trusted-key: a key to check it with.")
+    if (signature is not None or revoked) and not trusted_key:
+        which = "--revoked" if signature is None else "--signature"
+        raise LastIterateError(f"{which} needs --trusted-key: a key to check it with.")
     try:
         if certificate.is_dir():
+            if revoked:
+                raise LastIterateError("--revoked is for one certificate, not for a chain.")
             _verify_chain(certificate, trusted_key or None, signature, as_json)
             return
         result = lastiterate.verify(
-            certificate, trusted_keys=trusted_key or None, signature=signature
+            certificate,
+            trusted_keys=trusted_key or None,
+            signature=signature,
+            revoked=revoked or (),
         )
     except CertificateError as error:
         nothing_to_check = isinstance(error, UnreadableCertificateError)

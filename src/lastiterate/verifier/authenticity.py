@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:lastiterate:certificate:1"
+REVOCATION_TYPE = "urn:lastiterate:revocation:1"
 MOST_BYTES = 1 << 16  # of a key file
 MOST_ENVELOPE = 256 << 20
 
@@ -65,9 +66,24 @@ def statement(certificate: Document) -> dict[str, Any]:
 
 def payload(certificate: Document) -> bytes:
     """The canonical bytes of the statement."""
-    text = json.dumps(
-        statement(certificate), sort_keys=True, separators=(",", ":"), allow_nan=False
+    return encoded(statement(certificate))
+
+
+def revocation(certificate: Document, reason: str) -> bytes:
+    """The bytes of a note that its signer no longer stands by a certificate, and why."""
+    return encoded(
+        {
+            "_type": STATEMENT_TYPE,
+            "subject": [{"name": "certificate", "digest": {"sha256": certificate.sha256}}],
+            "predicateType": REVOCATION_TYPE,
+            "predicate": {"reason": reason},
+        }
     )
+
+
+def encoded(table: Mapping[str, Any]) -> bytes:
+    """JSON with sorted keys, no spaces, ASCII only."""
+    text = json.dumps(table, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode("ascii")
 
 
@@ -91,10 +107,8 @@ def trusted_signers(
 
     The names in the signatures are hints: every signature is tried with every trusted key.
     """
-    from cryptography.exceptions import InvalidSignature
-
-    keys = {key_id(public): public for public in map(_public, trusted)}
     given = list(signatures)
+    keys = list(map(_public, trusted))  # a wrong key file is said first
     if not given:
         raise AuthenticityError(
             "The certificate is not signed. Its seal shows that it is in one piece, not who wrote "
@@ -102,27 +116,74 @@ def trusted_signers(
         )
     if len(given) > MOST_SIGNATURES:
         raise AuthenticityError(f"The certificate has more than {MOST_SIGNATURES} signatures.")
-    message = pre_authentication_encoding(PAYLOAD_TYPE, payload(certificate))
-    found = []
-    for name, public in keys.items():
-        for raw in map(_raw, given):
-            try:
-                public.verify(raw, message)
-            except InvalidSignature:
-                continue
-            found.append(name)
-            break
+    found = _signers(payload(certificate), keys, given)
     if not found:
         raise AuthenticityError(
             "No trusted key signed this certificate as it stands. Either another key signed it "
             f"(it names {', '.join(sorted({_said(s) for s in given}))}), or it was changed after "
             "it was signed. Ask whoever trained the model, over a channel that you trust."
         )
+    return found
+
+
+def _signers(
+    body: bytes, keys: Iterable[Ed25519PublicKey], signatures: Iterable[Mapping[str, str]]
+) -> tuple[str, ...]:
+    """Those of the keys that signed these bytes."""
+    from cryptography.exceptions import InvalidSignature
+
+    message = pre_authentication_encoding(PAYLOAD_TYPE, body)
+    raws = [_raw(one) for one in signatures]
+    found = []
+    for name, public in {key_id(key): key for key in keys}.items():
+        for raw in raws:
+            try:
+                public.verify(raw, message)
+            except InvalidSignature:
+                continue
+            found.append(name)
+            break
     return tuple(found)
+
+
+def check_not_revoked(
+    certificate: Document, note: str | os.PathLike[str], trusted: Iterable[Key]
+) -> None:
+    """Raise if a trusted key's note revokes the certificate, or if the note is nobody's."""
+    said, signatures = _envelope(note)
+    if not _signers(said, map(_public, trusted), signatures[:MOST_SIGNATURES]):
+        raise AuthenticityError(
+            f"No trusted key signed the note {note}, so it can neither revoke a certificate nor "
+            "clear one. Ask the signer of the certificate for it."
+        )
+    try:
+        table = json.loads(said)
+        kind, reason = table["predicateType"], str(table["predicate"]["reason"])
+        revoked = {one["digest"]["sha256"] for one in table["subject"]}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        kind, reason, revoked = "", "", set()
+    if kind != REVOCATION_TYPE:
+        raise AuthenticityError(f"{note} is no note about revoked certificates.")
+    if revoked & {each.sha256 for each in (certificate, *certificate.parts)}:
+        raise AuthenticityError(
+            f"The certificate was revoked by a key that you trust: {reason[:500] or 'no reason'}"
+        )
 
 
 def read_envelope(path: str | os.PathLike[str], certificate: Document) -> tuple[Signature, ...]:
     """The signatures of a DSSE envelope in a file; it must be about this very certificate."""
+    where = Path(path)
+    said, found = _envelope(where)
+    if said != payload(certificate):
+        raise AuthenticityError(
+            f"{where} is a signature of something else than this certificate. Keep each signature "
+            "beside the file that it was made for."
+        )
+    return found
+
+
+def _envelope(path: str | os.PathLike[str]) -> tuple[bytes, tuple[Signature, ...]]:
+    """The payload of a DSSE envelope in a file, and its signatures."""
     where = Path(path)
     try:
         raw = _bounded(where, MOST_ENVELOPE)
@@ -134,12 +195,9 @@ def read_envelope(path: str | os.PathLike[str], certificate: Document) -> tuple[
         raise AuthenticityError(f"{where} cannot be read: {error.strerror}.") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise AuthenticityError(f"{where} is not a DSSE envelope.") from None
-    if kind != PAYLOAD_TYPE or said != payload(certificate):
-        raise AuthenticityError(
-            f"{where} is a signature of something else than this certificate. Keep each signature "
-            "beside the file that it was made for."
-        )
-    return found
+    if kind != PAYLOAD_TYPE:
+        raise AuthenticityError(f"{where} is an envelope of something else ({kind!r:.80}).")
+    return said, found
 
 
 def _raw(one: Mapping[str, str]) -> bytes:

@@ -18,6 +18,7 @@ from lastiterate.verifier.steps import Case
 from lastiterate.verifier.strings import ratio
 
 MOST_STEPS = 100_000
+MOST_POSITIONS = 10**6
 _BLOCK = 64  # coefficients of an inverse that are made one by one
 
 
@@ -61,6 +62,8 @@ def _covered(case: Case) -> None:
         raise CertificateError("its steps are not those of the theorem")
     if not 1 <= training.steps <= MOST_STEPS:
         raise CertificateError(f"it has no step, or more than {MOST_STEPS:,}")
+    if (training.batches_per_epoch or 1) > MOST_POSITIONS:
+        raise CertificateError(f"an epoch has more than {MOST_POSITIONS:,} batches")
 
 
 def _coefficients(case: Case) -> list[Ball]:

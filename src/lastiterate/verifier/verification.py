@@ -17,7 +17,7 @@ from typing import Any
 
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.errors import CertificateError, DescriptionError, LastIterateError
-from lastiterate.verifier.authenticity import Key, read_envelope, trusted_signers
+from lastiterate.verifier.authenticity import Key, check_not_revoked, read_envelope, trusted_signers
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.document import UNLEARNING, Document, fingerprint, parameters_hash
@@ -60,6 +60,7 @@ def verify(
     parameters: Any = None,
     trusted_keys: Iterable[Key] | None = None,
     signature: str | os.PathLike[str] | None = None,
+    revoked: Iterable[str | os.PathLike[str]] = (),
 ) -> Verification:
     """Recompute what a certificate claims; raise a `CertificateError` that says what fails.
 
@@ -71,6 +72,8 @@ def verify(
             then have signed the certificate. Without them nothing is said about who wrote it.
         signature: a detached signature; by default the certificate's own, or the file of the same
             name with .sig at its end.
+        revoked: notes about certificates that their signers no longer stand by
+            (`lastiterate revoke`), each signed by a trusted key.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -84,6 +87,7 @@ def verify(
     True
     """
     need_balls()
+    trusted_keys = None if trusted_keys is None else list(trusted_keys)
     beside = None if isinstance(certificate, Document) else Path(f"{os.fspath(certificate)}.sig")
     with _refusing():
         if not isinstance(certificate, Document):
@@ -96,7 +100,9 @@ def verify(
             signature = beside
         detached = () if signature is None else read_envelope(signature, certificate)
         signers = trusted_signers(certificate, trusted_keys, (*certificate.signatures, *detached))
-    elif signature is not None:
+        for note in revoked:
+            check_not_revoked(certificate, note, trusted_keys)
+    elif signature is not None or any(True for _ in revoked):
         raise AuthenticityError(
             "A signature says nothing without a key to check it with: give the trusted keys too."
         )
