@@ -44,10 +44,12 @@ from lastiterate.noise import SecureSource
 from lastiterate.noise.source import repeated, unpredictable
 from lastiterate.noise.stream import KeyedStream
 from lastiterate.train import EncryptedCheckpoint, MemoryCheckpoint, noisy_descent, unlearn
-from lastiterate.train.forgetting import perturbation_grid
+from lastiterate.train.forgetting import _Remaining, perturbation_grid
+from lastiterate.train.settings import Settings
 from lastiterate.unlearning import Ledger
 from lastiterate.unlearning.distances import Distances
 
+KEY = EncryptedCheckpoint.new_key()
 SCHEMA = Path(__file__).parents[2] / "docs" / "certificate.schema.json"
 X = np.random.default_rng(0).standard_normal((20, 3))
 X /= np.linalg.norm(X, axis=1, keepdims=True) * np.linspace(1, 4, 20)[:, None]
@@ -231,6 +233,65 @@ def test_two_computed_runs_are_never_farther_apart_than_the_ledger_says(
     assert max(ratios) > 0.9
 
 
+def test_along_the_path_it_is_nearer_and_never_too_near():
+    """The last iterates, as many as fit, against the two runs and against norms alone."""
+    rng = np.random.default_rng(9)
+    tight, nearer = [], []
+    for case in range(60):
+        steps, n = int(rng.integers(1, 25)), 20
+        run = RUN.replace(steps=steps, batches=SCHEMES[case % len(SCHEMES)], noise=0.01)
+        gone = rng.choice(n, int(rng.integers(1, 6)), replace=False)
+        without = X.copy()
+        without[gone] = 0.0
+        told = dict(labels=Y, regularization=0.1, random_state=case)
+        path = int(rng.choice([0, 24 * 4 + 5, 24 * 30]))
+        ledger, norms = Ledger(1.0, 1.0, path=path), Ledger(1.0, 1.0)
+        one = noisy_descent(Logistic(), X, run, ledger=ledger, **told)
+        noisy_descent(Logistic(), X, run, ledger=norms, **told)
+        other = noisy_descent(Logistic(), without, run, **told)
+        book = ledger.book()
+        assert len(book.path) == min(steps, path // 24)
+        kept = Settings(labels=Y, regularization=0.1, noise=repeated(book.memory))
+        was = _Remaining(Logistic(), X, run, kept, np.zeros(0, np.int64))
+        assert was.run.keeping.run == book.run
+        says = was.driven(book, np.sort(gone)).of([0])
+        alone = norms.book().distances.of(gone)
+        apart = np.linalg.norm(one.parameters - other.parameters)
+        assert apart <= says <= alone * (1 + 1e-9)
+        tight.append(apart / says)
+        nearer.append(says / alone)
+    assert max(tight) > 0.9
+    assert min(nearer) < 0.75
+
+
+def test_a_path_decides_and_is_erased(tmp_path):
+    """Between what norms say and what the path says, only the path saves a replay."""
+    gone, seed, found = [3, 5, 8, 11, 17], 4, {}
+    ledger = Ledger(1.0, 1.0, path=10**6)
+    norms = Ledger(1.0, 1.0)
+    for each in (ledger, norms):
+        trained(each, random_state=seed)
+    kept = Settings(labels=Y, noise=repeated(ledger.book().memory))
+    was = _Remaining(Logistic(), X, RUN, kept, np.zeros(0, np.int64))
+    near = was.driven(ledger.book(), np.array(gone)).of([0])
+    budget = (near + norms.book().distances.of(gone)) / 2
+    for path in (0, 10**6):
+        kept = dict(requests=2, path=path, folder=tmp_path / str(path), key=KEY)
+        ledger = Ledger(budget, 1e-9, **kept)
+        base = trained(ledger, random_state=seed).parameters
+        size = os.path.getsize(tmp_path / str(path) / "ledger")
+        done = forgotten(Ledger.load(tmp_path / str(path), KEY), gone, wait=0.0)
+        found[path] = np.abs(done.parameters - base).max() < 1e-6, size
+        later = Ledger.load(tmp_path / str(path), KEY)
+        assert forgotten(later, [1], wait=0.0).models == 2
+        assert later.known().path.size == 0
+    assert [served for served, _ in found.values()] == [False, True]
+    assert found[10**6][1] - found[0][1] == pytest.approx(40 * 3 * 8, abs=300)
+    for path in (-1, 2**31, 0.5):
+        with pytest.raises(DescriptionError, match="path"):
+            Ledger(1.0, 1.0, path=path)
+
+
 def test_a_distance_is_never_below_its_exact_recursion():
 
     rng = np.random.default_rng(2)
@@ -389,9 +450,6 @@ def test_what_no_ledger_can_follow_is_refused():
 
 
 # ----------------------------------------------------------------------------------- on a disk
-
-
-KEY = EncryptedCheckpoint.new_key()
 
 
 def test_a_folder_is_read_with_its_key_and_loses_its_secrets_with_the_last_request(tmp_path):

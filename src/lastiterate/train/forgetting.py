@@ -24,9 +24,12 @@ from lastiterate.noise.source import repeated
 from lastiterate.train.features import matrix, sparse
 from lastiterate.train.gradients import LinearGradients
 from lastiterate.train.grid import Parameters
-from lastiterate.train.loop import Backend, Run
+from lastiterate.train.loop import Backend, Draws, Run
+from lastiterate.train.norms import lengths
 from lastiterate.train.reach import below
+from lastiterate.train.recording import distances
 from lastiterate.train.settings import Settings
+from lastiterate.unlearning.distances import Distances
 from lastiterate.unlearning.ledger import Book, Ledger
 
 if TYPE_CHECKING:
@@ -41,7 +44,9 @@ class Forgotten:
         parameters: perturbed; train on from them with what remains as you like, that costs the
             deleted nothing.
         mu: √models·b/ν: it and the models after earlier requests are together mu-GDP, in both
-            orders, against the same runs without the deleted from the start, perturbed alike.
+            orders, against the same runs, perturbed alike, each without *all* that were deleted up
+            to its request from the start. (Against one person alone who never joined, while the
+            others are deleted in both worlds, a ledger of several requests says twice that.)
         budget: b, of the ledger.
         noise: ν, of the perturbation.
         grid: the parameters are whole multiples of it.
@@ -93,10 +98,10 @@ class Forgotten:
         kept = "".join(f"\n  {line}" for line in self.remains) or " nothing"
         return (
             f"{what}{self.deleted:,} of {self.records:,} records forgotten: {self.mu:.6g}-GDP "
-            f"against runs that never had them{models}.\nIt holds towards somebody who saw no "
-            "model from before the deletion, and only if nobody's request was made because of "
-            "such a model. Of records that stay it says nothing.\nWhat remains, beside your own "
-            f"copies of the data, logs and backups:{kept}"
+            f"against runs without all of these from the start{models}.\nIt holds towards somebody "
+            "who saw no model from before the deletion, and only if nobody's request was made "
+            "because of such a model. Of records that stay it says nothing.\nWhat remains, beside "
+            f"your own copies of the data, logs and backups:{kept}"
         )
 
 
@@ -162,6 +167,7 @@ def unlearn(
         feature_bound=feature_bound,
         radius=radius,
         progress=progress,
+        noise=repeated(book.memory) if book.memory else None,
     )
     was = _Remaining(objective, data, training, told, before)
     if was.run.keeping.run != book.run:
@@ -177,12 +183,13 @@ def unlearn(
     told = dataclasses.replace(told, noise=repeated(book.memory))
     remaining = _Remaining(objective, data, training, told, gone)
     grid, farther = perturbation_grid(ledger.noise, book.grid, remaining.run.centre.size)
-    if book.distances.of(asked, book.spent, farther) <= ledger.budget:
-        kept, own = book.distances.without(asked)
-        spent = math.nextafter(book.spent + own, math.inf)
+    driven = was.driven(book, asked)
+    if driven.of([0], book.spent, farther) <= ledger.budget:
+        spent = math.nextafter(book.spent + driven.without([0])[1], math.inf)
+        kept = book.distances.without(asked)[0]
         book = dataclasses.replace(book, distances=kept, spent=spent)
     else:
-        book = remaining.replayed(book, last=served + 1 == ledger.requests)
+        book = remaining.replayed(book, served + 1 == ledger.requests, ledger.path)
     book = dataclasses.replace(book, run=remaining.run.keeping.run)
     assert book.parameters is not None
     released = _perturbed(book.parameters, ledger.noise, grid)
@@ -235,15 +242,40 @@ class _Remaining:
         self.gradients = LinearGradients(objective, some, labels, training, l2, bound)
         self.run = Run.of(objective, training, told, self.gradients, digested=True)
 
-    def replayed(self, book: Book, last: bool) -> Book:
+    def driven(self, book: Book, asked: NDArray[np.int64]) -> Distances:
+        """How far these records together drove the run: by their norms, then along its path."""
+        run, training, gradients = self.run, self.run.training, self.gradients
+        one = np.ones(1)
+        whole = distances(run.rounding(gradients), gradients.loss, one)
+        first = training.steps - len(book.path)
+        own = book.distances.without(asked)[1]
+        far = whole.following(first, own, book.distances.common)
+        draws = Draws(run, Backend())
+        for k in range(training.steps if len(book.path) else 0):
+            rows = draws.rows()
+            if training.batches.hidden:  # batches come from the stream that noise comes from
+                draws.noise(k)
+            if k >= first:
+                far.begin()
+                if isinstance(rows, slice):
+                    some = asked[(asked >= rows.start) & (asked < rows.stop)]
+                else:
+                    some = asked[np.isin(asked, rows)]
+                theta = book.path[k - first]
+                far.note([0], lengths(gradients.total(theta, some).reshape(1, -1)) * one)
+        return far
+
+    def replayed(self, book: Book, last: bool, held: int) -> Book:
         """The run, repeated and, unless no other request can come, written down again."""
-        scratch = Ledger(0.0, 1.0)
+        scratch = Ledger(0.0, 1.0, path=held)
         run = self.run if last else dataclasses.replace(self.run, ledger=scratch)
         ended = run.descended(self.gradients, Backend()).parameters
         if last:
             return dataclasses.replace(book, parameters=ended)
         found = scratch.book()
-        return dataclasses.replace(book, distances=found.distances, parameters=ended, spent=0.0)
+        return dataclasses.replace(
+            book, distances=found.distances, path=found.path, parameters=ended, spent=0.0
+        )
 
 
 def emptied(data: Any, labels: Any, gone: NDArray[np.int64]) -> tuple[Any, Any]:

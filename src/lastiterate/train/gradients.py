@@ -113,7 +113,7 @@ class LinearGradients:
 
         A gradient is no longer than both multiplied.
         """
-        self._noted = noted
+        self._noted, self._room = noted, np.empty(self._length)
         return self._every_norm * (1 + 8 * UNIT)
 
     def content(self) -> Iterable[NDArray[Any]]:
@@ -150,7 +150,8 @@ class LinearGradients:
                 long = _sizes(slope) * self._every_norm[rows] * (1 + 4 * UNIT)
             slope[~counted(rows, np.nextafter(long, np.inf))] = 0.0
         if self._noted is not None:
-            self._noted(rows, _sizes(slope))
+            room = self._room[: len(slope)]  # memory from the system would take longer
+            self._noted(rows, np.abs(slope, out=room) if slope.ndim == 1 else lengths(slope))
         return np.asarray(X.T @ slope)
 
     def _shortening(self, slope: Array, norms: NDArray[np.float64]) -> Array:

@@ -228,7 +228,7 @@ class Run:
         individual = payable(self.training, gradients)
         if individual is None:
             return gradients
-        return Filtered(individual, self._rounding(gradients))
+        return Filtered(individual, self.rounding(gradients))
 
     def _recorded(self, gradients: Gradients) -> Total:
         """The gradients, whose norms the ledger writes down."""
@@ -238,15 +238,17 @@ class Run:
                 "A ledger needs the norm of every gradient: use noisy_descent with a loss of "
                 "lastiterate.losses on an array or a sparse matrix, or leave ledger out."
             )
-        recorded = Recorded(gradients, self._rounding(gradients), gradients.loss)
+        told, shape = self.rounding(gradients), self.centre.shape
+        recorded = Recorded(gradients, told, gradients.loss, shape, self.ledger.path)
         assert self.grid is not None
         experiment = self.keeping.experiment or not unpredictable(self.source)
         memory = remembered(self.source)
-        spacing, kept = self.grid.spacing, recorded.kept
-        self.ledger.begin(Book(self.keeping.run, spacing, experiment, memory, kept))
+        run, spacing = self.keeping.run, self.grid.spacing
+        book = Book(run, spacing, experiment, memory, recorded.kept, recorded.path)
+        self.ledger.begin(book)
         return recorded
 
-    def _rounding(self, gradients: Gradients) -> Training:
+    def rounding(self, gradients: Gradients) -> Training:
         """The description with what this run rounds."""
         size = self.centre.size
         engine = gradients.arithmetic(size)

@@ -1,8 +1,9 @@
-"""A run that writes into its `Ledger` how long every gradient was."""
+"""A run that writes into its `Ledger` how long every gradient was, and its last iterates."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
@@ -66,16 +67,34 @@ class Recordable(Protocol):
 
 
 class Recorded:
-    """The sums of a run's gradients; every norm is written down."""
+    """The sums of a run's gradients; norms are written down, and so many bytes of iterates.
 
-    def __init__(self, gradients: Recordable, training: Training, loss: Loss | None) -> None:
+    Of the last updates, as many as the bytes hold, the iterates are kept instead of the norms.
+    """
+
+    def __init__(
+        self,
+        gradients: Recordable,
+        training: Training,
+        loss: Loss | None,
+        shape: tuple[int, ...],
+        held: int,
+    ) -> None:
         self._gradients = gradients
         self.kept = distances(training, loss, gradients.recorded(self._noted))
+        last = min(training.steps, held // (8 * max(1, math.prod(shape))))
+        self.path = np.zeros((last, *shape))
+        self._norms_left = training.steps - last
 
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of an update; asked for once in each."""
-        self.kept.begin()
+        self._norms_left -= 1
+        if self._norms_left < 0:
+            self.path[-self._norms_left - 1] = parameters
+        else:
+            self.kept.begin()
         return self._gradients.total(parameters, rows)
 
     def _noted(self, rows: Rows, sizes: Floats) -> None:
-        self.kept.note(rows, sizes)
+        if self._norms_left >= 0:
+            self.kept.note(rows, sizes)

@@ -15,11 +15,12 @@ own batch; P is rounded up in each step, so that P_end/P_k is never below the pr
 
 from __future__ import annotations
 
-import math
+from math import fsum, inf, nextafter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import daxpy
 
 Floats = NDArray[np.float64]
 
@@ -48,39 +49,59 @@ class Distances:
 
     def __init__(self, contraction: Floats, shares: Floats, rounded: Floats, units: Floats) -> None:
         self._c, self._shares, self._rounded, self._units = contraction, shares, rounded, units
+        told = (each.tolist() for each in (contraction, shares, rounded))
+        self._told = list(zip(*told, strict=True))  # plain floats: an update has little time
         self._each, self._product = np.zeros(len(units)), 1.0
         self._omega, self._done, self._factor = 0.0, 0, 0.0
 
     def begin(self) -> None:
         """The next update."""
-        k = self._done
-        c = max(float(self._c[k]), _LEAST)
-        self._product = math.nextafter(self._product * c, math.inf)
+        c, share, own = self._told[self._done]
+        c = max(c, _LEAST)
+        self._done += 1
+        self._product = nextafter(self._product * c, inf)
         if not _LOW <= self._product <= _HIGH:
-            self._each, self._product = self._raised(), 1.0
-        moved = math.nextafter(c * self._omega, math.inf) if self._omega else 0.0
-        own = float(self._rounded[k])
-        self._omega = math.nextafter(moved + own, math.inf) if moved or own else 0.0
-        share = math.nextafter(float(self._shares[k]), math.inf)
-        self._factor = math.nextafter(share / self._product, math.inf)
-        self._done = k + 1
+            self._each, self._product = self._raised(self._done - 1), 1.0
+        if self._omega or own:
+            moved = nextafter(c * self._omega, inf) if self._omega else 0.0
+            self._omega = nextafter(moved + own, inf)
+        self._factor = nextafter(nextafter(share, inf) / self._product, inf)
 
     def note(self, rows: Any, norms: Floats) -> None:
-        """Records of this update's batch, each once, and how long their gradients are."""
-        norms *= self._factor  # what overflows is infinitely far, and is replayed
-        self._each[rows] += norms
+        """Records of this update's batch, each once, and how long their gradients are.
+
+        What overflows is infinitely far, and is replayed. ``norms`` may be changed.
+        """
+        if isinstance(rows, slice):
+            daxpy(norms, self._each[rows], a=self._factor)  # in place
+        else:
+            norms *= self._factor
+            self._each[rows] += norms
 
     def of(self, records: Any, *more: float) -> float:
         """How far these records together, and ``more``, have driven the run, at most."""
         some = self._distances()[np.asarray(records, dtype=np.int64)]
         parts = [*some.tolist(), self._omega, *more]
         if not np.isfinite(parts).all():
-            return math.inf
+            return inf
         try:
-            total = math.fsum(parts)
+            total = fsum(parts)
         except OverflowError:
-            return math.inf
-        return math.nextafter(total, math.inf) if total else 0.0
+            return inf
+        return nextafter(total, inf) if total else 0.0
+
+    @property
+    def common(self) -> float:
+        """What all of it rounds, in any two runs."""
+        return self._omega
+
+    def following(self, first: int, own: float, common: float) -> Distances:
+        """Those of somebody who has driven a run so far when update ``first`` comes."""
+        one = Distances(
+            self._c[first:], self._shares[first:], self._rounded[first:], units=np.ones(1)
+        )
+        one._each[:], one._omega = own, common
+        return one
 
     def without(self, records: Any) -> tuple[Distances, float]:
         """The same with nothing of these records, and what they drove without the common part."""
@@ -91,15 +112,15 @@ class Distances:
         own = Distances.ended(each, np.zeros(1)).of(gone)
         return Distances.ended(kept, np.array([self._omega])), own
 
-    def _raised(self) -> Floats:
+    def _raised(self, done: int) -> Floats:
         """ζ in units, lifted above what its products and sums, two roundings an update, lost."""
         with np.errstate(all="ignore"):
-            held = (self._each + self._done * 2.0**-1070) * self._product
-            return np.nextafter(held * (1 + (self._done + 4) * 2.0**-51), np.inf)
+            held = (self._each + done * 2.0**-1070) * self._product
+            return np.nextafter(held * (1 + (done + 4) * 2.0**-51), np.inf)
 
     def _distances(self) -> Floats:
         with np.errstate(all="ignore"):
-            return np.nextafter(self._raised() * self._units, np.inf)
+            return np.nextafter(self._raised(self._done) * self._units, np.inf)
 
     def to_arrays(self) -> dict[str, Floats]:
         """What a file keeps of a run that has ended."""

@@ -11,7 +11,9 @@ on the models that were released in this way, but on nothing else that the run t
 
 *Proof.* Fix batches and noise. Given the models before it, and so the request, each model is a
 Gaussian, in both worlds, with means at most b apart: R adaptive Gaussian rounds. Average over
-batches and noise by joint convexity. ∎ A replay with *fresh* noise is unsound: which runs are
+batches and noise by joint convexity. ∎ The reference is a run without *all* deleted records. Where
+one person alone never joins and the others are deleted in both worlds, both may have been repeated
+for different requests: at most 2b apart. A replay with *fresh* noise is unsound: which runs are
 replayed depends on X, so that the others are no longer a fair sample.
 """
 
@@ -50,6 +52,7 @@ _FASTER = (
     "was released. Load the ledger again, and ask again."
 )
 _MOST = 2.0**200
+_LONGEST_PATH = 1 << 30
 _LARGEST = 1 << 31  # bytes of a file
 _FILE = "ledger"
 
@@ -62,7 +65,8 @@ class Book:
     grid: float
     experiment: bool
     memory: dict[str, Any]  # of the source of noise
-    distances: Distances
+    distances: Distances  # where the path begins
+    path: NDArray[np.float64]  # the iterates of the last updates, as many as were asked for
     seconds: float = 0.0  # that it took
     spent: float = 0.0  # how far those drove it that were forgotten since
     parameters: NDArray[np.float64] | None = None
@@ -71,7 +75,7 @@ class Book:
     def closed(self) -> Book:
         """Without anything that a further model could be made of."""
         nothing = Distances.ended(np.zeros(0), np.zeros(1))
-        return Book(self.run, self.grid, self.experiment, {}, nothing)
+        return Book(self.run, self.grid, self.experiment, {}, nothing, np.zeros(0))
 
 
 class Ledger:
@@ -85,6 +89,9 @@ class Ledger:
         noise: ν, the standard deviation of the perturbation that follows either way.
         requests: how many models it may release, one after each request; any number of records
             may be in a request.
+        path: bytes. So many of the last iterates are kept too, and there the gradients of the
+            deleted are added before their length is taken: of random records it is much less.
+            0: only norms, one number per record.
         folder: where it is kept, for its owner alone (0700, its file 0600): new or empty.
         key: 32 bytes (`EncryptedCheckpoint.new_key()`) that encrypt it. Keep them elsewhere, in a
             store of secrets: not in the folder, beside the model or in a backup with either.
@@ -102,6 +109,7 @@ class Ledger:
         noise: float,
         *,
         requests: int = 1,
+        path: int = 0,
         folder: str | os.PathLike[str] | None = None,
         key: bytes | None = None,
     ) -> None:
@@ -111,6 +119,10 @@ class Ledger:
             "noise", noise, "it hides what the records did", above=0.0, at_most=_MOST
         )
         self._requests = whole("requests", requests, "every model takes from the noise of the rest")
+        why = "it bounds what is stored, by a number that does not depend on the records"
+        self._bytes = whole("path", path, why, at_least=0)
+        if self._bytes > _LONGEST_PATH:
+            raise DescriptionError("path", path, f"at most {_LONGEST_PATH:,}", why)
         self._book: Book | None = None
         self._gone: NDArray[np.int64] = np.zeros(0, np.int64)
         self._served, self._released = 0, np.zeros(0)
@@ -139,6 +151,11 @@ class Ledger:
         return self._requests
 
     @property
+    def path(self) -> int:
+        """How many bytes of iterates it keeps at most."""
+        return self._bytes
+
+    @property
     def served(self) -> int:
         """How many it has released."""
         return self._served
@@ -150,7 +167,7 @@ class Ledger:
 
     @property
     def mu(self) -> float:
-        """√requests·b/ν, rounded up: all its models together, against never having joined."""
+        """√requests·b/ν, rounded up: all its models together, against runs without the deleted."""
         return self.mu_of(self._requests)
 
     def mu_of(self, models: int) -> float:
@@ -170,9 +187,9 @@ class Ledger:
         told = []
         if self._book is not None and self._book.parameters is not None:
             told.append(
-                f"{where}: the run as it was before the deletion (its last iterate, the key of its "
-                f"noise, how far each other record drove it), for {self._requests - self._served} "
-                "more requests"
+                f"{where}: the run as it was before the deletion (its iterates, "
+                f"{len(self._book.path) + 1:,} of them, the key of its noise, how far each other "
+                f"record drove it), for {self._requests - self._served} more requests"
             )
         if self._served:
             told.append(f"{where}: the numbers of the forgotten rows, and the last model")
@@ -267,6 +284,7 @@ class Ledger:
             "budget": self._budget,
             "noise": self._noise,
             "requests": self._requests,
+            "bytes": self._bytes,
             "served": self._served,
             "run": told.run,
             "grid": told.grid,
@@ -276,7 +294,8 @@ class Ledger:
             "spent": told.spent,
         }
         text = np.frombuffer(json.dumps(facts, default=np.ndarray.tolist).encode(), np.uint8)
-        arrays = {**told.distances.to_arrays(), "gone": self._gone, "released": self._released}
+        arrays: dict[str, NDArray[Any]] = {**told.distances.to_arrays(), "path": told.path}
+        arrays |= {"gone": self._gone, "released": self._released}
         if told.parameters is not None:
             arrays["parameters"] = told.parameters
         file, seal = io.BytesIO(), self._seal
@@ -294,12 +313,12 @@ class Ledger:
         table, arrays = _read(path, seal)
         try:
             given = (table.pop("budget"), table.pop("noise"))
-            ledger = cls(*given, requests=table.pop("requests"))
+            ledger = cls(*given, requests=table.pop("requests"), path=table.pop("bytes"))
             ledger._served = int(table.pop("served"))
             ledger._gone, ledger._released = arrays["gone"], arrays["released"]
             distances = Distances.ended(arrays["distances"], arrays["common"])
             ended = arrays.get("parameters")
-            ledger._book = Book(**table, distances=distances, parameters=ended)
+            ledger._book = Book(**table, distances=distances, path=arrays["path"], parameters=ended)
         except (ValueError, KeyError, TypeError) as wrong:
             raise _foreign(path) from wrong
         ledger._used, ledger._path, ledger._seal = True, path, seal

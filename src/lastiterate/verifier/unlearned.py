@@ -29,8 +29,8 @@ WORDS: dict[str, Any] = {
     "adjacency": "zero-out",
     "release": (
         "the perturbed models after each deletion, as many as are counted, and whatever is made of "
-        "them and the remaining records; compared with the same runs and perturbations without "
-        "the deleted records from the start"
+        "them and the remaining records; compared with the same runs and perturbations, each "
+        "without all records that were deleted up to then from the start"
     ),
     "assumptions": [
         "budget and noise were fixed before the run [whoever trained it]",
