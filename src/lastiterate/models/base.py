@@ -25,6 +25,7 @@ from lastiterate.errors import DescriptionError, OperatorWarning, UnsupportedErr
 from lastiterate.losses import LinearLoss
 from lastiterate.models.choose import Choice, choose
 from lastiterate.models.penalty import penalised
+from lastiterate.models.preparation import Preparation, prepared
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
@@ -151,6 +152,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         engine = linear_arithmetic(chosen.training, objective, data.shape[1])
         per_length = score_error(chosen.training, objective, data.shape[1], self._rows.norm)
         start = np.zeros(parameters)
+        if (paid := self._paid_before) is not None:
+            origin = (*origin, paid.reason)
         radius = self._pay(chosen.because(*origin), engine, start, with_noise, per_length)
         described = self.training_
         released = noisy_descent(
@@ -235,10 +238,19 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         """Fit the preparation, if there is one; what it cost."""
         if self.prepare is None:
             return []
+        if isinstance(self.prepare, str) and self.prepare == "auto":
+            if math.isinf(self.epsilon):
+                why = "it is paid for with a share of epsilon"
+                raise DescriptionError("prepare", "auto", "absent with epsilon=inf", why)
+            asked = (self.epsilon, self.delta_, self.adjacency, self.random_state)
+            self._preparation = prepared(X, *asked)
+            self.prepare_ = self._preparation.scaler
+            return [*self._preparation.certificates]
         if type(self.prepare) is not PrivateStandardScaler:  # a subclass may do anything
             raise UnsupportedError(
                 f"prepare={self.prepare!r} may learn from the data without paying for it. Use "
-                "PrivateStandardScaler, or transform the data beforehand by public constants."
+                "'auto' or PrivateStandardScaler, or transform the data beforehand by public "
+                "constants."
             )
         if self.prepare.adjacency != self.adjacency:
             why = "the two costs compose only if they speak about the same neighbours"
@@ -246,6 +258,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             raise DescriptionError("prepare.adjacency", self.prepare.adjacency, allowed, why)
         self.prepare_ = clone(self.prepare).fit(X)
         return [self.prepare_.certificate_]
+
+    @property
+    def _paid_before(self) -> Preparation | None:
+        """What prepare="auto" spent of this model's budget."""
+        return self.__dict__.get("_preparation")
 
     def _prepared(self, X: Any) -> Any:
         return X if self.prepare is None else self.prepare_.transform(X)
@@ -312,6 +329,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         if math.isinf(self.epsilon):
             return choice.training
         target = (self.epsilon, self.delta_)
+        if (paid := self._paid_before) is not None:
+            return paid.calibrated(choice, *target)
         return calibrate(choice.training, choice.loss, *target, exposure=choice.exposure)
 
     def _check_people(self, groups: Any) -> None:
@@ -372,7 +391,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _forget(self) -> None:
         """An older model must not stand beside the description of a run that failed."""
         told = ("coef_", "intercept_", "certificate_", "n_iter_", "learnt_before_")
-        for name in (*told, "_erasable_run", "erased_", *_SECRET):
+        for name in (*told, "_erasable_run", "_preparation", "erased_", *_SECRET):
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:

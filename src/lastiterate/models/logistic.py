@@ -43,7 +43,9 @@ class PrivateLogisticRegression(PrivateClassifier):
             burst or an equalised last epoch, whichever has the less predicted risk.
         fit_intercept: append a column of ones.
         adjacency: "zero-out" (a record's contribution removed) or "replace".
-        prepare: a `PrivateStandardScaler` to fit first; certificate_ then covers both.
+        prepare: "auto" for raw columns: ranges, means and deviations are found privately with a
+            share of epsilon; certificate_ covers all three. Or a `PrivateStandardScaler` to fit
+            first, whose epsilon comes on top. Missing: columns are taken as they are.
         per_person: with ``fit(X, y, groups=owners)``: epsilon is for a person with up to so many
             records. Others of theirs are dropped at random, and shuffled batches keep a person's
             records apart.

@@ -35,7 +35,7 @@ from lastiterate.certificate.filed import (
 )
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.validation import one_of, whole
-from lastiterate.errors import DescriptionError, LastIterateError
+from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
 from lastiterate.models.choose import Choice
 from lastiterate.models.classifier import PrivateClassifier, declared
 from lastiterate.models.huber import PrivateHuberRegressor
@@ -170,6 +170,11 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
 
 def _numbers(model: Any) -> dict[str, Any]:
     found = dict(model.parameters_)
+    if isinstance(model.prepare, str):
+        raise UnsupportedError(
+            "A folder does not hold what prepare='auto' found about the columns, and its audit "
+            "would not repeat it: declare ranges, or use prepare=PrivateStandardScaler(...)."
+        )
     if model.prepare is not None:
         scaler = model.prepare_
         found |= {f"{PREPARED}mean_": scaler.mean_, f"{PREPARED}scale_": scaler.scale_}
