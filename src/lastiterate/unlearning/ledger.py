@@ -302,13 +302,13 @@ class Ledger:
         np.savez(file, table=text, **arrays)  # type: ignore[arg-type]
 
         def content(number: int) -> bytes:
-            return seal.sealed(file.getvalue(), _place(number))
+            return seal.sealed(file.getvalue(), _place(self._path, number))
 
         write_whole(self._path, content, mode=0o600, replace=not first)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], key: bytes) -> Ledger:
-        """The ledger of a folder. A copy of its file is refused: both could be used."""
+        """The ledger of a folder; where it was not written it is refused, as a copy would be."""
         path, seal = Path(folder).resolve() / _FILE, _seal(key)
         table, arrays = _read(path, seal)
         try:
@@ -336,8 +336,9 @@ def _seal(key: bytes) -> Seal:
     return Seal(key, "a ledger")
 
 
-def _place(number: int) -> bytes:
-    return f"the file with number {number}".encode()
+def _place(path: Path, number: int) -> bytes:
+    """What a copy has not: the name of the file, and its number on the file system."""
+    return os.fsencode(path) + f"\0{number}".encode()
 
 
 def _made(folder: Path) -> Path:
@@ -360,8 +361,8 @@ def _read(path: Path, seal: Seal) -> tuple[dict[str, Any], dict[str, NDArray[Any
     try:
         with open(path, "rb") as file:
             about = os.fstat(file.fileno())
-            sealed = file.read() if about.st_size <= _LARGEST else b""
-        opened = io.BytesIO(seal.opened(sealed, _place(about.st_ino)))
+            sealed = file.read() if about.st_size <= _LARGEST and about.st_nlink == 1 else b""
+        opened = io.BytesIO(seal.opened(sealed, _place(path, about.st_ino)))
         with np.load(opened, allow_pickle=False) as kept:
             arrays = dict(kept)
         table = json.loads(arrays.pop("table").tobytes())
@@ -374,7 +375,7 @@ def _read(path: Path, seal: Seal) -> tuple[dict[str, Any], dict[str, NDArray[Any
 
 def _foreign(path: Path) -> AssumptionError:
     return AssumptionError(
-        f"{path} is no ledger of this key, or was changed, or is a copy: whoever used both would "
-        "release more models than their noise is made for. Give the key it was written with and "
-        "the file where it was written, or train again on what remains."
+        f"{path} is no ledger of this key, or was changed or moved, or is a copy: whoever used "
+        "both would release more models than their noise is made for. Give the key it was written "
+        "with and the file where it was written, or train again on what remains."
     )
