@@ -153,7 +153,10 @@ def public_callables() -> Iterator[tuple[str, Any]]:
         except ImportError:  # an extra that is not installed
             continue
         for name in getattr(module, "__all__", ()):
-            thing = getattr(module, name)
+            try:
+                thing = getattr(module, name)
+            except ImportError:  # a name that comes on use, of such an extra
+                continue
             if id(thing) in seen or not callable(thing):
                 continue
             seen.add(id(thing))
