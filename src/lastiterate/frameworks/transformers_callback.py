@@ -19,8 +19,8 @@ class TransformersPrivateHead(PrivateHead, TrainerCallback):  # type: ignore[mis
     say, with the noise that (epsilon, delta) needs. The Trainer makes no update of its own; it
     still computes the loss of one batch, and what it reports of that is not covered.
 
-    Set ``optim="sgd"``, ``max_grad_norm=0`` and ``dataloader_drop_last=True``. Arguments are those
-    of `LightningPrivateHead`.
+    Set ``optim="sgd"``, ``max_grad_norm=0`` and ``dataloader_drop_last=True``.
+    Arguments are those of `LightningPrivateHead`.
 
     >>> TransformersPrivateHead(epsilon=1.0, delta=1e-5, feature_bound=1.0)  # doctest: +SKIP
     """
