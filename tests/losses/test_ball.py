@@ -158,6 +158,21 @@ def test_probabilities_of_many_rows_and_of_extreme_ones() -> None:
     assert (BallSoftmax(9, 0.7).probability(s[4:5]) == p[4]).all()
 
 
+def test_many_classes_have_probabilities_in_time() -> None:
+    """Nearly those that all of them together have: the rest have little where somebody leads."""
+    rng = np.random.default_rng(0)
+    s = rng.standard_normal((40, 60)) * 3
+    s[:, 7] += 6
+    loss = BallSoftmax(60, 0.7)
+    p = loss.probability(s)
+    assert p.sum(axis=1) == pytest.approx(1.0)
+    assert (np.argsort(p, axis=1) == np.argsort(s, axis=1)).all()
+    pulls = np.stack([loss.slope(s.copy(), np.full(40, y)) for y in range(60)], axis=1)
+    moved = np.einsum("ny,nyj->nj", p, pulls)  # the expected gradient
+    assert np.abs(moved).sum(axis=1).max() < 0.02
+    assert loss.probability(rng.standard_normal((500, 60))).shape == (500, 60)
+
+
 @pytest.mark.parametrize("radius", [0.0, -1.0, 1.0 + 1e-12, math.inf, math.nan])
 def test_what_is_no_radius_is_refused(radius: float) -> None:
     with pytest.raises(DescriptionError, match="radius"):

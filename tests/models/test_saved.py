@@ -60,6 +60,7 @@ MODELS = {
     "without noise": (PrivateLogisticRegression(math.inf, classes=["no", "yes"]), TWO),
     "seeded": (PrivateLogisticRegression(classes=["no", "yes"], random_state=3), TWO),
     "numbers": (PrivateRidge(feature_bound=2.0, fit_intercept=False), Numeric(-1.0, 1.0)),
+    "far from zero": (PrivateRidge(target_range=(5.0, 9.0)), Numeric(5, 9)),
     "large residuals": (PrivateHuberRegressor(threshold=0.3, target_bound=2.0), Numeric(-2, 2)),
     "a scaler": (
         PrivateLogisticRegression(

@@ -39,6 +39,7 @@ from lastiterate.losses.rounding import up
 from lastiterate.losses.softmax import Softmax
 
 NEAR_BY = 1 << 13  # numbers that stay in a core's own memory
+_HIGHEST = 32  # classes whose probabilities are found together
 _AT_ONCE = 1 << 20  # numbers of `probability` that exist at the same time
 _NEWTON, _BISECTIONS, _HALLEY = 24, 72, 40
 _NEAR = 2.0**-18  # its third power is below what a double resolves
@@ -95,10 +96,19 @@ class BallSoftmax(Softmax):
         """The class probabilities for which scores are optimal: where all pulls balance.
 
         With p⁽ʸ⁾ the maximiser for label y, the expected gradient vanishes where π = Σ_y π_y p⁽ʸ⁾:
-        the stationary law of a chain that goes from y to j with probability p⁽ʸ⁾_j.
+        the stationary law of a chain that goes from y to j with probability p⁽ʸ⁾_j. Of many
+        classes that is found for those with the highest scores; the others follow the last of
+        them as in the plain softmax.
         """
-        C, law = self.classes, np.empty(scores.shape)
         order = np.argsort(-scores, axis=1)  # hardly anything may leave the highest class
+        if self.classes > _HIGHEST:
+            ranked, law = np.take_along_axis(scores, order, axis=1), np.empty(scores.shape)
+            first = BallSoftmax(_HIGHEST, self.radius).probability(ranked[:, :_HIGHEST])
+            rest = np.exp(ranked[:, _HIGHEST:] - ranked[:, _HIGHEST - 1 : _HIGHEST])
+            all_of_them = np.hstack([first, first[:, -1:] * rest])
+            np.put_along_axis(law, order, all_of_them, axis=1)
+            return np.asarray(law / law.sum(axis=1, keepdims=True))
+        C, law = self.classes, np.empty(scores.shape)
         length = max(1, _AT_ONCE // C**2)
         for first in range(0, len(scores), length):
             some = slice(first, first + length)
