@@ -103,9 +103,9 @@ class BallSoftmax(Softmax):
         order = np.argsort(-scores, axis=1)  # hardly anything may leave the highest class
         if self.classes > _HIGHEST:
             ranked, law = np.take_along_axis(scores, order, axis=1), np.empty(scores.shape)
-            first = BallSoftmax(_HIGHEST, self.radius).probability(ranked[:, :_HIGHEST])
+            best = BallSoftmax(_HIGHEST, self.radius).probability(ranked[:, :_HIGHEST])
             rest = np.exp(ranked[:, _HIGHEST:] - ranked[:, _HIGHEST - 1 : _HIGHEST])
-            all_of_them = np.hstack([first, first[:, -1:] * rest])
+            all_of_them = np.hstack([best, best[:, -1:] * rest])
             np.put_along_axis(law, order, all_of_them, axis=1)
             return np.asarray(law / law.sum(axis=1, keepdims=True))
         C, law = self.classes, np.empty(scores.shape)
