@@ -301,8 +301,10 @@ def test_where_clean_steps_are_refused():
         fitted(None).unlearn([1], X, Y, **asked)
     with pytest.raises(UnsupportedError, match="average"):
         full(steps=400, final_noise=None).unlearn([1], X, Y, **asked)
-    with pytest.raises(DescriptionError, match="ledger was kept"):
-        fitted(Ledger(0.2, 0.2)).unlearn([1], X, Y, **asked)
+    model = fitted(Ledger(0.2, 0.2), batch_size=len(X), final_noise=1.0)
+    for each in (model, pickle.loads(pickle.dumps(model))):
+        with pytest.raises(DescriptionError, match="ledger was kept"):
+            each.unlearn([1], X, Y, **asked)
     with pytest.raises(TargetError, match="clean steps"):
         full(epsilon=math.inf, final_noise=None).unlearn([1], X, Y, **asked)
     model = full()

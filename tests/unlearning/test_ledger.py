@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import math
 import os
@@ -519,6 +520,22 @@ def test_copies_of_a_folder_are_refused(tmp_path):
     assert forgotten(two[0], [5]).deleted == 1
     with pytest.raises(AssumptionError, match="meanwhile"):
         forgotten(two[1], [6])
+
+
+def test_the_size_of_the_file_does_not_tell_which_way_it_was(tmp_path):
+    sizes = set()
+    for budget in (0.0, 1e6):
+        folder = tmp_path / str(budget)
+        ledger = Ledger(1.0, 1.0, requests=3, path=100, folder=folder, key=KEY)
+        trained(ledger, random_state=1)
+        ledger._budget = budget  # the numbers of digits are the same
+        forgotten(ledger, [4], wait=0.0)
+        ledger._budget = 1.0
+        book = ledger.book()
+        ledger._book = dataclasses.replace(book, seconds=1.0)
+        ledger._write()
+        sizes.add(os.path.getsize(folder / "ledger"))
+    assert len(sizes) == 1
 
 
 def test_folders_that_are_none(tmp_path):

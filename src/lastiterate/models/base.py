@@ -173,6 +173,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         )
         if not on_device(data):
             self._erasable_run = described, radius
+        self._with_ledger = ledger is not None
         if ledger is not None:
             self.ledger_ = ledger
         self._finish(released, before)

@@ -87,7 +87,7 @@ class Erasing(_Model):
         """
         check_is_fitted(self, "coef_")
         if epsilon is not None:
-            if ledger is not None or "ledger_" in self.__dict__:
+            if ledger is not None or self.__dict__.get("_with_ledger"):
                 why = "a ledger counts the models of its run, and this would be one that it misses"
                 raise DescriptionError("epsilon", epsilon, "absent where a ledger was kept", why)
             for name, given in (("steps", steps or None), ("wait", wait)):

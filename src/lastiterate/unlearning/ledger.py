@@ -291,11 +291,12 @@ class Ledger:
             "experiment": told.experiment,
             "memory": told.memory,
             "seconds": told.seconds,
-            "spent": told.spent,
         }
         text = np.frombuffer(json.dumps(facts, default=np.ndarray.tolist).encode(), np.uint8)
         arrays: dict[str, NDArray[Any]] = {**told.distances.to_arrays(), "path": told.path}
-        arrays |= {"gone": self._gone, "released": self._released}
+        # As a number of bytes, not of digits: the size of the file must not tell what was done.
+        spent = np.array([told.spent])
+        arrays |= {"gone": self._gone, "released": self._released, "spent": spent}
         if told.parameters is not None:
             arrays["parameters"] = told.parameters
         file, seal = io.BytesIO(), self._seal
