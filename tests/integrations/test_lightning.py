@@ -258,3 +258,31 @@ def test_a_data_set_that_augments_at_random_is_read_once() -> None:
     fit(Classifier(), callback, DataLoader(records, batch_size=30))
     assert callback.certificate_.epsilon <= 4.0
     assert records.read == N
+
+
+def test_loggers_and_checkpoints_see_nothing_but_the_last_iterate(tmp_path: Path) -> None:
+    from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.loggers import CSVLogger
+
+    def kept(first: Callback, where: Path) -> tuple[Classifier, list[Path], str]:
+        model = Classifier()
+        saving = ModelCheckpoint(where, every_n_train_steps=1, save_top_k=-1)
+        fit(
+            model,
+            first,
+            more=[saving],
+            logger=CSVLogger(where),
+            log_every_n_steps=1,
+            enable_checkpointing=True,
+        )
+        tables = [each.read_text(encoding="utf-8") for each in where.rglob("metrics.csv")]
+        return model, list(where.rglob("*.ckpt")), "".join(tables)
+
+    _, checkpoints, logged = kept(Callback(), tmp_path / "theirs")
+    assert len(checkpoints) == 12
+    assert "loss" in logged
+    model, checkpoints, logged = kept(private(), tmp_path / "ours")
+    for path in checkpoints:
+        state = torch.load(path, weights_only=True)["state_dict"]
+        assert torch.equal(state["head.weight"], model.head.weight)
+    assert "loss" not in logged
