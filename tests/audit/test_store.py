@@ -11,7 +11,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -266,6 +268,16 @@ def test_a_full_disk_is_said_in_words_and_loses_nothing(tmp_path):
         assert store.settle({"models": 60}, 4) == 3
         assert store.finished() == done
         store.add([(99, "inside", 99, np.zeros(300))])
+
+
+def test_processes_that_begin_together_share_one_key(tmp_path):
+    def begun(name):
+        with Store(tmp_path / name) as store:
+            return store.digest(b"the data"), store.settle({}, threading.get_ident())
+
+    for attempt in range(5):
+        with ThreadPoolExecutor(8) as pool:
+            assert len(set(pool.map(begun, [f"{attempt}.db"] * 8))) == 1
 
 
 def test_a_folder_that_cannot_be_written_is_said_in_words(tmp_path):

@@ -185,8 +185,9 @@ class Store:
 def _key(path: Path) -> bytes:
     """The secret of a store, made before the store itself; both are for their owner alone."""
     beside = path.with_name(f"{path.name}.key")
+    begun = path.exists() and path.stat().st_size  # looked at first: by now it has its key
     if not beside.exists():
-        if path.exists() and path.stat().st_size:
+        if begun:
             raise FileNotFoundError(f"its key {beside} is missing, without which it says nothing")
         with suppress(FileExistsError):  # another process was faster
             write_whole(beside, secrets.token_bytes(_KEY_BYTES), mode=0o600, replace=False)
