@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -15,12 +17,19 @@ torch = pytest.importorskip("torch")
 opacus = pytest.importorskip("opacus")
 pytest.importorskip("sklearn")
 from opacus import PrivacyEngine  # noqa: E402
+from opacus.accountants.utils import get_noise_multiplier  # noqa: E402
 from opacus.utils.batch_memory_manager import BatchMemoryManager  # noqa: E402
 from sklearn.datasets import load_digits  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from lastiterate.torch import BoundedSoftmax, BoundedTwoLayer, HiddenStateAccountant  # noqa: E402
+from lastiterate.torch import (  # noqa: E402
+    BoundedSoftmax,
+    BoundedTwoLayer,
+    HiddenStateAccountant,
+    describe_loader,
+)
+from lastiterate.torch.opacus_calls import planned_epsilon  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG", "ignore:Full backward hook")
 
@@ -688,3 +697,148 @@ def test_a_split_loader_is_described_with_its_own_optimizer():
                 engine.accountant.describe(**told)
                 train(module, stepper, small, epochs=1)
     assert len(engine.accountant) == 15
+
+
+# --- Opacus' own calls ------------------------------------------------------------------------
+
+
+def test_importing_registers_also_when_opacus_comes_later_and_loads_nothing():
+    program = (
+        "import lastiterate.torch, sys\n"
+        "assert not {'opacus', 'torch', 'dp_accounting'} & {*sys.modules}\n"
+        "from opacus.accountants import create_accountant\n"
+        "print(create_accountant('lastiterate').mechanism())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "lastiterate"
+
+
+def asked(epsilon=2.0, delta=1e-5, **told):
+    told = {"sample_rate": 1 / 15, "epochs": 3} | told
+    return get_noise_multiplier(
+        target_epsilon=epsilon, target_delta=delta, accountant="lastiterate", **told
+    )
+
+
+def test_noise_for_a_budget_without_a_description_holds_for_every_loader():
+    multiplier = asked()
+    for batches in (Poisson(1 / 15), Reshuffled(119), Cyclic(119)):
+        run = Training.dp_sgd(
+            records=1785,
+            steps=45,
+            step_size=0.5,
+            noise_multiplier=multiplier,
+            clip=1.0,
+            batches=batches,
+        )
+        assert account(run, Loss.unknown()).epsilon(1e-5) <= 2.0
+    worst = max(
+        account(run.replace(batches=each), Loss.unknown()).epsilon(1e-5)
+        for each in (Poisson(1 / 15), Cyclic(119))
+    )
+    assert worst > 1.98
+    with pytest.raises(DescriptionError, match="both or neither"):
+        asked(loss=Loss(smoothness=0.5))
+
+
+def test_noise_for_a_budget_and_a_described_run_is_what_the_run_needs():
+    """make_private_with_epsilon, for the loader that is there, then trained: within the budget."""
+    torch.seed()
+    loader = DataLoader(DATA, batch_size=120, shuffle=True, drop_last=True)
+    loss = Loss(smoothness=0.5)
+    run = Training.dp_sgd(
+        records=1797,
+        steps=1,
+        step_size=0.2,
+        noise_multiplier=1.0,
+        clip=1.5,
+        batches=describe_loader(loader),
+        clipping="none",
+    )
+    model, engine = bounded(), PrivacyEngine(accountant="lastiterate")
+    module, stepper, loader = engine.make_private_with_epsilon(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.2),
+        data_loader=loader,
+        target_epsilon=3.0,
+        target_delta=1e-5,
+        epochs=3,
+        max_grad_norm=1.5,
+        poisson_sampling=False,
+        training=run,
+        loss=loss,
+    )
+    assert stepper.noise_multiplier < 0.95 * asked(3.0, sample_rate=1 / 14)
+    engine.accountant.describe(
+        loss=loss,
+        batches=Reshuffled(120),
+        step_size=0.2,
+        clipping="none",
+        loader=loader,
+        optimizer=stepper,
+    )
+    train(module, stepper, loader, epochs=3)
+    assert 2.9 < engine.get_epsilon(1e-5) <= 3.0
+    with pytest.raises(DescriptionError, match="left out"):
+        engine.accountant.get_epsilon(1e-5, training=run, loss=loss)
+    with pytest.raises(AssumptionError, match="sample rate of 0\\.0666667"):
+        asked(training=run, loss=loss)
+
+
+def test_steps_that_opacus_rounds_down_are_counted():
+    """int(3 / (1/75)) is 224, and 3 epochs of 75 batches are 225."""
+    assert int(3 / (1 / 75)) == 224
+    counted = [planned_epsilon(1e-5, 3.0, 1 / 75, steps) for steps in (223, 224, 225)]
+    assert counted[0] < counted[1] == counted[2]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_scheduler_is_recorded(before):
+    engine, module, stepper, loader = private()
+    of = stepper.original_optimizer if before else stepper
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(of, gamma=0.5)
+    engine.accountant.describe(
+        loss=Loss(smoothness=0.5),
+        batches=Poisson(1 / 15),
+        scheduler=scheduler,
+        loader=loader,
+        optimizer=stepper,
+    )
+    for _ in range(3):
+        train(module, stepper, loader, epochs=1)
+        scheduler.step()
+    sizes = np.asarray(engine.accountant.training.step_sizes)
+    scale = 1797 / 15 / (1797 // 15)
+    np.testing.assert_allclose(sizes, scale * np.repeat([0.5, 0.25, 0.125], 15), rtol=1e-12)
+    assert engine.get_epsilon(1e-5) > 0
+    stepper.param_groups[0]["lr"] = 0.3  # not the scheduler's
+    with pytest.raises(AssumptionError, match="learning rate"):
+        train(module, stepper, [next(iter(loader))], epochs=1)
+
+
+def test_schedulers_that_are_refused():
+    engine, _module, stepper, loader = private()
+    told = {"loss": Loss(smoothness=0.5), "batches": Poisson(1 / 15)}
+    told |= {"loader": loader, "optimizer": stepper}
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(stepper.original_optimizer)
+
+    class StepLR(torch.optim.lr_scheduler.StepLR):
+        pass
+
+    for bad in (plateau, StepLR(stepper.original_optimizer, 3)):
+        with pytest.raises(UnsupportedError, match="looking at losses"):
+            engine.accountant.describe(**told, scheduler=bad)
+    other = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
+    with pytest.raises(AssumptionError, match="another optimizer"):
+        engine.accountant.describe(
+            **told, scheduler=torch.optim.lr_scheduler.ExponentialLR(other, 0.9)
+        )
+    good = torch.optim.lr_scheduler.ExponentialLR(stepper.original_optimizer, 0.9)
+    with pytest.raises(DescriptionError, match="step_size"):
+        engine.accountant.describe(**told, scheduler=good, step_size=0.5)
+    both = torch.optim.lr_scheduler.ChainedScheduler([good])
+    engine.accountant.describe(**told, scheduler=both)
+    assert engine.accountant.state_dict()["described"]["scheduler"] == (
+        "ChainedScheduler(ExponentialLR)"
+    )

@@ -86,3 +86,22 @@ def test_refusals():
     probe.set_params(steps=2, batch_size=len(X)).fit(X, y)
     with pytest.raises(DescriptionError, match="X is"):
         probe.predict(X[:, :5])
+
+
+def test_a_layer_with_the_same_outputs():
+    X, y = digits()
+    rows = torch.from_numpy(X)
+    for bound in (100.0, 1.5, None):
+        probe = PrivateLinearProbe(
+            epsilon=3.0, delta=1e-4, feature_bound=bound, random_state=0, device="cpu", steps=20
+        )
+        layer = probe.fit(rows, y).to_linear(torch.float64)
+        assert isinstance(layer, torch.nn.Linear)
+        assert layer.bias is None
+        scores = layer(rows).detach().numpy()
+        assert np.array_equal(probe.classes_[scores.argmax(1)], probe.predict(X))
+        if bound == 100.0:  # no row is shortened
+            np.testing.assert_allclose(scores, probe.decision_function(X), rtol=1e-12, atol=1e-12)
+        assert probe.to_linear()(rows.float()).dtype == torch.float32
+        layer.weight.data.zero_()
+        assert np.abs(probe.coef_).max() > 0  # a copy

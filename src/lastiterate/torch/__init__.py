@@ -1,6 +1,7 @@
 """What meets PyTorch: linear heads on a device, networks, Opacus, data loaders.
 
-Importing this package does not import torch; using one of its names does.
+Importing this package does not import torch; using one of its names does. Opacus knows the
+accountant ``"lastiterate"`` from then on, whichever of the two is imported first.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lastiterate.lazy_names import loaded_on_use
 from lastiterate.torch.loader import describe_loader
+from lastiterate.torch.registration import register_when_loaded
 
 if TYPE_CHECKING:
     from lastiterate.torch.accountant import HiddenStateAccountant
@@ -46,3 +48,5 @@ __all__ = [
 ]
 
 __getattr__ = loaded_on_use(__name__, _HOME)
+
+register_when_loaded()

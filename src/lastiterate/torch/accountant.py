@@ -1,7 +1,7 @@
 """The last-iterate guarantee for people who train with Opacus.
 
-`PrivacyEngine(accountant="lastiterate")` works once this module is imported. Opacus tells an
-accountant the noise multiplier and the sample rate; a hidden-state guarantee also needs what is
+`PrivacyEngine(accountant="lastiterate")` works once `lastiterate.torch` is imported. Opacus tells
+an accountant the noise multiplier and the sample rate; a hidden-state guarantee also needs what is
 known about the loss, the step size and the batch scheme. `describe` takes them, and every update
 is compared with the optimizer that makes it: a description of another run raises. So does one that
 the network contradicts. Such runs are never certified: see `HiddenStateAccountant.certificate`.
@@ -25,6 +25,7 @@ from lastiterate.description.validation import number, one_of
 from lastiterate.errors import AssumptionError, DescriptionError, EstimateWarning, UnsupportedError
 from lastiterate.guarantee import Guarantee
 from lastiterate.torch.loader import describe_loader, logical_batches
+from lastiterate.torch.opacus_calls import counting_scheduler, planned_epsilon
 from lastiterate.torch.opacus_modules import (
     hooked_module,
     longest_gradient,
@@ -79,6 +80,7 @@ class Described:
     adjacency: str
     clipping: str
     sample_rate: float
+    scheduler: str | None = None
 
     @property
     def composed(self) -> bool:
@@ -119,6 +121,7 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
         self._bound = math.inf
         self._measured: Any = None  # the optimizer whose gradients are measured before the clip
         self._refuted = False
+        self._scheduler: Any = None
 
     @classmethod
     def mechanism(cls) -> str:
@@ -133,6 +136,7 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
         loader: Any,
         optimizer: Any,
         step_size: float | Sequence[float] | None = None,
+        scheduler: Any = None,
         adjacency: str = "zero-out",
         clipping: str = "gradient",
     ) -> None:
@@ -146,6 +150,9 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
             loader: the loader that `make_private` returned.
             optimizer: the optimizer that `make_private` returned.
             step_size: the learning rate, or one per update; not needed for `Loss.unknown()`.
+            scheduler: torch's learning-rate scheduler, instead of a step size: the rates are
+                recorded as they come. One that looks at losses (ReduceLROnPlateau) is refused; when
+                to call ``step()`` must not depend on the data either.
             adjacency: "zero-out" (as Opacus counts) or "replace".
             clipping: "gradient", as Opacus always clips; or "none" where it is proved that no
                 gradient is longer than max_grad_norm: for cross-entropy on `BoundedSoftmax`, whose
@@ -177,11 +184,13 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
         if loss.provenance == "proved":  # by whom? nobody here sees the criterion
             loss = replace(loss, provenance="declared")
         rate = 1 / len(logical_batches(loader))
-        sizes = _sizes(step_size)
-        described = Described(len(loader.dataset), loss, batches, sizes, adjacency, clipping, rate)
-        if sizes is None and not described.composed:
+        sizes, records = _sizes(step_size), len(loader.dataset)
+        kind = None if scheduler is None else counting_scheduler(scheduler, optimizer)
+        described = Described(records, loss, batches, sizes, adjacency, clipping, rate, kind)
+        if (sizes is None) == (kind is None) and (kind or not described.composed):
             why = "how far an update drives two runs apart depends on it"
-            raise DescriptionError("step_size", None, "given unless the loss is unknown", why)
+            allowed = "given unless the loss is unknown or there is a scheduler"
+            raise DescriptionError("step_size", step_size, allowed, why)
         _plain(optimizer)
         self._module = hooked_module(optimizer)
         obstacle = not_linear(self._module) if loss.convex else None
@@ -193,7 +202,7 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
             )
         if clipping == "none":
             self._measure(optimizer, loss)
-        self._described = described
+        self._described, self._scheduler = described, scheduler
         self._compare(optimizer, None)
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
@@ -227,9 +236,8 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
             )
         if len(self._updates) != sum(steps for _, _, steps in self.history):
             raise AssumptionError(
-                "Steps were recorded that no optimizer made (history was set by hand, as "
-                "make_private_with_epsilon does): their noise and step size are unknown. Use "
-                "lastiterate.calibrate to find the noise."
+                "Steps were recorded that no optimizer made (history was set by hand): their noise "
+                "and step size are unknown. Describe the run before its first update."
             )
         clips = {update.clip for update in self._updates} or {0.0}
         if len(clips) > 1:
@@ -254,14 +262,27 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
         found = account(self.training, self._need().loss)
         return RealNumbersGuarantee(found.run, found.bounds, found.lower_reference)
 
-    def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
+    def get_epsilon(
+        self, delta: float, *, training: Training | None = None, loss: Loss | None = None
+    ) -> float:
         """epsilon of the last iterate so far; nothing else may have been released.
 
         With `Loss.unknown()` this is the value of composition, which also covers every iterate. It
         speaks of real numbers, as Opacus' own accountants do, and warns of it.
+
+        ``get_noise_multiplier(accountant="lastiterate", ...)`` and ``make_private_with_epsilon``
+        ask what a noise multiplier would cost before anything runs. Give them ``training=`` and
+        ``loss=``, the run that will be described (its noise and number of steps are replaced);
+        without them they get the larger one of Poisson batches and batches in order, with every
+        iterate public, which holds for every loader that `describe_loader` reads.
         """
-        described = self._need()
         warnings.warn(IN_REAL_NUMBERS, EstimateWarning, stacklevel=2)
+        if self._described is None and len(self.history) == 1 and not self._updates:
+            return planned_epsilon(delta, *self.history[0], training, loss)
+        described = self._need()
+        if training is not None or loss is not None:
+            why = "what runs was described, and is compared with every update"
+            raise DescriptionError("training, loss", (training, loss), "left out", why)
         if described.loss.provenance == "estimated":
             warnings.warn(
                 "NOT A GUARANTEE: the regularity of the loss is estimated, and this epsilon rests "
@@ -324,6 +345,8 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
                 "measured its gradients. Describe the run again with it."
             )
         step_size = described.rate_of(len(self._updates))
+        if self._scheduler is not None:
+            step_size = _one_rate(self._scheduler.get_last_lr())
         divisor = described.batches.divisor(described.records)
         expected = _expected(optimizer)
         if sample_rate is not None and not _close(sample_rate, described.sample_rate):
@@ -435,6 +458,15 @@ def _sizes(step_size: float | Sequence[float] | None) -> float | tuple[float, ..
     return number("step_size", step_size, why, above=0.0)
 
 
+def _one_rate(rates: Sequence[float]) -> float:
+    if len({*rates}) != 1:
+        raise UnsupportedError(
+            f"The parameters have several learning rates ({sorted({*rates})}): no theorem of the "
+            "ledger takes one per parameter. Use one group of parameters."
+        )
+    return float(rates[0])
+
+
 def _one_or_many(values: list[float]) -> float | list[float]:
     return values[0] if len(set(values)) == 1 else values if values else 1.0
 
@@ -446,4 +478,6 @@ def _differs(what: str, found: object, described: object) -> AssumptionError:
     )
 
 
-register_accountant(MECHANISM, HiddenStateAccountant, force=True)
+def register() -> None:
+    """Make ``PrivacyEngine(accountant="lastiterate")`` work; importing `lastiterate.torch` does."""
+    register_accountant(MECHANISM, HiddenStateAccountant, force=True)

@@ -72,6 +72,24 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
     def _scores(self, X: Any) -> NDArray[Any]:
         return super()._scores(features(X, device_of(X, self.device)))
 
+    def to_linear(self, dtype: torch.dtype | None = None) -> torch.nn.Linear:
+        """The fitted probe as a layer, without a bias, to put on top of the network it probes.
+
+        Its outputs are the probe's scores of rows that are not longer than ``feature_bound``. The
+        probe shortens other rows, and without a bound rescales all: scores are then those of the
+        layer times a positive number of the row's own, so that the class is the same.
+
+        >>> X, y = torch.randn(200, 4), torch.arange(200) % 3
+        >>> probe = PrivateLinearProbe(epsilon=2.0, delta=1e-4, random_state=0).fit(X, y)
+        >>> bool((probe.to_linear()(X).argmax(1).numpy() == probe.predict(X)).all())
+        True
+        """
+        weight = torch.from_numpy(self.coef_.copy()).to(dtype or torch.get_default_dtype())
+        layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, dtype=weight.dtype)
+        with torch.no_grad():
+            layer.weight.copy_(weight)
+        return layer
+
     def fit_stream(self, *args: Any, **settings: Any) -> Self:
         """Not for a probe: shards are streamed in `fit`."""
         raise UnsupportedError(
