@@ -789,7 +789,16 @@ def test_noise_for_a_budget_and_a_described_run_is_what_the_run_needs():
 def test_steps_that_opacus_rounds_down_are_counted():
     """int(3 / (1/75)) is 224, and 3 epochs of 75 batches are 225."""
     assert int(3 / (1 / 75)) == 224
-    counted = [planned_epsilon(1e-5, 3.0, 1 / 75, steps) for steps in (223, 224, 225)]
+    run = Training.dp_sgd(
+        records=7500,
+        steps=1,
+        step_size=0.5,
+        noise_multiplier=1.0,
+        clip=1.0,
+        batches=Poisson(1 / 75),
+    )
+    told = (run, Loss.unknown())
+    counted = [planned_epsilon(1e-5, 3.0, 1 / 75, steps, *told) for steps in (223, 224, 225)]
     assert counted[0] < counted[1] == counted[2]
 
 
