@@ -278,7 +278,8 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
         """
         warnings.warn(IN_REAL_NUMBERS, EstimateWarning, stacklevel=2)
         if self._described is None and len(self.history) == 1 and not self._updates:
-            return planned_epsilon(delta, *self.history[0], training, loss)
+            noise_multiplier, sample_rate, steps = self.history[0]
+            return planned_epsilon(delta, noise_multiplier, sample_rate, steps, training, loss)
         described = self._need()
         if training is not None or loss is not None:
             why = "what runs was described, and is compared with every update"

@@ -57,7 +57,7 @@ def planned_epsilon(
     if abs(passes - round(passes)) < _WHOLE:
         steps += 1
     if training is None or loss is None:
-        if training is not loss:
+        if training is not None or loss is not None:
             why = "what is known about the loss is worth something only with the run"
             raise DescriptionError("training, loss", (training, loss), "both or neither", why)
         sampled = LossDistribution.sampled_gaussian(min(sample_rate, 1.0), 1 / noise_multiplier)
