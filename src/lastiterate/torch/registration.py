@@ -20,7 +20,7 @@ class _Registering(MetaPathFinder):
         if name != _REGISTRY:
             return None
         sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, path, target)
+        spec = PathFinder.find_spec("opacus.accountants", path, target)
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
