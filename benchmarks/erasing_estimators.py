@@ -1,0 +1,187 @@
+"""The estimators forget: MNIST 3 v 8 end to end, and ten thousand requests on Adult.
+
+Logistic regression without privacy for those who stay (epsilon = inf), with a ledger. The budget is
+fixed before the run: from the first 44 steps of another one, what 100 random records (or one) did
+there, times two. A request beyond it is replayed. Forgetting is epsilon = 1 at delta = 1e-6, and 20
+steps on what remains follow. Beside it: the same fit on what remains, and a restart that is stopped
+after 20 steps. Seconds are processor time, and nobody waits (``wait=0``) because nobody watches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from benchmarks.datasets import adult, available, mnist
+from lastiterate.curves import gaussian
+from lastiterate.models import PrivateLogisticRegression
+from lastiterate.unlearning import Ledger
+
+RECORDS, STEPS, EARLY, AFTER, SEEDS = 11_264, 220, 44, 20, 10
+EPSILON, DELTA, L2 = 1.0, 1e-6, 0.001
+REQUESTS, TOGETHER = 10_000, 100  # on Adult: a model is released after so many requests
+SINGLE = 1_000  # of them one by one, without a ledger
+Array = np.ndarray
+
+
+def estimator(steps: int, seed: int) -> PrivateLogisticRegression:
+    return PrivateLogisticRegression(
+        epsilon=math.inf, delta=DELTA, regularization=L2, steps=steps, random_state=seed
+    )
+
+
+class Pictures:
+    """Threes and eights of MNIST."""
+
+    def __init__(self) -> None:
+        data = mnist()
+        parts = []
+        for x, y in ((data.train, data.labels), (data.test, data.test_labels)):
+            chosen = np.flatnonzero((y == 3) | (y == 8))[:RECORDS]
+            parts.append((np.asarray(x)[chosen, :-1], y[chosen]))
+        (self.x, self.y), (self.test, self.test_y) = parts
+
+    def score(self, model: Any) -> float:
+        return float(model.score(self.test, self.test_y))
+
+    def sets(self, rng: np.random.Generator) -> dict[str, Array]:
+        """Who is deleted: 1, 10 and 100, at random and of one class."""
+        threes = np.flatnonzero(self.y == 3)
+        return {
+            f"{many} {how}": rng.choice(pool, many, replace=False)
+            for how, pool in (("random", np.arange(RECORDS)), ("of one class", threes))
+            for many in (1, 10, 100)
+        }
+
+
+def budget(pictures: Pictures, many: int) -> float:
+    """Twice what so many random records did in the first steps of another run."""
+    other = Ledger(budget=1.0, noise=1.0)
+    estimator(EARLY, seed=999).fit(pictures.x, pictures.y, ledger=other)
+    rng, distances = np.random.default_rng(999), other.book().distances
+    done = [distances.of(rng.choice(RECORDS, many, replace=False)) for _ in range(20)]
+    other.erase()
+    return 2 * float(np.mean(done))
+
+
+def clocked(work: Any, *given: Any, **options: Any) -> float:
+    start = time.process_time()
+    work(*given, **options)
+    return time.process_time() - start
+
+
+def end_to_end() -> list[dict[str, Any]]:
+    """Accuracy and seconds of forgetting, of the whole fit again and of a short one."""
+    pictures, found = Pictures(), dict[tuple[str, str], list[tuple[float, float]]]()
+    mu = gaussian.mu(EPSILON, DELTA)
+    budgets = {"budget for 100": budget(pictures, 100), "budget for 1": budget(pictures, 1)}
+    replays: dict[tuple[str, str], int] = {}
+    for seed in range(SEEDS):
+        sets = pictures.sets(np.random.default_rng(seed))
+        for (planned, b), (who, gone) in itertools.product(budgets.items(), sets.items()):
+            if planned == "budget for 1" and "class" in who:
+                continue
+            ledger = Ledger(budget=b, noise=b / mu)
+            model = estimator(STEPS, seed).fit(pictures.x, pictures.y, ledger=ledger)
+            case, beyond = (planned, who), ledger.book().distances.of(gone) > b
+            replays[case] = replays.get(case, 0) + bool(beyond)
+            seconds = clocked(model.unlearn, gone, pictures.x, pictures.y, steps=AFTER, wait=0.0)
+            found.setdefault(case, []).append((pictures.score(model), seconds))
+        for who, gone in sets.items():
+            kept = np.delete(np.arange(RECORDS), gone)
+            for name, steps in (("fitted again", STEPS), ("stopped restart", AFTER)):
+                again = estimator(steps, seed)
+                seconds = clocked(again.fit, pictures.x[kept], pictures.y[kept])
+                found.setdefault((name, who), []).append((pictures.score(again), seconds))
+    rows = []
+    for (name, who), values in found.items():
+        accuracy, seconds = np.mean(values, axis=0)
+        again = np.mean(found["fitted again", who], axis=0)
+        repeated = f", {replays[name, who]} replayed" if (name, who) in replays else ""
+        rows.append(
+            {
+                "name": f"MNIST 3 v 8, delete {who}: {name}",
+                "goal": f"{again[0]:.4f} in {again[1]:.2f} s, fitted again",
+                "measured": f"{accuracy:.4f} in {seconds:.2f} s{repeated}",
+                "ok": None,
+            }
+        )
+    return rows
+
+
+def one_after_the_other() -> list[dict[str, Any]]:
+    """Ten thousand people leave Adult, a hundred at a time; every budget is kept or replayed."""
+    data = adult()
+    x, y = data.train.toarray()[:, :-1], data.labels
+    releases, mu = REQUESTS // TOGETHER, gaussian.mu(EPSILON, DELTA)
+    other = Ledger(budget=1.0, noise=1.0)
+    estimator(EARLY, seed=999).fit(x, y, ledger=other)
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(x))[:REQUESTS]
+    some = [other.book().distances.of(rng.choice(len(x), TOGETHER)) for _ in range(5)]
+    b = 2 * float(np.mean(some))
+    ledger = Ledger(budget=b, noise=math.sqrt(releases) * b / mu, requests=releases)
+    model = estimator(STEPS, 0)
+    fit = clocked(model.fit, x, y, ledger=ledger)
+    before, total, replayed = float(model.score(data.test[:, :-1], data.test_labels)), 0.0, 0
+    x = x.copy()
+    for gone in np.split(order, releases):
+        away = float(ledger.book().distances.of(gone))
+        total += clocked(model.unlearn, gone, x, y, steps=AFTER, wait=0.0)
+        assert ledger.mu_of(ledger.served) <= mu * (1 + 1e-9)
+        replayed += away > b
+        x[gone] = 0.0
+    after = float(model.score(data.test[:, :-1], data.test_labels))
+    plain = clocked(estimator(STEPS, 0).fit, x, y)
+    many = f"{REQUESTS:,} requests on Adult"
+    values = (
+        (f"{many}, ledger, {releases} models: seconds", f"{total:.1f} s, {replayed} replays"),
+        (f"{many}, fitted again after each: seconds", f"{REQUESTS * plain:,.0f} s"),
+        (f"{many}, fitted again for each of {releases} models", f"{releases * plain:.1f} s"),
+        ("Adult, seconds of the fit with the ledger", f"{fit:.2f} s (without {plain:.2f})"),
+        ("Adult, test accuracy before and after", f"{before:.4f}, {after:.4f}"),
+    )
+    return [{"name": name, "goal": "", "measured": value, "ok": None} for name, value in values]
+
+
+def one_by_one() -> list[dict[str, Any]]:
+    """People leave Adult one at a time, without a ledger: clean steps, by `unlearn(epsilon=1)`."""
+    data = adult()
+    x, y = data.train.toarray()[:, :-1], data.labels
+    settings = {"epsilon": 2.0, "delta": DELTA, "regularization": 0.003, "steps": STEPS}
+    model = PrivateLogisticRegression(
+        **settings, batch_size=len(x), final_noise=1.0, random_state=0
+    )
+    fit = clocked(model.fit, x, y)
+    before, total = float(model.score(data.test[:, :-1], data.test_labels)), 0.0
+    for row in np.random.default_rng(1).permutation(len(x))[:SINGLE].tolist():
+        total += clocked(model.unlearn, [row], x, y, epsilon=EPSILON, delta=DELTA)
+    steps = model.training_.steps - STEPS
+    after = float(model.score(data.test[:, :-1], data.test_labels))
+    scale = REQUESTS // SINGLE
+    values = (
+        (
+            f"Adult, private (epsilon 2, L2 0.003), {SINGLE:,} requests one by one: clean steps",
+            f"{steps:,} in {total:.0f} s",
+        ),
+        (
+            f"Adult, {REQUESTS:,} requests one by one, from those: clean steps, fitted again each",
+            f"{scale * total:,.0f} s, {REQUESTS * fit:,.0f} s",
+        ),
+        ("Adult, private, test accuracy before and after", f"{before:.4f}, {after:.4f}"),
+    )
+    return [{"name": name, "goal": "", "measured": value, "ok": None} for name, value in values]
+
+
+def rows() -> list[dict[str, Any]]:
+    """Measurements of this module."""
+    if not available():
+        return []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return end_to_end() + one_after_the_other() + one_by_one()
