@@ -133,6 +133,18 @@ def test_a_crash_of_the_reader_is_a_refusal(tmp_path: Path) -> None:
     assert "broke the program" in said.stderr
 
 
+def test_modules_that_lie_beside_a_file_are_not_imported(tmp_path: Path) -> None:
+    """`python -m` would look for modules where the user stands: in the stranger's folder."""
+    (tmp_path / "c.json").write_bytes(resealed(kept("full-batch")))
+    for name in ("numpy", "json", "typer", "flint", "lastiterate"):
+        (tmp_path / f"{name}.py").write_text("open('owned', 'w').close()")
+    program = [PROGRAM[0], "-P", *PROGRAM[1:], "verify", "c.json"]
+    said = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith("verified: ")
+    assert not (tmp_path / "owned").exists()
+
+
 # --- the terminal ---------------------------------------------------------------------------------
 
 ERASE = "\x1b[2K\rverified: epsilon <= 0.001\x1b[8m\u202e\x9b2K\u2028"

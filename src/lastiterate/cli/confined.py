@@ -52,7 +52,8 @@ def _occupied() -> int:
 
 def confined(arguments: list[str]) -> int:
     """Run the command in a second process; its exit code, or that of a refusal."""
-    child = subprocess.Popen([sys.executable, "-m", "lastiterate.cli.confined", *arguments])
+    # -P: not where the user stands, which may be the stranger's folder, with modules of his.
+    child = subprocess.Popen([sys.executable, "-P", "-m", "lastiterate.cli.confined", *arguments])
     try:
         code = child.wait()
     except KeyboardInterrupt:
