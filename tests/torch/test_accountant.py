@@ -702,10 +702,12 @@ def test_a_split_loader_is_described_with_its_own_optimizer():
 # --- Opacus' own calls ------------------------------------------------------------------------
 
 
-def test_importing_registers_also_when_opacus_comes_later_and_loads_nothing():
+@pytest.mark.parametrize("used", ["", "from lastiterate.torch import HiddenStateAccountant\n"])
+def test_importing_registers_also_when_opacus_comes_later_and_loads_nothing(used):
     program = (
         "import lastiterate.torch, sys\n"
         "assert not {'opacus', 'torch', 'dp_accounting'} & {*sys.modules}\n"
+        f"{used}"
         "from opacus.accountants import create_accountant\n"
         "print(create_accountant('lastiterate').mechanism())"
     )

@@ -479,6 +479,4 @@ def _differs(what: str, found: object, described: object) -> AssumptionError:
     )
 
 
-def register() -> None:
-    """Make ``PrivacyEngine(accountant="lastiterate")`` work; importing `lastiterate.torch` does."""
-    register_accountant(MECHANISM, HiddenStateAccountant, force=True)
+register_accountant(MECHANISM, HiddenStateAccountant, force=True)

@@ -6,6 +6,7 @@ Scripts import Opacus before or after this package, and many that import this pa
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
@@ -41,6 +42,5 @@ def register_when_loaded() -> None:
 
 
 def _load() -> None:
-    from lastiterate.torch import accountant
-
-    accountant.register()
+    """Our accountant registers itself; where it is just being imported, it will."""
+    import_module("lastiterate.torch.accountant")
