@@ -12,7 +12,7 @@ from architecture import PACKAGE, ROOT
 from packaging.requirements import Requirement
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-EXTRAS = {"jax", "lightning", "mlflow", "notebooks", "transformers"}
+EXTRAS = ("jax", "lightning", "mlflow", "notebooks", "transformers")
 PEERS = [Requirement(one) for each in EXTRAS for one in PROJECT["optional-dependencies"][each]]
 MODULES = ("jax", "optax", "lightning", "pytorch_lightning", "transformers", "mlflow")
 
@@ -30,7 +30,7 @@ def test_versions_are_ranges_and_what_runs_is_inside(peer: Requirement) -> None:
 def test_the_environment_of_make_has_them_all() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     listed = makefile.split("INTEGRATION_EXTRAS := ")[1].split("\n")[0].split(",")
-    assert set(listed) >= EXTRAS
+    assert set(listed) >= set(EXTRAS)
 
 
 def test_importing_a_room_loads_no_framework() -> None:
