@@ -16,13 +16,14 @@ from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Loss, Training
+from lastiterate.description.validation import number
 from lastiterate.errors import LastIterateError, MissingExtraError
 from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee
 
 try:
     import attr
     from dp_accounting import dp_event
-    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
     from dp_accounting.privacy_accountant import NeighboringRelation
 except ModuleNotFoundError as missing:
     what = "An accountant of dp-accounting"
@@ -79,6 +80,8 @@ class LastIterateAccountant(PLDAccountant):  # type: ignore[misc]
     '2.94 3.07'
     """
 
+    _pld: Any
+
     def __init__(
         self,
         neighboring_relation: Any = NeighboringRelation.REPLACE_SPECIAL,
@@ -89,9 +92,15 @@ class LastIterateAccountant(PLDAccountant):  # type: ignore[misc]
         self._others = False
 
     def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+        told = event.count if isinstance(event, dp_event.SelfComposedDpEvent) else count
+        if not isinstance(told, int) or told < 0:
+            what = f"a mechanism runs a whole number of times, at least 0, and not {told!r:.40}"
+            return self.CompositionErrorDetails(invalid_event=event, error_message=what)
         if not isinstance(event, LastIterateDpEvent):
             if do_compose and not isinstance(event, _NOTHING):
                 self._others = True
+            if do_compose and isinstance(event, dp_event.RandomizedResponseDpEvent):
+                return self._randomized_response(event, count)
             return super()._maybe_compose(event, count, do_compose)
         obstacle = self._obstacle(event)
         if obstacle is not None:
@@ -103,8 +112,18 @@ class LastIterateAccountant(PLDAccountant):  # type: ignore[misc]
             self._runs.append((guarantee, count))
         return None
 
+    def _randomized_response(self, event: Any, count: int) -> Any:
+        """All ``count`` of them: dp-accounting's accountant counts this mechanism once."""
+        before = self._pld
+        self._pld = privacy_loss_distribution.identity(self._value_discretization_interval)
+        problem = super()._maybe_compose(event, 1, True)
+        self._pld = before.compose(self._pld.self_compose(count)) if count else before
+        return problem
+
     def _obstacle(self, event: LastIterateDpEvent) -> str | None:
         """Why this run has no guarantee for the accountant's neighbours; None if it has."""
+        if not isinstance(event.training, Training) or not isinstance(event.loss, Loss):
+            return "the event holds no Training and Loss, which describe a run"
         expected = _RELATIONS[event.training.adjacency]
         if self.neighboring_relation is not expected:
             return (
@@ -140,6 +159,8 @@ class LastIterateAccountant(PLDAccountant):  # type: ignore[misc]
 
     def get_epsilon(self, target_delta: float) -> float:
         """The smallest epsilon at this delta that is proved for everything composed so far."""
+        why = "it is the probability that the guarantee fails"
+        target_delta = number("target_delta", target_delta, why, at_least=0.0, at_most=1.0)
         if self._contains_non_dp_event:
             return math.inf
         if not self._runs:
@@ -153,6 +174,8 @@ class LastIterateAccountant(PLDAccountant):  # type: ignore[misc]
 
     def get_delta(self, target_epsilon: float) -> float:
         """The smallest delta at this epsilon that is proved for everything composed so far."""
+        why = "no privacy curve is defined there"
+        target_epsilon = number("target_epsilon", target_epsilon, why, infinite=True)
         if self._contains_non_dp_event:
             return 1.0
         if not self._runs:

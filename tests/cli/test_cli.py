@@ -547,3 +547,21 @@ def test_printing_rounds_up(value: float | None, printed: str) -> None:
     assert number(value) == printed
     if value is not None:
         assert float(printed) >= value
+
+
+# --- strangers' folders --------------------------------------------------------------------------
+
+ATTACK = "import sys; sys.stderr.write('the folder ran code'); sys.exit(7)\n"
+
+
+@pytest.mark.parametrize("command", ["verify", "report"])
+def test_no_module_of_the_working_folder_is_imported(command: str, tmp_path: Path) -> None:
+    """Whoever checks a stranger's folder may well stand in it; its numpy.py is not ours."""
+    certificate = lastiterate.certify(TRAINING, LOSS, delta=1e-5)
+    certificate.save(tmp_path / "c.json")
+    for name in ("numpy", "typer", "rich", "flint", "json", "multiprocessing", "lastiterate"):
+        (tmp_path / f"{name}.py").write_text(ATTACK)
+    started = [COMMAND, command, "c.json"]
+    done = subprocess.run(started, cwd=tmp_path, capture_output=True, text=True)
+    assert "ran code" not in done.stderr
+    assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ import pytest
 from lastiterate import FullBatch, Loss, Poisson, Shuffled, Training, account, calibrate
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.description import fractional
+from lastiterate.errors import DescriptionError
 
 dp_accounting = pytest.importorskip("dp_accounting")
 from dp_accounting import privacy_accountant_test  # noqa: E402
@@ -182,3 +183,47 @@ def test_an_event_travels_as_a_named_tuple_and_stays_in_the_ledger():
     assert dp_accounting.DpEvent.from_named_tuple(event.to_named_tuple()) == event
     accountant = LastIterateAccountant().compose(event).compose(event)
     assert accountant.ledger == dp_accounting.SelfComposedDpEvent(event, 2)
+
+
+@pytest.mark.parametrize("count", [-1, -0.5, 0.25, math.nan, np.int64(2) ** 40, "2"])
+def test_counts_that_no_mechanism_has_are_refused(count):
+    """Minus one run took back what the run before it cost; a quarter of one cost half of it."""
+    event = LastIterateDpEvent(run(), LOSS)
+    for inner in (event, dp_accounting.GaussianDpEvent(1.0)):
+        several = dp_accounting.SelfComposedDpEvent(inner, count)
+        for odd in (several, dp_accounting.ComposedDpEvent([event, several])):
+            accountant = LastIterateAccountant().compose(event)
+            before = accountant.get_epsilon(1e-5)
+            assert not accountant.supports(odd)
+            with pytest.raises((UnsupportedEventError, TypeError, ValueError)):
+                accountant.compose(odd)
+            assert accountant.get_epsilon(1e-5) == before
+
+
+@pytest.mark.parametrize("buckets", [2, 5])
+def test_repeated_randomized_response_counts_every_time(buckets):
+    """dp-accounting's own accountant counts it once; ten times cost 10 epsilon at delta = 0."""
+    once = math.log((1 - 0.5 + 0.5 / buckets) / (0.5 / buckets))
+    event = dp_accounting.RandomizedResponseDpEvent(0.5, buckets)
+    for several in (event, dp_accounting.SelfComposedDpEvent(event, 5)):
+        count = 10 if several is event else 2
+        accountant = LastIterateAccountant(NeighboringRelation.REPLACE_ONE, 1e-3)
+        found = accountant.compose(several, count).get_epsilon(1e-13)
+        assert 10 * once - 1e-3 <= found <= 10 * (once + 1e-3)
+        both = accountant.compose(LastIterateDpEvent(run(adjacency="replace"), LOSS))
+        assert both.get_epsilon(1e-13) > 10 * once
+
+
+def test_questions_that_have_no_answer_are_refused():
+    described = LastIterateDpEvent(run(), LOSS)
+    for events in ([described], [described, dp_accounting.GaussianDpEvent(5.0)], []):
+        accountant = LastIterateAccountant()
+        for event in events:
+            accountant.compose(event)
+        for delta in (math.nan, -1e-3, 1.5):
+            with pytest.raises(DescriptionError):
+                accountant.get_epsilon(delta)
+        with pytest.raises(DescriptionError):
+            accountant.get_delta(math.nan)
+    with pytest.raises(UnsupportedEventError, match="Training"):
+        LastIterateAccountant().compose(LastIterateDpEvent("a run", LOSS))

@@ -30,6 +30,8 @@ def run(arguments: Sequence[str] | None = None) -> None:
     """Parse the arguments, run the command, exit."""
     alone = arguments is None and sys.argv[1:2] and sys.argv[1] in CONFINED
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:  # our second process and workers start as `python -m` or `-c`, which
+        os.environ["PYTHONSAFEPATH"] = "1"  # would import what a stranger's working folder holds
     leave(lambda: confined(given) if alone else invoke(given or ["--help"]))
 
 
