@@ -319,3 +319,27 @@ def test_where_clean_steps_are_refused():
     seeded.unlearn([1], X, Y, **asked)
     assert seeded.certificate_ is None
     assert model.certificate_.exposure.left is None
+
+
+@pytest.mark.parametrize("epsilon", [8.0, math.inf])
+def test_a_class_that_leaves_with_the_deleted_is_no_secret_of_theirs(epsilon):
+    """Classes that were read off the labels: without the deleted there would be one less."""
+    three = Y.copy()
+    three[[3, 77]] = 2
+    asked = ASKED | {"epsilon": epsilon}
+    for declared in (None, [0, 1, 2]):
+        model = PrivateSoftmaxRegression(**asked, classes=declared)
+        model.fit(X, three, ledger=Ledger(0.2, noise=0.2, requests=3))
+        before = model.coef_.copy()
+        assert before.shape[0] == 3
+        model.unlearn([3], X, three, wait=0.0)  # one of two: the class stays
+        if declared is None:
+            with pytest.raises(AssumptionError, match="classes="):
+                model.unlearn([77], X, three, wait=0.0)
+            assert model.ledger_.served == 1
+        else:
+            assert model.unlearn([77], X, three, wait=0.0).models == 2
+    clean = ASKED | {"batch_size": len(Y), "final_noise": 1.0}
+    model = PrivateSoftmaxRegression(**clean).fit(X, three)
+    with pytest.raises(AssumptionError, match="classes="):
+        model.unlearn([3, 77], X, three, epsilon=1.0)

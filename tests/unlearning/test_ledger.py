@@ -843,3 +843,39 @@ def test_experiments_have_no_certificate():
     trained(ledger, random_state=1)
     with pytest.raises(AssumptionError, match="no certificate"):
         forgotten(ledger, [5]).certificate(1e-3)
+
+
+def test_neither_size_nor_time_of_a_file_tells_how_a_request_was_served(tmp_path):
+    """Whoever may only look at the folder from outside, or at a list of a backup."""
+    sizes, wait = set(), 0.4
+    for k, (budget, path) in enumerate(((0.0, 0), (9.0, 0), (0.0, 500), (9.0, 500))):
+        folder = tmp_path / str(k)
+        ledger = Ledger(budget, 1.0, requests=3, path=path, folder=folder, key=KEY)
+        trained(ledger, random_state=1)
+        began, before = time.time(), (folder / "ledger").stat().st_size
+        forgotten(ledger, [1], wait=wait)
+        assert (ledger.book().spent > 0) == (budget > 0)  # replayed, or served
+        for place in (folder, folder / "ledger"):
+            assert place.stat().st_mtime >= began + wait - 0.05
+        sizes.add((path, (folder / "ledger").stat().st_size - before))
+        loaded = Ledger.load(folder, KEY).book()
+        assert (loaded.spent, loaded.seconds) == (ledger.book().spent, ledger.book().seconds)
+    assert len(sizes) == 2
+
+
+def test_a_model_tells_of_those_who_are_deleted_after_it():
+    """The first model of two is no farther from a run that had the second person: words say so."""
+    ledger = Ledger(1e-4, 1e-4, requests=2)
+    trained(ledger)
+    memory = repeated(ledger.book().memory)
+    first = forgotten(ledger, [3], wait=0.0)
+    without = X.copy()
+    without[[3, 7]] = 0.0
+    never = noisy_descent(Logistic(), without, RUN, labels=Y, noise=memory).parameters
+    assert np.linalg.norm(first.parameters - never) > 20 * ledger.noise  # 7 is still in it
+    second = forgotten(ledger, [7], wait=0.0)
+    assert np.linalg.norm(second.parameters - never) < 10 * ledger.noise
+    assert "all of these from the start, with" not in str(second)
+    assert "deleted up to it" in str(second)
+    told = " ".join(second.certificate(1e-3).not_covered)
+    assert "tells of records that were deleted after it" in told

@@ -348,11 +348,16 @@ def _report(trained: TableModel, done: Erased) -> str:
     if certificate is None:
         lines.append("**An experiment: the run was seeded, so this model has no certificate.**")
     else:
-        together = f", with the {done.models} models after deletions together" * (done.models > 1)
+        whom = "this model can hardly tell it from one that never used them"
+        if done.models > 1:
+            whom = (
+                f"the {done.models} models after deletions can hardly tell each from one that "
+                "never used the records that were deleted up to it (it tells of those that were "
+                "deleted later)"
+            )
         lines.append(
-            f"Of {done.records:,} records {count} were forgotten. Whoever has only this model"
-            f"{together} can hardly tell it from one that never used them: epsilon = "
-            f"{printed(certificate.epsilon)} at delta = {printed(certificate.delta)}, by "
+            f"Of {done.records:,} records {count} were forgotten. Whoever has only {whom}: epsilon "
+            f"= {printed(certificate.epsilon)} at delta = {printed(certificate.delta)}, by "
             f"{certificate.theorem}. Check it: `lastiterate verify certificate.json`."
         )
     more = any("more requests" in line for line in done.remains)

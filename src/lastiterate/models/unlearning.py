@@ -114,6 +114,8 @@ class Erasing(_Model):
             why = "no certificate says something about so little noise; nothing was released"
             raise DescriptionError("ledger", f"of mu = {mu:g}", "a budget below its noise", why)
         X, y = self._validated(X, y, first=False)
+        asked = indices_of(indices, self.training_.records)
+        self._check_classes(y, np.union1d(ledger.gone, asked))
         data, targets = self._rows.of(X), self._targets(y)
         training, radius = self._erasable_run
         l2, longest = self.loss_.regularization, self._rows.norm
@@ -149,6 +151,7 @@ class Erasing(_Model):
         some_left(asked, before, run.records)
         X, y = self._validated(X, y, first=False)
         gone = np.union1d(before, asked)
+        self._check_classes(y, gone)
         data, targets = emptied(self._rows.of(X), self._targets(y), gone)
         loss = replace(self.loss_, strong_convexity=0.0)  # empty slots curve nothing
         plan = plan_unlearning(run, loss, Exposure(records=len(asked)), epsilon, told)
@@ -193,6 +196,19 @@ class Erasing(_Model):
             raise AssumptionError(
                 "The model is not the one that its certificate is bound to: it was changed, and "
                 "clean steps would start from somewhere else than the run ended."
+            )
+
+    def _check_classes(self, y: Array, gone: Array) -> None:
+        """Raise if classes were read off the labels, and what remains would not have them all."""
+        if getattr(self, "classes", ()) is not None:
+            return
+        left = y[~np.isin(np.arange(len(y)), gone)]
+        if len(np.unique(left)) < len(self.classes_):
+            raise AssumptionError(
+                "The classes of this model were read off the labels, and only the deleted had one "
+                "of them: it stays in the model, which a run without them could not have. Nothing "
+                "was released. Fit again on what remains; with classes= declared that cannot "
+                "happen."
             )
 
     def _erased_before(self, erased: Any) -> Array:

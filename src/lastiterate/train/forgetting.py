@@ -45,8 +45,10 @@ class Forgotten:
             deleted nothing.
         mu: √models·b/ν: it and the models after earlier requests are together mu-GDP, in both
             orders, against the same runs, perturbed alike, each without *all* that were deleted up
-            to its request from the start. (Against one person alone who never joined, while the
-            others are deleted in both worlds, a ledger of several requests says twice that.)
+            to its request from the start. What an earlier one tells of those who were deleted after
+            it is not covered. (Against one person alone who never joined, while the others are
+            deleted in both worlds: twice that, for the models after this person's deletion, if
+            neither reader nor request rests on one from before it.)
         budget: b, of the ledger.
         noise: ν, of the perturbation.
         grid: the parameters are whole multiples of it.
@@ -94,11 +96,16 @@ class Forgotten:
 
     def __str__(self) -> str:
         what = "An EXPERIMENT, no guarantee: " if self.experiment else ""
-        models = f", with the {self.models} models of its ledger together" * (self.models > 1)
+        against = "a run without all of these from the start"
+        if self.models > 1:
+            against = (
+                f"runs, for each of the {self.models} models of its ledger together one without "
+                "all that were deleted up to it from the start (it tells of those deleted later)"
+            )
         kept = "".join(f"\n  {line}" for line in self.remains) or " nothing"
         return (
             f"{what}{self.deleted:,} of {self.records:,} records forgotten: {self.mu:.6g}-GDP "
-            f"against runs without all of these from the start{models}.\nIt holds towards somebody "
+            f"against {against}.\nIt holds towards somebody "
             "who saw no model from before the deletion, and only if nobody's request was made "
             "because of such a model. Of records that stay it says nothing.\nWhat remains, beside "
             f"your own copies of the data, logs and backups:{kept}"
@@ -134,10 +141,11 @@ def unlearn(
             of earlier requests may hold anything that is allowed (zeros, say).
         ledger: the one of that run.
         deleted: indices of the records to forget.
-        wait: seconds after which the answer leaves, and if it is not ready then, after so many
-            again: whether the run had to be repeated tells about the deleted, and must not be seen
-            in the time. Decide it from public numbers before the request; by default twice as
-            long as the run took. 0: at once, where nobody outside can measure.
+        wait: so many seconds after the ledger was asked its file is written and the answer leaves,
+            and if it is not ready then, after so many again: whether the run had to be repeated
+            tells about the deleted, and must not be seen in the time. Decide it from public numbers
+            before the request; by default twice as long as the run took. 0: at once, where nobody
+            outside can measure.
         progress: of a replay, as in `noisy_descent`.
 
     >>> from lastiterate import FullBatch
@@ -152,7 +160,6 @@ def unlearn(
     >>> forgotten.mu, f"{forgotten.certificate(delta=1e-3).epsilon:.3f}"
     (0.5, '1.352')
     """
-    began = time.monotonic()
     if not isinstance(ledger, Ledger):
         why = "without it nobody knows what the records did"
         raise DescriptionError("ledger", ledger, "the Ledger of the run", why)
@@ -184,6 +191,7 @@ def unlearn(
     remaining = _Remaining(objective, data, training, told, gone)
     grid, farther = perturbation_grid(ledger.noise, book.grid, remaining.run.centre.size)
     driven = was.driven(book, asked)
+    decided = time.monotonic()  # all before it takes equally long, whichever way it goes on
     if driven.of([0], book.spent, farther) <= ledger.budget:
         spent = math.nextafter(book.spent + driven.without([0])[1], math.inf)
         kept = book.distances.without(asked)[0]
@@ -193,8 +201,8 @@ def unlearn(
     book = dataclasses.replace(book, run=remaining.run.keeping.run)
     assert book.parameters is not None
     released = _perturbed(book.parameters, ledger.noise, grid)
+    _until(decided, wait)  # before the file is written, which has a time too
     ledger.serve(served, book, gone, released)
-    _until(began, wait)
     return _forgotten(ledger, book, released, training.records, served + 1, len(gone))
 
 

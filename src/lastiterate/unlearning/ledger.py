@@ -11,10 +11,12 @@ on the models that were released in this way, but on nothing else that the run t
 
 *Proof.* Fix batches and noise. Given the models before it, and so the request, each model is a
 Gaussian, in both worlds, with means at most b apart: R adaptive Gaussian rounds. Average over
-batches and noise by joint convexity. ∎ The reference is a run without *all* deleted records. Where
-one person alone never joins and the others are deleted in both worlds, both may have been repeated
-for different requests: at most 2b apart. A replay with *fresh* noise is unsound: which runs are
-replayed depends on X, so that the others are no longer a fair sample.
+batches and noise by joint convexity. ∎ The reference of model r is a run without *all* records that
+were deleted up to request r; those who are deleted later are still in it, and for them model r is
+one from before their deletion. Where one person alone never joins and the others are deleted in
+both worlds, both may have been repeated for different requests: at most 2b apart, in models after
+this person's deletion whose requests do not rest on earlier ones. A replay with *fresh* noise is
+unsound: which runs are replayed depends on X, so that the others are no longer a fair sample.
 """
 
 from __future__ import annotations
@@ -208,9 +210,10 @@ class Ledger:
     def begin(self, book: Book) -> None:
         """A run starts to write; one run, in this process."""
         self._here()
-        if self._used:
-            raise AssumptionError("A ledger is for one run: make a new Ledger for this one.")
-        self._used, self._book = True, book
+        with self._lock:
+            if self._used:
+                raise AssumptionError("A ledger is for one run: make a new Ledger for this one.")
+            self._used, self._book = True, book
 
     def end(self, parameters: NDArray[np.float64], seconds: float) -> None:
         """The run ended here, after so long."""

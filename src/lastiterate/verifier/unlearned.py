@@ -42,6 +42,8 @@ WORDS: dict[str, Any] = {
     "not_covered": [
         "models of this run that are not counted, such as those from before the first deletion, "
         "and requests that were made because of one",
+        "what a counted model tells of records that were deleted after it: for them it is one from "
+        "before their deletion",
         "records that stay: the run's own certificate is about its own model, not about this one",
         "copies of the data, of the ledger, logs and backups",
     ],
