@@ -321,6 +321,7 @@ class Ledger:
             ledger._served = int(table.pop("served"))
             ledger._gone, ledger._released = arrays["gone"], arrays["released"]
             distances = Distances.ended(arrays["distances"], arrays["common"])
+            table["spent"] = float(arrays["spent"][0])
             ended = arrays.get("parameters")
             ledger._book = Book(**table, distances=distances, path=arrays["path"], parameters=ended)
         except (ValueError, KeyError, TypeError) as wrong:
