@@ -48,6 +48,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[np.float64]]:
     {'coef': array([[1., 2.]]), 'intercept': array(0.5)}
     """
     try:
+        _refuse_pipes(path)
         size = path.stat().st_size
         if size > MOST_ARRAY_BYTES:
             raise ValueError(f"{size:,} bytes, more than {MOST_ARRAY_BYTES:,}")
@@ -100,6 +101,7 @@ def read_hashed_json(path: Path) -> tuple[dict[str, Any], str]:
 be one JSON object: what cannot be read as plain data is not read at all.
     """
     try:
+        _refuse_pipes(path)
         with path.open("rb") as file:
             raw = file.read(MOST_JSON_BYTES + 1)
         if len(raw) > MOST_JSON_BYTES:
@@ -118,6 +120,12 @@ be one JSON object: what cannot be read as plain data is not read at all.
         found = f"{type(error).__name__}: {error!s:.200}"
         raise DescriptionError(path.name, found, "one JSON object", _WHY) from None
     return table, hashlib.sha256(raw).hexdigest()
+
+
+def _refuse_pipes(path: Path) -> None:
+    """Opening a pipe waits for a writer who may never come."""
+    if path.exists() and not path.is_file():
+        raise ValueError("no plain file")
 
 
 def values(raw: bytes) -> int:

@@ -24,7 +24,7 @@ import pytest
 from lastiterate import Certificate, FullBatch, Loss, Training, certify, compose
 from lastiterate.cli.main import run as command
 from lastiterate.guarantee import printed
-from lastiterate.report.run_folder import ABOUT
+from lastiterate.report.run_folder import ABOUT, RunFolder
 
 HOSTILE = '</title></script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
 RUN = Training(
@@ -574,3 +574,12 @@ def test_a_full_disk_leaves_the_old_page(folder: Path, tmp_path: Path) -> None:
     assert "Traceback" not in left.stderr
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
     assert out.read_text() == "old"
+
+
+def test_no_key_is_not_any_key(tmp_path: Path) -> None:
+    """A list of trusted keys that came out empty trusts nobody; only None asks for no signature."""
+    path = tmp_path / "certificate.json"
+    described = Training(5, 200, 0.1, 1.0, 2.0, FullBatch())
+    certify(described, Loss(smoothness=1.0), delta=1e-5).save(path)
+    assert RunFolder.read(path).status == "verified"
+    assert RunFolder.read(path, []).status == "refused"

@@ -9,6 +9,7 @@ import math
 import os
 import pickle
 import shutil
+import threading
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 
 from lastiterate import LastIterateError, verify
 from lastiterate.cli.main import run
+from lastiterate.errors import DescriptionError
 from lastiterate.models import (
     PrivateHuberRegressor,
     PrivateLinearSVC,
@@ -364,3 +366,20 @@ def test_arrays_of_every_shape_come_back(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         read_arrays(tmp_path / "b.npz")["columns first"], arrays["columns first"]
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+@pytest.mark.parametrize("read", [read_json, read_arrays])
+def test_a_pipe_in_a_folder_keeps_nobody_waiting(read: Any, tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    writer = os.open(pipe, os.O_RDWR)
+    os.write(writer, b'{"a": 1}')
+    gives_up = threading.Timer(10, os.close, (writer,))
+    gives_up.start()
+    for path in (pipe, link, tmp_path):
+        with pytest.raises(DescriptionError, match="no plain file"):
+            read(path)
+    gives_up.cancel()
+    os.close(writer)

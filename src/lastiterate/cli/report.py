@@ -42,7 +42,7 @@ def report(
 
     check_target(output)
     limit(seconds, megabytes)
-    page = Report.of(run, trusted_keys=trusted_key)
+    page = Report.of(run, trusted_keys=trusted_key or None)
     page.save(output)
     certificate = page.folder.certificate
     if as_json:

@@ -251,8 +251,9 @@ def _verified(
     try:
         certificate = Certificate.load(path)
         beside = Path(f"{path}.sig")
-        apart = beside if keys and not certificate.signatures and beside.is_file() else None
-        checked = verify(certificate, trusted_keys=keys or None, signature=apart)
+        asked = keys is not None and not certificate.signatures
+        apart = beside if asked and beside.is_file() else None
+        checked = verify(certificate, trusted_keys=keys, signature=apart)
         return certificate, "", checked.signed_by
     except LastIterateError as error:
         return None, str(error), ()
