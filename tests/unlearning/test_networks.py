@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -102,3 +103,14 @@ def test_refusals():
         plan_network(**good, steps=2**21)
     assert plan_network(5, 0.0, 0.0, 0.1).noise == 0.0
     assert plan_network(5, 1.0, 0.0, 0.5, regularization=2.0).noise == 0.0  # all go to the point
+    with pytest.raises(TargetError, match="smaller"):
+        plan_network(**good, epsilon=1e300)
+
+
+def test_a_contraction_that_nothing_is_left_of_in_doubles():
+    """0.1 is a little more than a tenth: 1 - 0.1*10 is 0 in doubles, and is not 0."""
+    for l2 in (10.0, 10.000000001, 9.999999):
+        plan = plan_network(5, 1.0, 0.0, 0.1, regularization=l2, steps=1)
+        left = abs(1 - Fraction(0.1) * Fraction(l2))
+        assert plan.noise > 0
+        assert Fraction(plan.mu) * Fraction(plan.noise) >= left

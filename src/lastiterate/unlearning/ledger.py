@@ -342,7 +342,10 @@ def _seal(key: bytes) -> Seal:
 
 
 def _place(path: Path, number: int) -> bytes:
-    """What a copy has not: the name of the file, and its number on the file system."""
+    """What a copy has not: the name of the file, and its number on the file system.
+
+    Numbers are given again: a backup in the place of a file that is gone may have the same one.
+    """
     return os.fsencode(path) + f"\0{number}".encode()
 
 

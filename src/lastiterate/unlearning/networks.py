@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -120,7 +121,10 @@ def plan_network(
         number("epsilon", epsilon, "it is the target to meet", at_least=0.0),
         number("delta", delta, "it is the target to meet", above=0.0, at_most=0.5),
     )
-    c, s = abs(1 - eta * l2) * _UP, 2 * eta * longest * _UP
+    if not allowed:
+        raise TargetError("No mu is known that meets this epsilon and delta: take a smaller one.")
+    exact = abs(1 - Fraction(eta) * Fraction(l2))  # in doubles nothing may be left of it
+    c, s = float(exact) * _UP, 2 * eta * longest * _UP
     if steps is None:
         some = np.unique(np.geomspace(1, _MOST, 2000).astype(int)).astype(float)
         count = int(some[np.argmin(_noise(c, s, far, some))])
