@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -17,7 +19,12 @@ from lastiterate import account
 from lastiterate.certificate import verify
 from lastiterate.curves import gaussian
 from lastiterate.errors import DescriptionError, UnsupportedError
-from lastiterate.models import PrivateLogisticRegression, PrivateRidge, tune
+from lastiterate.models import (
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateStandardScaler,
+    tune,
+)
 from lastiterate.models.preparation import _one_hot, found_ranges, prepared
 from lastiterate.models.saved import _numbers
 
@@ -129,6 +136,10 @@ def test_what_cannot_be_paid_for_is_refused() -> None:
     model = PrivateLogisticRegression(1.0, 1e-4, prepare="auto", steps=4)
     with pytest.raises(DescriptionError, match="prepare"):
         clone(model).set_params(epsilon=math.inf).fit(X, y)
+    with pytest.raises(UnsupportedError, match="toarray"):
+        clone(model).fit(sp.csr_array(X), y)
+    with pytest.raises(UnsupportedError, match="smaller delta"):
+        clone(model).set_params(epsilon=1e-6, classes=[0, 1]).fit(X, y)
     with pytest.raises(UnsupportedError, match="auto"):
         clone(model).set_params(prepare="best").fit(X, y)
     with pytest.raises(UnsupportedError, match="person"):
@@ -139,3 +150,25 @@ def test_what_cannot_be_paid_for_is_refused() -> None:
         tune(model, {"regularization": [0.1]}, X, y)
     with pytest.raises(UnsupportedError, match="folder"):
         _numbers(clone(model).set_params(random_state=0).fit(X, y))
+
+
+def test_nothing_is_spent_on_labels_that_are_refused() -> None:
+    X, y = raw(60)
+    model = PrivateLogisticRegression(1.0, 1e-4, prepare="auto", classes=[0, 1], steps=4).fit(X, y)
+    for labels in (y + 7, np.where(np.arange(60) == 3, 2, y)):
+        with pytest.raises(DescriptionError, match="declared classes"):
+            model.fit(X, labels)
+        assert not hasattr(model, "prepare_")  # neither a new one nor that of the older fit
+
+
+def test_a_huge_value_is_clipped_without_a_word() -> None:
+    """A warning of overflow would tell that the value is there."""
+    X, y = raw(60)
+    X[0] = 1.7e308
+    narrow = PrivateStandardScaler(0.1, 1e-4, low=-1e-5, high=1e-5, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        scaler = narrow.fit(X)
+        assert np.isfinite(scaler.transform(X)).all()
+        model = PrivateLogisticRegression(1.0, 1e-4, prepare="auto", random_state=0, steps=4)
+        assert np.isfinite(model.fit(X, y).coef_).all()

@@ -41,12 +41,25 @@ def test_a_range_is_measured_from_its_middle(kind: Any) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [(1, 1), (2, 1), (0,), (0, 1, 2), 7, "ab", (0, math.inf), (math.nan, 1), (-1.7e308, 1.7e308)],
+    [
+        (1, 1),
+        (0, 5e-324),
+        (2, 1),
+        (0,),
+        (0, 1, 2),
+        7,
+        "ab",
+        (0, math.inf),
+        (math.nan, 1),
+        (-1.7e308, 1.7e308),
+    ],
 )
 def test_what_is_no_range_is_refused(wrong: Any) -> None:
     X, y = table(50)
     with pytest.raises(DescriptionError, match="target_range"):
         PrivateRidge(delta=1e-3, target_range=wrong).fit(X, y)
+    with pytest.raises(DescriptionError, match="target_bound"):
+        PrivateRidge(delta=1e-3, target_bound=5e-324).fit(X, y)  # half of it is 0
 
 
 def test_two_declarations_of_the_range_are_refused() -> None:

@@ -60,6 +60,8 @@ def test_hats_by_hand() -> None:
         {"pieces": 2.5},
         {"degree": -1},
         {"low": 1e16, "high": 1e16 + 4, "pieces": 100},
+        {"high": 1e-310},
+        {"low": -8e307, "high": 8e307, "degree": 3},
     ],
 )
 def test_what_is_no_range_is_refused(wrong: dict[str, Any]) -> None:

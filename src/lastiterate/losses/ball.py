@@ -147,7 +147,8 @@ def _on_sphere(xp: Any, scores: Any, hit: Any, c: float) -> Any:
     C, unit = len(scores), float(xp.finfo(scores.dtype).eps) / 2
     right = xp.where(hit, scores, 0.0).sum(0)
     top = xp.amax(xp.where(hit, -math.inf, scores), 0)
-    below = xp.where(hit, 0.0, top - scores)
+    farthest = float(xp.finfo(scores.dtype).max)  # where r is 0 as well
+    below = xp.clip(xp.where(hit, 0.0, top - scores), None, farthest)
     lead = top - right
     high = xp.clip((lead + math.log(math.sqrt(2) * C / c)) / 2, 0.0, None)
     low = t = xp.zeros_like(lead)

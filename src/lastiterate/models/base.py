@@ -141,10 +141,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             )
         X, y = self._validated(X, y)
         self.delta_ = self._delta(X.shape[0])
-        before = self._prepare(X)
-        data = self._rows.of(self._prepared(X))
         origin = self._see_labels(y)
-        objective = self._objective()
+        objective, targets = self._objective(), self._targets(y)
+        before = self._prepare(X)  # nothing is spent on labels, or a loss, that are refused
+        data = self._rows.of(self._prepared(X))
         parameters = data.shape[1] * objective.outputs()
         chosen = self._choose(objective, X.shape[0], dimension=parameters)
         if ledger is not None:
@@ -160,7 +160,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             objective,
             data,
             described,
-            labels=self._targets(y),
+            labels=targets,
             regularization=self.loss_.regularization,
             feature_bound=self._rows.norm,
             radius=radius,
@@ -392,7 +392,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _forget(self) -> None:
         """An older model must not stand beside the description of a run that failed."""
         told = ("coef_", "intercept_", "certificate_", "n_iter_", "learnt_before_")
-        for name in (*told, "_erasable_run", "_preparation", "erased_", *_SECRET):
+        for name in (*told, "_erasable_run", "prepare_", "_preparation", "erased_", *_SECRET):
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:

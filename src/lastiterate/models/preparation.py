@@ -62,6 +62,8 @@ class Preparation:
         target = gaussian.epsilon(math.sqrt(left), delta)
         kept: Training | None = None
         for _ in range(_TRIES):
+            if not target > 0:
+                break
             training = calibrate(choice.training, choice.loss, target, delta)
             curve = account(training, choice.loss).best_at(delta).curve
             if not isinstance(curve, Gaussian | Mixture):
@@ -76,12 +78,18 @@ class Preparation:
             return kept
         raise UnsupportedError(
             "What this run costs together with its preparation could not be kept within epsilon. "
-            "Use prepare=PrivateStandardScaler(...), whose cost is composed on top."
+            "A larger epsilon or a smaller delta leaves more for the model; or use "
+            "prepare=PrivateStandardScaler(...), whose cost is composed on top."
         )
 
 
 def prepared(X: Array, epsilon: float, delta: float, adjacency: str, seed: Any) -> Preparation:
     """Find ranges, means and deviations with their shares of the budget."""
+    if sp.issparse(X):
+        raise UnsupportedError(
+            "prepare='auto' subtracts means, which leaves no zeros in a sparse table: pass "
+            "X.toarray(), or leave prepare= out."
+        )
     records, columns = X.shape
     whole = gaussian.mu(epsilon, delta)
     weight = 2 if adjacency == "replace" else 1

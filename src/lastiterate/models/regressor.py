@@ -17,6 +17,7 @@ from lastiterate.models.choose import RESIDUAL
 from lastiterate.models.stream import Streamed
 from lastiterate.models.unlearning import Erasing
 
+_NARROWEST = 2.0**-1000  # half of a narrower range may be no number
 _WHY = "targets are clipped to it, so it must not be measured on them"
 
 
@@ -33,12 +34,12 @@ class PrivateRegressor(RegressorMixin, Erasing, Streamed, PrivateLinearModel):  
     def _ends(self) -> tuple[float, float]:
         """The declared range of the targets."""
         if self.target_range is None:
-            bound = number("target_bound", self.target_bound, _WHY, above=0.0)
+            bound = number("target_bound", self.target_bound, _WHY, above=_NARROWEST)
             return -bound, bound
         allowed = "(low, high), two finite numbers with low below high, and target_bound left out"
         try:
             low, high = (number("target_range", end, _WHY) for end in self.target_range)
-            apart = 0 < high - low < math.inf and math.isfinite(low + high)
+            apart = _NARROWEST < high - low < math.inf and math.isfinite(low + high)
         except (TypeError, ValueError):
             apart = False
         if not apart or self.target_bound != 1.0:

@@ -133,7 +133,8 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
 
     def _unit(self, X: Array) -> Array:
         middle, half = self._range()
-        return np.asarray(np.clip((X - middle) / half, -1.0, 1.0))
+        inside = np.clip(X, middle - half, middle + half)  # a warning of overflow would tell
+        return np.asarray(np.clip((inside - middle) / half, -1.0, 1.0))
 
     def _range(self) -> tuple[Array, Array]:
         why = "a value outside of every range could shift a mean without limit"

@@ -25,6 +25,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.models.ranges import middle_and_half
 
 _ROOM = 1 - 2.0**-40
+_NARROWEST, _WIDEST = 2.0**-1000, 2.0**1000  # beyond, quotients and further knots are no numbers
 _WHY = "knots lie between the ends, which must not be measured on the records"
 
 
@@ -69,6 +70,10 @@ class SplineFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not (np.diff(knots, axis=0) > 0).all():
             allowed = "so few that their ends are different numbers"
             raise DescriptionError("pieces", pieces, allowed, "the range is too narrow for them")
+        gaps = np.diff(knots, axis=0)
+        if gaps.min() < _NARROWEST or np.abs(knots).max() > _WIDEST / (2 * degree + 1):
+            ends, why = (self.low, self.high), "splines divide by the pieces and reach beyond them"
+            raise DescriptionError("low, high", ends, "neither so narrow nor so wide", why)
         self._splines = SplineTransformer(
             degree=degree, knots=knots, sparse_output=bool(self.sparse_output)
         )
