@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -197,3 +198,18 @@ def test_every_scheme_has_a_theorem_for_both_neighbours(batches, adjacency):
         adjacency=adjacency,
     )
     assert 0 < account(run, Loss.unknown()).delta(0.0) < 1
+
+
+def test_a_contraction_is_never_below_what_doubles_cancel():
+    """1 - 0.1*10 is 0 in doubles alone; a step without noise would then seem to forget all."""
+    rng = np.random.default_rng(0)
+    etas = np.concatenate([[0.1, 0.5], 10 ** rng.uniform(-3, 1, 300)])
+    for near in (0.0, 1e-15, 1e-9, 1e-3, 0.3):
+        for eta in etas:
+            l2, smooth = float(1 / eta * (1 + near)), float(rng.choice([0.0, 0.1 * near / eta]))
+            known = Loss(smoothness=smooth, regularization=l2)
+            found = dynamics.contraction(np.array([eta]), known, "none")
+            for curved in (Fraction(l2), Fraction(l2) + Fraction(smooth)):
+                assert Fraction(float(found[0])) >= abs(1 - Fraction(float(eta)) * curved)
+    exact = Loss(smoothness=0.0, regularization=2.0)
+    assert dynamics.contraction(np.array([0.5]), exact, "none")[0] == 0

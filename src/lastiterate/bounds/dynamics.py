@@ -23,6 +23,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
 
@@ -41,19 +42,35 @@ def contraction(etas: Array, loss: Loss, clipping: str) -> Array | None:
     if loss.kind == "unknown" or (loss.kind == "holder" and loss.exponent != 1):
         return None
     smoothness, l2 = loss.smoothness or 0.0, loss.regularization
-    shrink = np.abs(1 - etas * l2)
+    shrink = _uncancelled(np.abs(1 - etas * l2), etas, l2)
     bend = _times(etas, smoothness)
     expanding = (shrink + bend) * ROUNDING
     if not loss.convex:
         return expanding
     if clipping == "gradient":
         return np.minimum(expanding, _clipped_convex(1 - etas * l2, bend))
-    curvature = l2 + (loss.strong_convexity if clipping == "none" else 0.0)
-    fastest = np.abs(1 - etas * l2 - bend)
-    c = np.maximum(np.abs(1 - etas * curvature), fastest) * ROUNDING
+    own = loss.strong_convexity if clipping == "none" else 0.0
+    slowest = _uncancelled(np.abs(1 - etas * (l2 + own)), etas, l2, own)
+    fastest = _uncancelled(np.abs(1 - etas * l2 - bend), etas, l2, smoothness)
+    c = np.maximum(slowest, fastest) * ROUNDING
     # In exact arithmetic 0 <= ηλ <= ηβ < 2 gives c <= 1; rounding up must not cross that line.
     capped: Array = np.where(etas * l2 + bend < 2, np.minimum(c, 1.0), c)
     return capped
+
+
+def _uncancelled(found: Array, etas: Array, *curvatures: float) -> Array:
+    """|1 − η·(their sum)|, from exact fractions where doubles cancel.
+
+    1 − 0.1·10 is 0 in doubles and not in truth: two runs are then scaled, and nothing is forgotten.
+    """
+    small = np.flatnonzero(found < 0.5)
+    if not len(small):
+        return found
+    total = sum((Fraction(each) for each in curvatures), Fraction(0))
+    values, places = np.unique(etas[small], return_inverse=True)
+    exact = np.array([float(abs(1 - Fraction(each) * total)) for each in values.tolist()])
+    found[small] = exact[places]
+    return found
 
 
 def _clipped_convex(shrink: Array, bend: Array) -> Array:
