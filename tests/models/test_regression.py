@@ -62,6 +62,14 @@ def test_what_is_no_range_is_refused(wrong: Any) -> None:
         PrivateRidge(delta=1e-3, target_bound=5e-324).fit(X, y)  # half of it is 0
 
 
+def test_numbers_that_are_not_real_are_not_shown() -> None:
+    X, y = table(50)
+    for data in ((X, y + 1j), (X + 1j, y)):
+        with pytest.raises(DescriptionError, match="not numeric") as refused:
+            PrivateRidge(delta=1e-3).fit(*data)
+        assert "1j" not in str(refused.value)
+
+
 def test_two_declarations_of_the_range_are_refused() -> None:
     X, y = table(50)
     with pytest.raises(DescriptionError, match="target_bound"):

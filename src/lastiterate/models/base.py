@@ -229,9 +229,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 reset=first,
             )
         except ValueError as error:
-            if "could not convert" not in str(error):
+            if not any(told in str(error) for told in ("could not convert", "Complex data")):
                 raise
-        # Raised outside of the handler: scikit-learn's message shows the cell.
+        # Raised outside of the handler: scikit-learn's message shows cells.
         why = "features are numbers; which cell is not shown, because error messages travel"
         raise DescriptionError("X or y", "not numeric", "a table of numbers, and labels", why)
 
