@@ -15,7 +15,7 @@ from lastiterate.explore.page import _OUTPUTS, change
 from lastiterate.explore.pool import Pool
 from lastiterate.explore.reading import read
 
-LONG = 20.0  # seconds
+LONG = 60.0  # seconds
 
 
 def answered(

@@ -27,7 +27,7 @@ from lastiterate.explore.state import from_query, from_values
 from lastiterate.report.recipe import python_recipe, toml_recipe
 
 PATIENCE = 0.17  # seconds that one request waits for its answers
-_KEPT_UPLOADS = 32 << 20  # bytes, altogether
+_KEPT_UPLOADS, _KEPT_BYTES = 32, 32 << 20  # altogether
 
 _NAMES = list(FIELDS)
 
@@ -243,7 +243,7 @@ class Uploads:
         token = hashlib.sha256(raw).hexdigest()
         with self._lock:
             self._files[token] = raw
-            while sum(map(len, self._files.values())) > _KEPT_UPLOADS:
+            while len(self._files) > _KEPT_UPLOADS or self._bytes() > _KEPT_BYTES:
                 self._files.popitem(last=False)
         return token
 
@@ -251,6 +251,9 @@ class Uploads:
         """The file of this name, if it is still here."""
         with self._lock:
             return self._files.get(token)
+
+    def _bytes(self) -> int:
+        return sum(map(len, self._files.values()))
 
 
 _INDEX = """<!DOCTYPE html>
