@@ -211,5 +211,21 @@ def test_a_contraction_is_never_below_what_doubles_cancel():
             found = dynamics.contraction(np.array([eta]), known, "none")
             for curved in (Fraction(l2), Fraction(l2) + Fraction(smooth)):
                 assert Fraction(float(found[0])) >= abs(1 - Fraction(float(eta)) * curved)
+            alone = dynamics.shrinkage(np.array([eta]), known)[0]
+            assert Fraction(float(alone)) >= abs(1 - Fraction(float(eta)) * Fraction(l2))
     exact = Loss(smoothness=0.0, regularization=2.0)
     assert dynamics.contraction(np.array([0.5]), exact, "none")[0] == 0
+
+
+def test_a_clipped_contraction_is_never_below_what_doubles_cancel():
+    rng = np.random.default_rng(1)
+    for _ in range(3000):
+        eta = float(10 ** rng.uniform(-3, 1))
+        left = float(10 ** rng.uniform(-15, -0.01))  # of 1 - eta l2
+        l2, smooth = (1 - left) / eta, left * float(rng.uniform(0, 4)) / eta
+        known = Loss(smoothness=smooth, regularization=l2)
+        found = Fraction(float(dynamics.contraction(np.array([eta]), known, "gradient")[0]))
+        shrink = 1 - Fraction(eta) * Fraction(l2)
+        bend = Fraction(eta) * Fraction(smooth)
+        clipped = bend < 4 * shrink and found**2 * (1 - bend / (4 * shrink)) >= shrink**2
+        assert found >= abs(shrink) + bend or clipped

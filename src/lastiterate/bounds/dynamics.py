@@ -48,7 +48,8 @@ def contraction(etas: Array, loss: Loss, clipping: str) -> Array | None:
     if not loss.convex:
         return expanding
     if clipping == "gradient":
-        return np.minimum(expanding, _clipped_convex(1 - etas * l2, bend))
+        shrink = np.where(etas * l2 < 1, shrink, 0.0)  # on the line both are tiny: `expanding` wins
+        return np.minimum(expanding, _clipped_convex(shrink, bend))
     own = loss.strong_convexity if clipping == "none" else 0.0
     slowest = _uncancelled(np.abs(1 - etas * (l2 + own)), etas, l2, own)
     fastest = _uncancelled(np.abs(1 - etas * l2 - bend), etas, l2, smoothness)
@@ -75,8 +76,9 @@ def _uncancelled(found: Array, etas: Array, *curvatures: float) -> Array:
 
 def _clipped_convex(shrink: Array, bend: Array) -> Array:
     """(1 − ηr)·(1 − ηb/(4(1 − ηr)))^(−1/2) where it is defined, else infinity."""
-    inside = 1 - np.divide(bend, 4 * shrink, out=np.full(len(bend), np.inf), where=shrink > 0)
-    root = np.sqrt(np.maximum(inside, 0.0))
+    share = np.divide(bend, 4 * shrink, out=np.full(len(bend), np.inf), where=shrink > 0)
+    inside = 1 - share * ROUNDING  # what is left may cancel, and is rounded down
+    root = np.sqrt(np.maximum(np.where(share > 0.5, inside - 2**-50, inside), 0.0))
     c: Array = np.divide(shrink * ROUNDING, root, out=np.full(len(bend), np.inf), where=root > 0)
     return c
 
@@ -144,7 +146,8 @@ def implied_moduli(etas: Array, training: Training, loss: Loss) -> Iterator[Modu
 
 def shrinkage(etas: Array, loss: Loss) -> Array:
     """|1 − ηr|: what the data-free L2 term alone does to a distance, rounded up."""
-    return np.asarray(np.abs(1 - etas * loss.regularization) * ROUNDING)
+    l2 = loss.regularization
+    return np.asarray(_uncancelled(np.abs(1 - etas * l2), etas, l2) * ROUNDING)
 
 
 def _times(etas: Array, constant: float) -> Array:
