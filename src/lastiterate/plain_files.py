@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.errors import DescriptionError
+from lastiterate.verifier.json_size import nesting, values
 
 MOST_ARRAY_BYTES = 1 << 30
 MOST_JSON_BYTES = 16 << 20
@@ -126,25 +127,6 @@ def _refuse_pipes(path: Path) -> None:
     """Opening a pipe waits for a writer who may never come."""
     if path.exists() and not path.is_file():
         raise ValueError("no plain file")
-
-
-def values(raw: bytes) -> int:
-    """How many values a JSON text holds at most, by its signs: those inside of texts count too."""
-    opened, closed = (sum(map(raw.count, signs)) for signs in ((b"[", b"{"), (b"]", b"}")))
-    return max(opened, closed) + raw.count(b",")
-
-
-def nesting(raw: bytes) -> int:
-    """How deeply the brackets of a JSON text are nested (those inside of texts count too).
-
-    >>> nesting(b'[{"a": []}, []]')
-    3
-    """
-    depth = deepest = 0
-    for sign in raw.translate(None, delete=bytes(set(range(256)) - set(b"[]{}"))):
-        depth += 1 if sign in b"[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _number(word: str) -> float:

@@ -22,7 +22,7 @@ from flask import Response, redirect, request
 from werkzeug.exceptions import HTTPException
 
 from lastiterate.explore.findings import MOST_CERTIFICATE_BYTES
-from lastiterate.plain_files import nesting
+from lastiterate.verifier.json_size import nesting
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 MOST_DEPTH = 32

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.words import SENSITIVITY_STATEMENT
-from lastiterate.plain_files import nesting, values
+from lastiterate.verifier.json_size import nesting, values
 from lastiterate.verifier.refusals import (
     MalformedCertificateError,
     TamperedCertificateError,
