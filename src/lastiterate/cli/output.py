@@ -100,11 +100,11 @@ def say_warning(text: str) -> None:
 
 
 def escaped(text: str) -> str:
-    """The text with its control characters spelled out: none of a file's can move the cursor,
+    r"""The text with its control characters spelled out: none of a file's can move the cursor,
     overwrite a line, or turn the direction of reading. Line ends and tabs stay.
 
     >>> print(escaped("not verified \x1b[2K\r verified"))
-    not verified \\x1b[2K\\r verified
+    not verified \x1b[2K\r verified
     """
     return "".join(
         sign if sign in "\n\t" or unicodedata.category(sign) not in _SPELLED else _spelled(sign)

@@ -22,6 +22,7 @@ from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import whole
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.models.privacy_warning import PrivacyWarning
+from lastiterate.printing import printed
 from lastiterate.train import Forgotten, noisy_descent, unlearn
 from lastiterate.train.clean_steps import gone_on
 from lastiterate.train.forgetting import emptied, indices_of, some_left
@@ -112,7 +113,9 @@ class Erasing(_Model):
         mu = ledger.mu_of(ledger.served + 1)
         if not Gaussian(mu).epsilon(told) < _LARGEST_EPSILON:
             why = "no certificate says something about so little noise; nothing was released"
-            raise DescriptionError("ledger", f"of mu = {mu:g}", "a budget below its noise", why)
+            raise DescriptionError(
+                "ledger", f"of mu = {printed(mu)}", "a budget below its noise", why
+            )
         X, y = self._validated(X, y, first=False)
         asked = indices_of(indices, self.training_.records)
         self._check_classes(y, np.union1d(ledger.gone, asked))

@@ -21,6 +21,7 @@ from lastiterate.losses import LinearLoss
 from lastiterate.noise import SecureSource
 from lastiterate.noise.rounded import LARGEST_SCALE
 from lastiterate.noise.source import repeated
+from lastiterate.printing import printed
 from lastiterate.train.features import matrix, sparse
 from lastiterate.train.gradients import LinearGradients
 from lastiterate.train.grid import Parameters
@@ -104,8 +105,8 @@ class Forgotten:
             )
         kept = "".join(f"\n  {line}" for line in self.remains) or " nothing"
         return (
-            f"{what}{self.deleted:,} of {self.records:,} records forgotten: {self.mu:.6g}-GDP "
-            f"against {against}.\nIt holds towards somebody "
+            f"{what}{self.deleted:,} of {self.records:,} records forgotten: "
+            f"{printed(self.mu, 6)}-GDP against {against}.\nIt holds towards somebody "
             "who saw no model from before the deletion, and only if nobody's request was made "
             "because of such a model. Of records that stay it says nothing.\nWhat remains, beside "
             f"your own copies of the data, logs and backups:{kept}"

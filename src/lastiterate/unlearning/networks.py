@@ -17,7 +17,7 @@ from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves import gaussian
 from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError, TargetError
-from lastiterate.printing import printed
+from lastiterate.printing import printed, printed_down
 
 _MOST = 2**20  # clean steps that are looked at
 _UP = 1 + 1e-9  # far more than the rounding of the closed form
@@ -136,7 +136,7 @@ def plan_network(
     every = np.full(count, 1.0)
     found = taut_string(c * every, s * every, noise * every, far).mu if noise else 0.0
     if found > allowed:
-        raise TargetError(f"No noise was found that meets mu = {allowed:g}.")
+        raise TargetError(f"No noise was found that meets mu = {printed_down(allowed)}.")
     spread = noise * math.sqrt(dimensions * float(_squares(c, np.array([float(count)]))[0]))
     plan = NetworkPlan(dimensions, far, count, noise, found, float(epsilon), float(delta), spread)
     if plan.restart_better:
