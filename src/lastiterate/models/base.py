@@ -232,7 +232,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             if not any(told in str(error) for told in ("could not convert", "Complex data")):
                 raise
         # Raised outside of the handler: scikit-learn's message shows cells.
-        why = "features are numbers; which cell is not shown, because error messages travel"
+        why = "Complex data not supported, nor texts; which cell is not said, as messages travel"
         raise DescriptionError("X or y", "not numeric", "a table of numbers, and labels", why)
 
     def _prepare(self, X: Any) -> list[Certificate | None]:
