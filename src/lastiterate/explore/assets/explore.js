@@ -67,12 +67,19 @@
         label.removeAttribute("aria-selected");
       });
     });
+    nameUpload();
+  }
+
+  function nameUpload() {
     const file = document.querySelector("#upload input[type=file]");
     if (file) file.setAttribute("aria-label", "Certificate to check");
+    return Boolean(file);
   }
 
   function watchControls() {
     nameControls();
+    const late = new MutationObserver(() => nameUpload() && late.disconnect());  // it loads by itself
+    late.observe(document.body, { childList: true, subtree: true });
     new MutationObserver(nameControls).observe(document.getElementById("form"), {
       attributes: true, attributeFilter: ["aria-selected"], subtree: true,
     });
