@@ -146,7 +146,10 @@ class Guarantee:
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """Everything the numbers rest on, and who vouches for it."""
-        hidden = self.best.theorem.hidden_state
+        return self._assumed_by(self.best)
+
+    def _assumed_by(self, bound: Bound) -> tuple[Assumption, ...]:
+        hidden = bound.theorem.hidden_state
         return assumptions(self.training, self.loss, hidden_state=hidden, exposure=self.exposure)
 
     def lower(self, delta: float) -> float:
@@ -179,8 +182,19 @@ class Guarantee:
         """A Plotly figure of epsilon against delta (extra ``report``)."""
         return picture("privacy_curve", self)
 
+    def words(self, *deltas: float) -> str:
+        """The guarantee in plain words, at each delta; the first one chooses the theorem.
+
+        >>> from lastiterate import FullBatch, Loss, Training, account
+        >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
+        ...                batches=FullBatch())
+        >>> "at delta = 1e-07." in account(run, Loss(smoothness=1.0)).words(1e-7)
+        True
+        """
+        return _paragraph(self, deltas or (REFERENCE_DELTA, 1e-6))
+
     def __str__(self) -> str:
-        return _paragraph(self)
+        return self.words()
 
     def __repr__(self) -> str:
         return f"<Guarantee: {_finding(self)}>"
@@ -229,8 +243,8 @@ def _finding(guarantee: Guarantee) -> str:
     return f"{estimated}{_numbers(guarantee)}, {guarantee.theorem.name}"
 
 
-def _paragraph(guarantee: Guarantee) -> str:
-    training, best = guarantee.training, guarantee.best
+def _paragraph(guarantee: Guarantee, deltas: tuple[float, ...]) -> str:
+    training, best = guarantee.training, guarantee.best_at(deltas[0])
     lines = []
     if guarantee.provenance == "estimated":
         lines.append(NOT_A_GUARANTEE)
@@ -246,7 +260,7 @@ def _paragraph(guarantee: Guarantee) -> str:
     }[training.adjacency, one]
     epsilons = ", ".join(
         f"epsilon = {printed(guarantee.epsilon(delta))} at delta = {printed(delta)}"
-        for delta in (1e-5, 1e-6)
+        for delta in deltas
     )
     lines.append(
         f"What is protected: {guarantee.exposure.words(training)}; {neighbours} changes what is "
@@ -263,7 +277,8 @@ def _paragraph(guarantee: Guarantee) -> str:
             "Clipping is not free: a clipped convex update can drive two runs apart, and the bound "
             "pays for it; a loss whose gradients are bounded by itself would get a smaller number."
         )
-    lines.append("It rests on: " + "; ".join(str(a) for a in guarantee.assumptions) + ".")
+    assumed = guarantee._assumed_by(best)
+    lines.append("It rests on: " + "; ".join(str(a) for a in assumed) + ".")
     lines.append("Not covered: " + "; ".join(not_covered(training)) + ".")
     return "\n".join(lines)
 

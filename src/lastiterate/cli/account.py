@@ -63,4 +63,6 @@ def account(described: Described, as_json: AsJson = False) -> None:
             )
         ],
     )
-    print_text(str(guarantee))
+    if described.step_size_cancels:
+        print_text("The step size cancels, and none was given: the run is shown with step size 1.")
+    print_text(guarantee.words(delta))

@@ -20,6 +20,7 @@ from lastiterate.cli.compose import compose
 from lastiterate.cli.demo import demo
 from lastiterate.cli.explore import explore
 from lastiterate.cli.generalize import generalize
+from lastiterate.cli.help_texts import plain_help
 from lastiterate.cli.keygen import keygen
 from lastiterate.cli.plateau import plateau
 from lastiterate.cli.recommend import recommend
@@ -60,12 +61,11 @@ def application() -> typer.Typer:
     """All commands, under one roof."""
     app = typer.Typer(
         help="Exact privacy accounting for noisy training that releases only the last iterate.",
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
     for command in COMMANDS:
-        app.command()(command)
+        app.command(cls=plain_help(command))(command)
     return app
 
 

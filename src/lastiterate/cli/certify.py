@@ -38,6 +38,11 @@ def certify(
     """Write a certificate of the run's privacy, after an independent check accepted it."""
     import lastiterate
 
+    if described.step_size_cancels:
+        raise LastIterateError(
+            "A certificate names the run, and a run has a step size (--step-size), also where it "
+            "changes no number."
+        )
     if detached and key is None:
         raise LastIterateError("--detached needs --key: without a key there is no signature.")
     beside = Path(f"{output}.sig")

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
-from lastiterate.cli.output import number, print_json, print_standing, print_table, standing
+from lastiterate.cli.output import (
+    number,
+    print_json,
+    print_standing,
+    print_table,
+    print_text,
+    standing,
+)
 from lastiterate.printing import printed
 
 if TYPE_CHECKING:
@@ -14,8 +23,14 @@ if TYPE_CHECKING:
 
 
 @describes_a_run
-def compare(described: Described, as_json: AsJson = False) -> None:
-    """Every applicable sound bound, tightest first, and why the other theorems do not apply."""
+def compare(
+    described: Described,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the theorems that do not apply, and why.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Every applicable sound bound, tightest first."""
     import lastiterate
 
     found = lastiterate.compare(
@@ -50,9 +65,12 @@ def compare(described: Described, as_json: AsJson = False) -> None:
         (number(r.epsilon), r.theorem.name, r.theorem.status, "") for r in found.rows
     ]
     rows += [(number(r.epsilon), "not this run", "", r.objection) for r in found.other_algorithms]
-    rows += [("-", r.theorem.name, r.theorem.status, r.objection) for r in found.inapplicable]
+    others = [("-", r.theorem.name, r.theorem.status, r.objection) for r in found.inapplicable]
+    rows += others if everything else []
     columns = ("epsilon", "theorem", "status", "remark")
     print_table(f"epsilon at delta = {printed(found.delta)}", columns, rows)
+    if others and not everything:
+        print_text(f"{len(others)} more theorems do not apply to this run: --all says why.")
 
 
 def _entry(row: Row) -> dict[str, Any]:

@@ -8,6 +8,7 @@ sensitivity) are understood in both places; contradictions and gaps are named, n
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -62,6 +63,18 @@ _EXPOSURE_FLAGS = {
     "left": "left",
     "own_gradient_norm": "gradient_norm",
 }
+_FIELDS = {
+    "training": {
+        *(field.name for field in dataclasses.fields(Training)),
+        *(name for way in (*NOISE_STYLES, *LENGTHS) for name in way),
+    },
+    "loss": {field.name for field in dataclasses.fields(Loss)},
+}
+# What DP-SGD may be told without a step size: nothing that is compared with the parameters.
+_WITHOUT_LENGTHS = {
+    *("records", "steps", "epochs", "batches", "adjacency", "clipping", "momentum"),
+    *NOISE_STYLES[1],
+}
 _LOSS_FLAGS = ("smoothness", "strong_convexity", "regularization", "exponent")
 
 
@@ -71,7 +84,8 @@ class Described:
 
     ``final_noise="best"`` is no number yet: `training` has the burst that fits the epsilon which
     `plain`, the run without one, has; `calibrate` chooses it for its target instead. Only
-    `calibrate` knows what ``schedule="optimal"`` is.
+    `calibrate` knows what ``schedule="optimal"`` is. A step size that was not given and cancels is
+    1 in `training`.
     """
 
     plain: Training
@@ -81,6 +95,7 @@ class Described:
     final_noise: Literal["best"] | None = None
     schedule: Literal["optimal"] | None = None
     exposure: Exposure = ONE_RECORD
+    step_size_cancels: bool = False
 
     @cached_property
     def training(self) -> Training:
@@ -133,6 +148,9 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
     if optimal:
         del training["schedule"]
     loss = _loss_table(document["loss"], flags)
+    cancels = _step_size_cancels(training, loss)
+    if cancels:
+        training["step_size"] = 1.0
     _require(training, loss)
     delta = promised_delta(flags.get("delta", document.get("delta", DEFAULT_DELTA)))
     described = read_training(training)
@@ -145,6 +163,7 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
         "best" if burst == "best" else None,
         "optimal" if optimal else None,
         _exposure(document.get("exposure", {}), flags, described),
+        cancels,
     )
 
 
@@ -174,6 +193,7 @@ def _read(file: Path | None) -> dict[str, Any]:
         if not isinstance(document.setdefault(name, {}), Mapping):
             why = "a description has a table for the run and one for the loss"
             raise DescriptionError(name, document[name], f"a table [{name}]", why)
+        known_fields(name, document[name], _FIELDS[name])  # a misspelt field is not a missing one
     return document
 
 
@@ -237,6 +257,22 @@ def _loss_table(table: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str,
     if "loss" in flags:
         merged["kind"] = flags["loss"]
     return merged | {name: flags[name] for name in _LOSS_FLAGS if name in flags}
+
+
+def _step_size_cancels(training: Mapping[str, Any], loss: Mapping[str, Any]) -> bool:
+    """Whether a missing step size changes no number.
+
+    DP-SGD's noise and one record's share of an update are both multiples of it. Of a loss that
+    nothing is known of only their ratio counts, unless something is measured in parameters: a
+    domain, an L2 term, a schedule.
+    """
+    return (
+        "step_size" not in training
+        and _WITHOUT_LENGTHS.issuperset(training)
+        and "noise_multiplier" in training
+        and loss.get("kind") == "unknown"
+        and not loss.get("regularization")
+    )
 
 
 def _require(training: Mapping[str, Any], loss: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ the value, the allowed range and why it matters.
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -69,11 +70,13 @@ def known_fields(what: str, table: object, allowed: set[str]) -> dict[str, Any]:
         raise DescriptionError(what, _outline(table), "a table of fields", why)
     for key in table:
         if key not in allowed:
+            near = difflib.get_close_matches(str(key), allowed, n=1)
+            meant = f" (did you mean {near[0]}?)" if near else ""
             raise DescriptionError(
                 f"{what}.{key}",
                 _outline(table[key]),
-                f"one of the fields {', '.join(sorted(allowed))}",
-                "an unknown field would be ignored in silence",
+                f"a known field{meant}",
+                "another one would be ignored in silence; there are " + ", ".join(sorted(allowed)),
             )
     return dict(table)
 

@@ -27,8 +27,9 @@ class ChainsGuarantee(Guarantee):
     chains: int = 1
     heading: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.heading}\n{super().__str__()}"
+    def words(self, *deltas: float) -> str:
+        """The guarantee in plain words, after what the chains are."""
+        return f"{self.heading}\n{super().words(*deltas)}"
 
 
 @dataclass(frozen=True)

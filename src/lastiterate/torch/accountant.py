@@ -50,8 +50,9 @@ _SAME = 1e-9  # relative: settings that differ by rounding alone are equal
 class RealNumbersGuarantee(Guarantee):
     """What holds for a run in real numbers; it says so wherever it is shown."""
 
-    def __str__(self) -> str:
-        return f"{IN_REAL_NUMBERS}\n{super().__str__()}"
+    def words(self, *deltas: float) -> str:
+        """The guarantee in plain words, after what it is not."""
+        return f"{IN_REAL_NUMBERS}\n{super().words(*deltas)}"
 
     def __repr__(self) -> str:
         return f"<NOT A GUARANTEE (real numbers): {super().__repr__()}>"
