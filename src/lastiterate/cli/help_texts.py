@@ -25,7 +25,7 @@ def plain_help(command: Callable[..., None]) -> type[TyperCommand]:
             for parameter in self.params:
                 text = getattr(parameter, "help", None) or written.get(parameter.name or "")
                 if text:
-                    parameter.help = escape(text)  # type: ignore[attr-defined]
+                    parameter.help = escape(text)
 
     return Command
 
