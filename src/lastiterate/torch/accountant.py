@@ -4,7 +4,8 @@
 an accountant the noise multiplier and the sample rate; a hidden-state guarantee also needs what is
 known about the loss, the step size and the batch scheme. `describe` takes them, and every update
 is compared with the optimizer that makes it: a description of another run raises. So does one that
-the network contradicts. Such runs are never certified: see `HiddenStateAccountant.certificate`.
+the network contradicts. Such runs are never certified (`HiddenStateAccountant.certificate`):
+`certified_optimizer` is for those.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ MECHANISM = "lastiterate"
 IN_REAL_NUMBERS = (
     "NOT A GUARANTEE of the run that Opacus computed, but an account of the same run in real "
     "numbers: Opacus sums gradients and adds noise in the floats of the parameters, whose low bits "
-    "and sums can tell of single records, and nobody knows who can predict its noise. Train with "
-    "lastiterate.torch.noisy_module_descent, whose arithmetic is proved, for a run that can be "
-    "certified."
+    "and sums can tell of single records, and nobody knows who can predict its noise. Use "
+    "lastiterate.torch.CertifiedOptimizer in the same loop, or noisy_module_descent, whose "
+    "arithmetic is proved, for a run that can be certified."
 )
 _SAME = 1e-9  # relative: settings that differ by rounding alone are equal
 
@@ -314,8 +315,8 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
         raise AssumptionError(
             "A run with seeded noise cannot be certified, and Opacus' noise cannot be told from "
             "such (secure_mode=True does not say which generator was given); nor does Opacus "
-            "account for what its sums round. Train with lastiterate.torch.noisy_module_descent "
-            "(per_record='hooks' takes gradients from Opacus), whose runs can be certified."
+            "account for what its sums round. Use lastiterate.torch.CertifiedOptimizer in the same "
+            "loop, or noisy_module_descent (per_record='hooks' takes gradients from Opacus)."
         )
 
     # --- what the optimizer really does -------------------------------------------------------
@@ -351,7 +352,7 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
             step_size = _one_rate(self._scheduler.get_last_lr())
         divisor = described.batches.divisor(described.records)
         expected = _expected(optimizer)
-        if sample_rate is not None and not _close(sample_rate, described.sample_rate):
+        if sample_rate is not None and not same_number(sample_rate, described.sample_rate):
             raise _differs("sample rate", sample_rate, described.sample_rate)
         if not described.composed:
             plain_sgd(optimizer.original_optimizer)
@@ -360,7 +361,7 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
                 raise _differs("learning rate", sorted(rates), step_size)
             decays = {float(group["weight_decay"]) for group in optimizer.param_groups}
             l2 = {decay * expected / divisor for decay in decays}
-            if not all(_close(one, described.loss.regularization) for one in l2):
+            if not all(same_number(one, described.loss.regularization) for one in l2):
                 what = "L2 term (weight_decay x Opacus' batch size / the nominal one)"
                 raise _differs(what, sorted(l2), described.loss.regularization)
         # Opacus divides by a whole number; the same update per unit of the nominal divisor.
@@ -447,7 +448,8 @@ def _expected(optimizer: Any) -> float:
     return float(optimizer.expected_batch_size) if optimizer.loss_reduction == "mean" else 1.0
 
 
-def _close(a: float, b: float) -> bool:
+def same_number(a: float, b: float) -> bool:
+    """Whether two settings are equal but for rounding."""
     return math.isclose(a, b, rel_tol=_SAME, abs_tol=0.0)
 
 

@@ -206,6 +206,10 @@ class Run:
         final = descend(self, counted, Draws(self, backend), backend)
         if self.ledger is not None:
             self.ledger.end(final, time.monotonic() - began)
+        return self.told(final, gradients)
+
+    def told(self, final: Parameters, gradients: Gradients) -> Descent:
+        """What ran, with what it released."""
         ran = concluded(
             final,
             self.training,
@@ -391,8 +395,14 @@ def _descend(run: Run, gradients: Total, draws: Drawing, backend: Backend) -> Pa
                 carried = None if updates.velocity is None else backend.taken(updates.velocity)
                 theta, tail = backend.taken(updates.theta), backend.taken(updates.tail)
                 run.keeping.save(k + 1, theta, tail, carried)
-        final = backend.taken(updates.tail / updates.window if steps else updates.theta)
-        last = backend.taken(updates.theta)
+        return ended(updates, backend)
+
+
+def ended(updates: Updates, backend: Backend) -> Parameters:
+    """What the description releases, after the last update; raises if the run diverged."""
+    run, steps = updates.run, updates.run.training.steps
+    final = backend.taken(updates.tail / updates.window if steps else updates.theta)
+    last = backend.taken(updates.theta)
     if run.training.proximal is not None and run.training.release != "last" and steps:
         # An average of sparse iterates is not sparse: it gets a step of its own, post-processing.
         eta = float(run.training.step_sizes[-1])
