@@ -25,6 +25,17 @@ def targets_of(objective: LinearLoss, labels: ArrayLike | None, records: int, dt
     return y.astype(dtype, copy=False) if y.dtype.kind == "f" else y
 
 
+def weights_of(weights: ArrayLike, records: int) -> Array:
+    """Numbers of [0, 1], one per record: with them every bound on a gradient still holds."""
+    found = np.asarray(weights)
+    right = found.dtype.kind in "biuf" and found.shape == (records,)
+    if not right or not ((found >= 0) & (found <= 1)).all():
+        why = "gradients times such a number are no longer, and larger ones might be"
+        what = f"of shape {found.shape} and type {found.dtype}" if not right else "others in places"
+        raise DescriptionError("weights", what, "one number of [0, 1] per record", why)
+    return found.astype(np.float64)
+
+
 def feature_bound_of(
     objective: LinearLoss, training: Training, feature_bound: float | None
 ) -> float | None:

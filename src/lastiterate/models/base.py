@@ -23,13 +23,14 @@ from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError, OperatorWarning, UnsupportedError
 from lastiterate.losses import LinearLoss
-from lastiterate.models.choose import Choice, choose
+from lastiterate.models.choose import L2, Choice, choose
 from lastiterate.models.penalty import penalised
 from lastiterate.models.preparation import Preparation, prepared
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.unsealed import Unsealed
+from lastiterate.models.weights import weights_of_records
 from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
@@ -43,10 +44,10 @@ from lastiterate.verifier.document import Head
 Array = NDArray[Any]
 
 _SECRET = ("ledger_", "_gone")
-WEIGHTS = (
-    "sample_weight is not supported: a weight multiplies a record's gradient, so the largest "
-    "weight would have to be declared and every other record would pay for it in noise. Repeat or "
-    "drop records before training, or rescale features."
+_PULL = "it is how strongly models are pulled to zero"
+_WEIGHTS = (
+    "every loss counts by its weight over that, the penalty is divided by it too, and noise is as "
+    "without weights; that weights belong to their records alone is yours to see to"
 )
 
 
@@ -73,6 +74,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     adjacency: str = "zero-out"
     prepare: Any = None
     per_person: int | None = None
+    max_sample_weight: float = 1.0
     random_state: Any = None
 
     _numeric_labels: ClassVar[bool] = False
@@ -91,6 +93,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         """The labels as the loss wants them."""
         raise NotImplementedError
 
+    def _weights(self, y: Array, sample_weight: Any) -> tuple[Array | None, float]:
+        """The weights of records with these labels over the largest there can be, and that."""
+        if sample_weight is None:
+            return None, 1.0
+        most = self.max_sample_weight
+        return weights_of_records(sample_weight, most, len(y)), float(most)
+
     def _store(self, parameters: Array) -> None:
         """Turn parameters, the intercept's row last, into fitted attributes."""
         raise NotImplementedError
@@ -103,8 +112,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         y: Any,
         groups: Any = None,
         *,
+        sample_weight: Any = None,
         ledger: Ledger | None = None,
-        **unsupported: Any,
     ) -> Self:
         """Train with the privacy that the parameters ask for.
 
@@ -114,12 +123,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             y: labels.
             groups: the owner of each record, with ``per_person``: epsilon is then for a person
                 with all of their records.
+            sample_weight: how often each record counts, between 0 and ``max_sample_weight``. A
+                weight belongs to its record: it must not be computed from others.
             ledger: a new `lastiterate.unlearning.Ledger`, with which `unlearn` can forget records.
-            unsupported: sample_weight is refused, with the reason.
         """
-        _refuse(unsupported)
         learning = warn_if_selected()
-        self._fit(X, y, self._calibrated, groups, ledger)
+        self._fit(X, y, self._calibrated, groups, ledger, sample_weight)
         self.learnt_before_ = learning  # settings of a pipeline's steps may change after the fit
         return self
 
@@ -130,6 +139,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         with_noise: Callable[[Choice], Training],
         groups: Any = None,
         ledger: Ledger | None = None,
+        sample_weight: Any = None,
     ) -> Self:
         """Train the chosen run; ``with_noise`` decides how much noise it needs."""
         self._forget()
@@ -143,10 +153,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self.delta_ = self._delta(X.shape[0])
         origin = self._see_labels(y)
         objective, targets = self._objective(), self._targets(y)
+        weights, heaviest = self._weights(y, sample_weight)
         before = self._prepare(X)  # nothing is spent on labels, or a loss, that are refused
         data = self._rows.of(self._prepared(X))
         parameters = data.shape[1] * objective.outputs()
-        chosen = self._choose(objective, X.shape[0], dimension=parameters)
+        chosen = self._choose(objective, X.shape[0], dimension=parameters, heaviest=heaviest)
         if ledger is not None:
             chosen, with_noise = self._erasable(chosen, with_noise)
         engine = linear_arithmetic(chosen.training, objective, data.shape[1])
@@ -169,9 +180,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             per_person=self.per_person,
             per_batch=chosen.exposure.per_batch,
             ledger=ledger,
+            weights=weights,
             **(self._device_settings() if on_device(data) else {}),
         )
-        if not on_device(data):
+        self._weighted = weights is not None
+        if not on_device(data) and not self._weighted:
             self._erasable_run = described, radius
         self._with_ledger = ledger is not None
         if ledger is not None:
@@ -291,7 +304,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             warnings.warn(said, PrivacyWarning, stacklevel=3)
         return delta
 
-    def _choose(self, objective: LinearLoss, records: int, **known: Any) -> Choice:
+    def _choose(
+        self, objective: LinearLoss, records: int, heaviest: float = 1.0, **known: Any
+    ) -> Choice:
         why = "a guarantee must say which datasets count as neighbours"
         one_of("adjacency", self.adjacency, ("replace", "zero-out"), why)
         most = 1 if self.per_person is None else min(self.per_person, records)
@@ -299,6 +314,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         l2, proximal = penalised(
             self.penalty, self.regularization, self.l1_ratio, spared=int(bool(self.fit_intercept))
         )
+        if heaviest != 1:  # every loss is divided by it, and so is what pulls against them
+            l2 = L2 / records if l2 is None else number("regularization", l2, _PULL, at_least=0.0)
+            l2 /= heaviest
+            proximal = proximal and replace(proximal, weight=proximal.weight / heaviest)
         if proximal is not None and given["batch_size"] is None:
             given["batch_size"] = records  # the noise of one small batch is above any threshold
         chosen = choose(
@@ -313,6 +332,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             learning_time=self.learning_time,
             **given,
         )
+        if heaviest != 1:
+            chosen = chosen.because((f"weights up to {heaviest:g}", _WEIGHTS))
         if proximal is None:
             return chosen
         free = "it follows every update, at no price: it brings no two models farther apart"
@@ -434,10 +455,3 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.prepare is None
         return tags
-
-
-def _refuse(arguments: dict[str, Any]) -> None:
-    if arguments.pop("sample_weight", None) is not None:
-        raise UnsupportedError(WEIGHTS)
-    if arguments:
-        raise TypeError(f"fit() got an unexpected keyword argument {next(iter(arguments))!r}")

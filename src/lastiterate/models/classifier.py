@@ -21,6 +21,7 @@ from lastiterate.models.base import Array, PrivateLinearModel
 from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.models.stream import Streamed
 from lastiterate.models.unlearning import Erasing
+from lastiterate.models.weights import weights_of_classes
 
 DECLARED = ("classes", "declared, so that the model has the same shape whichever labels occur")
 OCCURRING = (
@@ -41,6 +42,7 @@ class PrivateClassifier(ClassifierMixin, Erasing, Streamed, PrivateLinearModel):
 
     _: KW_ONLY
     classes: Any = None
+    class_weight: Any = None
     _score_per_class: ClassVar[bool] = False  # even for two classes
 
     def _see_labels(self, y: Array) -> tuple[tuple[str, str], ...]:
@@ -94,6 +96,15 @@ class PrivateClassifier(ClassifierMixin, Erasing, Streamed, PrivateLinearModel):
                 "have, or clean the labels by a rule that is public",
             )
         return np.where(place == 1, 1.0, -1.0) if self._one_score else place
+
+    def _weights(self, y: Array, sample_weight: Any) -> tuple[Array | None, float]:
+        weights, heaviest = super()._weights(y, sample_weight)
+        if self.class_weight is None:
+            return weights, heaviest
+        each = weights_of_classes(self.class_weight, self.classes_)
+        most = float(each.max())
+        own = each[np.searchsorted(self.classes_, y)] / most
+        return own if weights is None else own * weights, most * heaviest
 
     def _store(self, parameters: Array) -> None:
         self.coef_, self.intercept_ = self._split(parameters)

@@ -49,6 +49,10 @@ class PrivateLogisticRegression(PrivateClassifier):
         per_person: with ``fit(X, y, groups=owners)``: epsilon is for a person with up to so many
             records. Others of theirs are dropped at random, and shuffled batches keep a person's
             records apart.
+        max_sample_weight: with ``fit(X, y, sample_weight=weights)``: no weight is larger. Declared,
+            because the largest one is private; noise is made for it.
+        class_weight: a dictionary of how often a record of each class counts, 1 if not named. The
+            numbers are public: shares counted in y must not be in them, so "balanced" is refused.
         classes: the classes that a label can have, whether or not they occur: they fix the shape
             of the model, and another label is refused. Missing: the classes that occur in y,
             whose set is then released beside the certificate.

@@ -170,6 +170,11 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
 
 def _numbers(model: Any) -> dict[str, Any]:
     found = dict(model.parameters_)
+    if model.__dict__.get("_weighted") or getattr(model, "class_weight", None) is not None:
+        raise UnsupportedError(
+            "A folder does not hold the weights of records, and its audit would not repeat the "
+            "run: leave class_weight and sample_weight out, or keep the model by other means."
+        )
     if isinstance(model.prepare, str):
         raise UnsupportedError(
             "A folder does not hold what prepare='auto' found about the columns, and its audit "

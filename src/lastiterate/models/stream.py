@@ -77,12 +77,13 @@ class Streamed(_Model):
         records = batches * batch_size
         self.delta_ = self._delta(records)
         objective = self._objective()
+        heaviest = self._weights(getattr(self, "classes_", np.empty(0)), None)[1]
         reader = _Reader(self, objective, iter(stream), batch_size, batches)
         start = reader.start()
         if before is not None:
             start = _same_shape(self._joined(before), start)
         given = {"steps": batches, "batch_size": batch_size, "dimension": start.size}
-        chosen = self._choose(objective, records, known_order=True, **given)
+        chosen = self._choose(objective, records, heaviest, known_order=True, **given)
         why = "one pass, each batch read once; the order counts as known"
         columns = start.shape[0]
         sums = gradient_arithmetic(chosen.training, start.size, CALLABLE_OVERSHOOT)
@@ -202,8 +203,10 @@ class _Reader:
 
     def gradients(self, parameters: Array, indices: Array) -> Array:
         """One gradient per record of the batch; absent records have gradient 0."""
-        X, y = self._next
+        X, y, weights = self._next
         slope = self._objective.slope(X @ parameters, y)
+        if weights is not None:
+            slope *= weights if slope.ndim == 1 else weights[:, None]
         rows = np.zeros((len(indices), *parameters.shape))
         rows[: len(y)] = (
             X[:, :, None] * slope[:, None, :] if slope.ndim == 2 else X * slope[:, None]
@@ -219,7 +222,7 @@ class _Reader:
             why = "the steps were shrunk for the declared number"
             raise DescriptionError("batches", self._batches, allowed, why)
 
-    def _batch(self) -> tuple[Array, Array]:
+    def _batch(self) -> tuple[Array, Array, Array | None]:
         pair = next(self._stream, None)
         if pair is None:
             allowed = f"the number of batches in the stream, which has only {self._read}"
@@ -234,4 +237,5 @@ class _Reader:
             raise DescriptionError("batch_size", found, f"at most {self._size}", why)
         rows = self._model._rows.of(X)
         dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
-        return dense, self._model._targets(y)
+        targets = self._model._targets(y)
+        return dense, targets, self._model._weights(y, None)[0]

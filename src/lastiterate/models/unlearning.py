@@ -179,7 +179,10 @@ class Erasing(_Model):
         """Raise where clean steps would not be what is accounted."""
         objection = None
         if "_erasable_run" not in self.__dict__ or on_device(X):
-            objection = "only the steps of fit, on arrays or sparse matrices, are gone on with"
+            objection = (
+                "only the steps of fit, on arrays or sparse matrices and without weights, are gone "
+                "on with"
+            )
         elif self.per_person is not None:
             objection = "nobody kept which records of a person were dropped"
         elif self.prepare is not None:

@@ -46,6 +46,7 @@ def noisy_descent(
     per_batch: int | None = None,
     continue_from: Descent | Chain | None = None,
     ledger: Ledger | None = None,
+    weights: ArrayLike | None = None,
 ) -> Descent:
     """Run a description, with NumPy or, where the data is a tensor, with PyTorch.
 
@@ -85,6 +86,8 @@ def noisy_descent(
             publish it.
         ledger: a new `lastiterate.unlearning.Ledger`, which writes down how far every record drives
             the run, so that `unlearn` can forget some of them (a loss of this library, with NumPy).
+        weights: one number of [0, 1] per record, by which its loss is multiplied (a loss of this
+            library, with NumPy). All constants stay: such a multiple is as convex, and no steeper.
 
     Products and sums are in double precision, also where the features are not, and noise is added
     on a grid (`lastiterate.train.grid`). What is returned says how far sums can be off, and which
@@ -119,6 +122,7 @@ def noisy_descent(
         per_batch=per_batch,
         continue_from=continue_from,
         ledger=ledger,
+        weights=weights,
     )
     if isinstance(objective, LinearLoss) and (device is not None or on_device(data)):
         from lastiterate.train.torch_backend.descent import descent
@@ -128,7 +132,7 @@ def noisy_descent(
     gradients: Gradients
     if isinstance(objective, LinearLoss):
         l2 = told.regularization
-        gradients = LinearGradients(objective, data, labels, training, l2, feature_bound)
+        gradients = LinearGradients(objective, data, labels, training, l2, feature_bound, weights)
     else:
         gradients = _of_function(objective, data, training, told)
     return Run.of(objective, training, told, gradients).descended(gradients, Backend())
@@ -150,7 +154,7 @@ def _of_function(
         allowed = "a loss of lastiterate.losses or a function (parameters, indices) -> gradients"
         why = "the run needs one gradient per record"
         raise DescriptionError("objective", objective, allowed, why)
-    for name in ("labels", "feature_bound"):
+    for name in ("labels", "feature_bound", "weights"):
         if getattr(told, name) is not None:
             why = "a gradient function already knows its data"
             raise DescriptionError(name, "given", "absent with a gradient function", why)

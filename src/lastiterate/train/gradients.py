@@ -17,7 +17,7 @@ from lastiterate.description import Arithmetic, Loss, Training
 from lastiterate.description.rows import Rows
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
-from lastiterate.losses.data import feature_bound_of, targets_of
+from lastiterate.losses.data import feature_bound_of, targets_of, weights_of
 from lastiterate.train.budgets import Counted
 from lastiterate.train.features import (
     Array,
@@ -56,6 +56,7 @@ class LinearGradients:
         training: Training,
         regularization: float,
         feature_bound: float | None,
+        weights: ArrayLike | None = None,
     ) -> None:
         self._objective = objective
         self._X = matrix(data, training.records)
@@ -64,6 +65,7 @@ class LinearGradients:
         self._length = block_length(self._X)  # counting cores takes as long as a small step
         columns = int(self._X.shape[1])
         self._y = targets_of(objective, labels, training.records, np.float64)
+        self._weights = None if weights is None else weights_of(weights, training.records)
         norms = row_norms(self._X)
         R = feature_bound_of(objective, training, feature_bound)
         if R is not None:
@@ -117,8 +119,10 @@ class LinearGradients:
         return self._every_norm * (1 + 8 * UNIT)
 
     def content(self) -> Iterable[NDArray[Any]]:
-        """Labels and records in their order."""
+        """Labels, weights and records in their order."""
         yield self._y
+        if self._weights is not None:
+            yield self._weights
         if sparse(self._X):
             yield from (self._X.indptr, self._X.indices, self._X.data)
             return
@@ -145,6 +149,9 @@ class LinearGradients:
             np.clip(slope, -self._margin, self._margin, out=slope)
         elif self._norms is not None:
             slope *= self._shortening(slope, self._norms[rows])
+        if self._weights is not None:
+            few = self._weights[rows]
+            slope *= few if slope.ndim == 1 else few[:, None]
         if counted is not None:
             with np.errstate(over="ignore", under="ignore"):
                 long = _sizes(slope) * self._every_norm[rows] * (1 + 4 * UNIT)

@@ -49,6 +49,7 @@ class Settings:
     per_batch: int | None = None
     continue_from: Any = None
     ledger: Ledger | None = None
+    weights: ArrayLike | None = None
     # The hash of the released model that it goes on from, and whether that was an experiment's.
     started: tuple[str | None, bool] = field(default=(None, False), init=False)
 
@@ -76,7 +77,7 @@ class Settings:
         if not isinstance(self.ledger, Ledger):
             why = "it fixes budget and noise before the run starts"
             raise DescriptionError("ledger", self.ledger, "a Ledger(budget=, noise=)", why)
-        for name in ("noise", "checkpoint", "groups", "continue_from", "device"):
+        for name in ("noise", "checkpoint", "groups", "continue_from", "device", "weights"):
             if getattr(self, name) is not None:
                 why = "a run is repeated from its ledger alone, record by record, with NumPy"
                 raise DescriptionError(name, "given", "absent with a ledger", why)

@@ -81,14 +81,15 @@ def overshoot(columns: int, objective: LinearLoss) -> Fraction:
 
     Rows may look longer than R by `norms.norm_room`, 4(columns + 8) units: gradients are as much
     longer, and turn faster by twice as much. Factors that shorten are off by less than as much
-    again; a softmax slope is off by one unit per class, which a cap on it divides by the cap.
+    again; a softmax slope is off by one unit per class, which a cap on it divides by the cap; a
+    product with a weight is one more.
     """
     if isinstance(objective, BallSoftmax):
         slope = gamma(math.ceil(objective.slope_roundings()))
     else:
         cap = Fraction(min(float(getattr(objective, "cap", 1.0)), 1.0))
         slope = 4 * gamma(objective.outputs() + 8) / cap
-    return 12 * gamma(columns + 8) + slope
+    return 12 * gamma(columns + 8) + slope + gamma(1)
 
 
 def sum_error(

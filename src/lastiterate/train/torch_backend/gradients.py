@@ -18,7 +18,7 @@ from torch import Tensor
 from lastiterate.description import Arithmetic, Loss, Training
 from lastiterate.description.rows import Rows
 from lastiterate.description.validation import one_of
-from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of, targets_of
 from lastiterate.train.norms import UNIT
@@ -150,6 +150,11 @@ class DeviceGradients:
         everything: bool = True,
     ) -> DeviceGradients:
         """As a run is told; ``everything``: the data is that of all records of the run."""
+        if told.weights is not None:
+            raise UnsupportedError(
+                "Weights (sample_weight, class_weight) are multiplied in by the NumPy backend "
+                "alone: pass arrays instead of tensors (X.numpy()), or leave them out."
+            )
         held = features(data, device)
         what = (objective, held, told.labels, training, told.regularization, told.feature_bound)
         records = None if everything else held.shape[0]
