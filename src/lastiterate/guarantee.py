@@ -178,9 +178,9 @@ class Guarantee:
         """
         return to_dp_accounting(*(bound.curve for bound in self.bounds), interval=interval)
 
-    def plot(self) -> Any:
-        """A Plotly figure of epsilon against delta (extra ``report``)."""
-        return picture("privacy_curve", self)
+    def plot(self, delta: float = REFERENCE_DELTA) -> Any:
+        """A Plotly figure of epsilon against delta, titled at this one (extra ``report``)."""
+        return picture("privacy_curve", self, delta)
 
     def words(self, *deltas: float) -> str:
         """The guarantee in plain words, at each delta; the first one chooses the theorem.

@@ -182,6 +182,40 @@ def test_it_prints(pages: dict[str, Path], page: Page, screenshots: Path) -> Non
             assert max(widths) <= paper
 
 
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_the_summary_is_one_page(
+    language: str,
+    demo: Path,
+    page: Page,
+    screenshots: Path,
+    barriers: Callable[[Page], list[str]],
+) -> None:
+    path = demo / f"summary-{language}.html"
+    Report.of(demo / "run").save(path, summary=True, language=language)
+    page.goto(path.as_uri())
+    assert barriers(page) == []
+    printed = page.pdf(path=screenshots / path.with_suffix(".pdf").name, prefer_css_page_size=True)
+    assert printed.count(b"/Type /Page\n") == 1
+
+
+def test_axis_titles_fit_a_phone(pages: dict[str, Path], page: Page, screenshots: Path) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    opened(page, pages["verified"])
+    room = page.locator(".plot").evaluate_all(
+        """plots => plots.flatMap(plot => {
+          const frame = plot.getBoundingClientRect();
+          return [...plot.querySelectorAll(".xtitle, .ytitle, .ytick text")].map(title => {
+            const box = title.getBoundingClientRect();
+            return [title.textContent, Math.min(box.left - frame.left, frame.right - box.right,
+                                                box.top - frame.top, frame.bottom - box.bottom)];
+          });
+        })"""
+    )
+    assert len(room) > 20
+    assert [title for title, least in room if least < 0] == []
+    page.screenshot(path=screenshots / "report-phone.png", full_page=True)
+
+
 def test_the_command_line_makes_the_same_page(demo: Path, tmp_path: Path, capsys: Any) -> None:
     with pytest.raises(SystemExit) as left:
         command(["report", str(demo / "run"), "-o", str(tmp_path / "report.html"), "--json"])

@@ -22,6 +22,10 @@ def report(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The page; an older one is replaced.")
     ] = Path("report.html"),
+    summary: Annotated[
+        bool, typer.Option("--summary", help="One page to print and sign, without figures.")
+    ] = False,
+    language: Annotated[str, typer.Option(help="Of what everybody reads: en | de.")] = "en",
     trusted_key: TrustedKeys = None,
     seconds: Seconds = 60,
     megabytes: Megabytes = 1600,
@@ -36,14 +40,16 @@ def report(
 
     try:
         from lastiterate.report.page import Report, check_target
+        from lastiterate.report.plain_words import Say
     except ModuleNotFoundError as missing:
         what = f"A report needs {missing.name}, which is not installed."
         raise UnsupportedError(f'{what} Run: pip install "lastiterate[report]"') from None
 
     check_target(output)
+    Say(language)  # refused before the work
     limit(seconds, megabytes)
     page = Report.of(run, trusted_keys=trusted_key or None)
-    page.save(output)
+    page.save(output, summary=summary, language=language)
     certificate = page.folder.certificate
     if as_json:
         print_json(

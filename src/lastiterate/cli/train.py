@@ -14,6 +14,7 @@ from lastiterate.cli.output import print_json, print_text
 MODELS = ("logistic", "softmax", "svc", "ridge", "huber")
 _SCHEMA, _RUN, _WHOM = "What the columns mean", "The run", "Whom it is for"
 _ERASING = "To be able to erase records"
+_FILED = "What is filed"
 
 
 def train(
@@ -78,6 +79,8 @@ def train(
     ledger_requests: Annotated[
         int, flag("How many models it may release, one after each request.", _ERASING)
     ] = 1,
+    title: Annotated[str, flag("What the report is called.", _FILED)] = "",
+    data_label: Annotated[str, flag("What the data are called; never their content.", _FILED)] = "",
     as_json: AsJson = False,
 ) -> None:
     """Train a private model on a table; write model, certificate and report to a folder."""
@@ -125,7 +128,7 @@ def train(
     told = [str(w.message) for w in said if issubclass(w.category, OperatorWarning)]
     notes = [str(w.message) for w in said if not issubclass(w.category, OperatorWarning)]
     score = None if others is None else Score.of(trained.model, *others)
-    public = about(trained, len(y), notes, score)
+    public = about(trained, len(y), notes, score, title=title, data_label=data_label)
     if ledger is not None:
         erased.note(ledger, trained, table)
     save(out, trained, report(trained, len(y), notes, score), public, signer)

@@ -170,7 +170,7 @@ def _figure(task: Task) -> dict[str, Any]:
     if task.kind == "growth":
         return _plain(report.epsilon_growth(*run, about.delta))
     if task.kind == "curve":
-        return _plain(report.privacy_curve(account(*run, exposure=about.exposure)))
+        return _plain(report.privacy_curve(account(*run, exposure=about.exposure), about.delta))
     return _plain((report.taut_string if task.kind == "string" else report.positions)(*run))
 
 

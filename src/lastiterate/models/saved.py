@@ -260,13 +260,21 @@ def _unwritable(folder: Path, error: OSError) -> DescriptionError:
 
 
 def about(
-    trained: TableModel, records: int, warnings: Sequence[str], score: Score | None = None
+    trained: TableModel,
+    records: int,
+    warnings: Sequence[str],
+    score: Score | None = None,
+    *,
+    title: str = "",
+    data_label: str = "",
 ) -> dict[str, Any]:
     """What is publicly known of the run, for programs; nothing in it is read off the records."""
     model, schema = trained.model, trained.schema
     return {
         "format": FORMAT,
         "version": VERSION,
+        "title": title,
+        "data_label": data_label,
         "model": type(model).__name__,
         "settings": _settings(model),
         "classes": model.classes_.tolist() if isinstance(model, PrivateClassifier) else None,

@@ -32,6 +32,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.printing import percent, printed
 from lastiterate.report.attacker import FALSE_ALARMS, detection_rate
 from lastiterate.report.page_figures import Figures, figures_of
+from lastiterate.report.plain_words import Say, plain_words, to_sign
 from lastiterate.report.recipe import python_recipe, toml_recipe, writable
 from lastiterate.report.run_folder import RunFolder
 from lastiterate.verifier.authenticity import Key
@@ -83,15 +84,17 @@ class Report:
         """Whether a check failed: the certificate's, or an audit against it."""
         return self.folder.failed
 
-    def html(self) -> str:
-        """The page."""
-        return _render(self)
+    def html(self, *, summary: bool = False, language: str = "en") -> str:
+        """The page, or its one-page summary; what everybody reads in this language (en, de)."""
+        return _render(self, summary, language)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, summary: bool = False, language: str = "en"
+    ) -> None:
         """Write the page; at every moment the path holds the old file or the whole new one."""
         target = Path(path)
         check_target(target)
-        _write(target, self.html())
+        _write(target, self.html(summary=summary, language=language))
 
 
 def check_target(path: Path) -> None:
@@ -116,18 +119,24 @@ def _write(target: Path, text: str) -> None:
 # --- what the page says ---------------------------------------------------------------------------
 
 
-def _render(report: Report) -> str:
+def _render(report: Report, summary: bool, language: str) -> str:
     room = files("lastiterate.report")
     style, script = (
         room.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js")
     )
-    scripts = [_spelled(plotly.offline.get_plotlyjs()), script] if report.figures.drawn else []
+    drawn = report.figures.drawn and not summary
+    scripts = [_spelled(plotly.offline.get_plotlyjs()), script] if drawn else []
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FunctionLoader(lambda name: room.joinpath(name).read_text(encoding="utf-8")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    template = environment.from_string(room.joinpath("page.html").read_text(encoding="utf-8"))
+    template = environment.get_template("summary.html" if summary else "page.html")
     return template.render(
-        **_facts(report.folder),
+        **_facts(report.folder, Say(language)),
+        language=language,
         figures=report.figures,
         style=style,
         scripts=scripts,
@@ -138,26 +147,49 @@ def _render(report: Report) -> str:
     )
 
 
-def _facts(folder: RunFolder) -> dict[str, Any]:
-    certificate = folder.certificate
+def _facts(folder: RunFolder, say: Say) -> dict[str, Any]:
+    certificate, about = folder.certificate, folder.about
     description = folder.description
+    promise = words = sign = None
+    if certificate is not None:
+        promise = _promise(certificate, folder.proved)
+        words = plain_words(certificate, promise, say)
+        sign = to_sign(
+            promise["assumptions"],
+            trainer=None if about is None else about.versions.get("lastiterate"),
+            erased=promise["erased"] is not None,
+            say=say,
+        )
     return {
         "folder": folder,
-        "about": folder.about,
-        "title": _title(folder),
+        "about": about,
+        "say": say,
+        "title": _title(folder, say),
+        "data": _data(folder),
         "certificate": certificate,
-        "promise": None if certificate is None else _promise(certificate, folder.proved),
+        "promise": promise,
+        "words": words or {"title": say("words_title")},
+        "sign": sign,
         "recipe": None if description is None else _recipe(*description),
         "audit": None if folder.audited is None else str(folder.audited.result).splitlines(),
     }
 
 
-def _title(folder: RunFolder) -> str:
+def _title(folder: RunFolder, say: Say) -> str:
+    """The user's words, if the run has some."""
+    if folder.about is not None and folder.about.title:
+        return folder.about.title
     if folder.about is not None:
-        return f"{folder.about.model} of “{folder.about.target}”"
+        return say("title_model", model=folder.about.model, target=folder.about.target)
     if folder.certificate is not None and folder.certificate.dataset:
-        return f"A run on “{folder.certificate.dataset}”"
-    return f"The run in “{folder.label}”"
+        return say("title_data", data=folder.certificate.dataset)
+    return say("title_folder", folder=folder.label)
+
+
+def _data(folder: RunFolder) -> str:
+    """What the data are called: by the certificate, or in the description that it seals."""
+    named = "" if folder.certificate is None else folder.certificate.dataset
+    return named or ("" if folder.about is None else folder.about.data_label)
 
 
 def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) -> dict[str, Any]:

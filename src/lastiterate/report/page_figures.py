@@ -37,7 +37,8 @@ _DIGITS = 5
 _HEIGHT = 360  # two of them fit on a printed page
 _QUICK = 0.3  # seconds for one epsilon; a slower bound is not asked dozens of times
 _PATIENCE = 3.0  # seconds for one bound; beyond, a figure that needs many would take minutes
-_WIDEST = 38  # letters of a title along a figure of that height
+_WIDEST = 38  # letters of a title along a figure of that height, or on a phone
+_NAME = 17  # letters of the name of a bar: the bar itself needs the rest of a phone
 _CURVE = (
     "The smaller the probability delta that the promise may fail, the larger the epsilon of the "
     "promise. Every pair on or to the right of the line holds."
@@ -128,7 +129,11 @@ def _of_a_run(
         yield from _of_a_certificate(folder, certificate)
     else:
         claimed = _CURVE if certificate is None else f"{_CURVE} {_DOTS}"
-        yield "Privacy curve", claimed, lambda: _with_claims(privacy_curve(guarantee), certificate)
+        yield (
+            "Privacy curve",
+            claimed,
+            lambda: _with_claims(privacy_curve(guarantee, delta), certificate),
+        )
         yield "Best attack", _ATTACK, lambda: tradeoff(guarantee)
     yield (
         "Growth",
@@ -153,7 +158,7 @@ def _of_a_run(
         "Positions",
         "What the record in each batch of the epoch would pay if its place were known: what is "
         "used last is remembered best, unless the steps or the noise make up for it.",
-        last_only(lambda: positions(training, loss)),
+        last_only(lambda: positions(training, loss, delta)),
     )
 
 
@@ -214,18 +219,23 @@ def _ready(name: str, caption: str, figure: Any) -> Drawn:
         autosize=True,
         width=None,
         height=_HEIGHT,
-        margin={"l": 70, "r": 15, "t": 30, "b": 60},
+        margin={"l": 70, "r": 15, "t": 30, "b": 75},
         legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
     )
+    ys = [y for trace in figure.data if trace.y is not None for y in trace.y]
+    names = list(dict.fromkeys(y for y in ys if isinstance(y, str)))
+    if names:
+        figure.update_yaxes(tickvals=names, ticktext=[_wrapped(name, _NAME) for name in names])
+    figure.update_xaxes(title_text=_wrapped(layout.xaxis.title.text or ""))
     figure.update_yaxes(title_text=_wrapped(layout.yaxis.title.text or ""))
     if detail:
         caption += f" ({detail[0].upper()}{detail[1:].rstrip('.')}.)"
     return Drawn(name, heading, caption, _inert(figure.to_json()), columns, rows)
 
 
-def _wrapped(title: str) -> str:
-    """A long title of the upright axis on two lines."""
-    return "<br>".join(textwrap.wrap(title, _WIDEST)) if "<br>" not in title else title
+def _wrapped(title: str, width: int = _WIDEST) -> str:
+    """A long title of an axis on two lines: it has the height of a figure, or a phone's width."""
+    return "<br>".join(textwrap.wrap(title, width)) if "<br>" not in title else title
 
 
 def _words(text: str | None) -> str:

@@ -59,6 +59,8 @@ class About:
     warnings: tuple[str, ...]
     score: tuple[str, float, int] | None  # name, value, records
     versions: Mapping[str, str]
+    title: str
+    data_label: str
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> About:
@@ -80,6 +82,8 @@ class About:
                 tuple(_text(line) for line in _list(table["warnings"])),
                 score and (_text(score["name"]), float(score["value"]), int(score["records"])),
                 {_text(name): _text(text) for name, text in table["versions"].items()},
+                _text(table.get("title", "")),
+                _text(table.get("data_label", "")),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             why = "a report must not be built on half a description; remove the file or restore it"

@@ -31,8 +31,10 @@ Floats = NDArray[np.float64]
 _MANY, _FEW = 121, 7
 
 
-def privacy_curve(guarantee: Guarantee) -> Any:
+def privacy_curve(guarantee: Guarantee, delta: float = REFERENCE_DELTA) -> Any:
     """Epsilon against delta: every pair on the line, or above and right of it, is guaranteed.
+
+    The title and the circle are at ``delta``.
 
     Between two computed deltas the line keeps the epsilon of the smaller one, which holds there.
 
@@ -47,11 +49,11 @@ def privacy_curve(guarantee: Guarantee) -> Any:
     """
     quick = _quick(guarantee)
     deltas = np.geomspace(1e-10, 1e-2, _MANY if quick else _FEW)
-    epsilons = np.array([guarantee.epsilon(float(delta)) for delta in deltas])
-    reference = guarantee.epsilon(REFERENCE_DELTA)
+    epsilons = np.array([guarantee.epsilon(float(each)) for each in deltas])
+    reference = guarantee.epsilon(delta)
     figure = blank(
-        f"epsilon = {printed(reference)} at delta = {printed(REFERENCE_DELTA)} "
-        f"({guarantee.best.theorem.name})",
+        f"epsilon = {printed(reference)} at delta = {printed(delta)} "
+        f"({guarantee.best_at(delta).theorem.name})",
         "epsilon",
         "delta",
         "" if quick else "computed at the marks, joined by steps that hold",
@@ -61,11 +63,11 @@ def privacy_curve(guarantee: Guarantee) -> Any:
     draw_pairs(figure, epsilons.tolist(), deltas.tolist(), "guaranteed", mode)
     figure.add_scatter(
         x=[reference],
-        y=[REFERENCE_DELTA],
+        y=[delta],
         mode="markers",
-        name=f"delta = {printed(REFERENCE_DELTA)}",
+        name=f"delta = {printed(delta)}",
         marker={"symbol": "circle-open", "size": 13, "color": INK, "line": {"width": 2}},
-        hovertemplate=_pair(reference, REFERENCE_DELTA),
+        hovertemplate=_pair(reference, delta),
     )
     return marked(figure, guarantee.provenance)
 

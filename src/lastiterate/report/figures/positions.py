@@ -21,11 +21,11 @@ Floats = NDArray[np.float64]
 _POINTS = 400
 
 
-def positions(training: Training, loss: Loss) -> Any:
+def positions(training: Training, loss: Loss, delta: float = REFERENCE_DELTA) -> Any:
     """mu of a record against its batch in the epoch (cyclic or shuffled batches).
 
     Cyclic batches are charged the worst position; shuffled ones the average of the curves (never
-    of mu) over all positions.
+    of mu) over all positions, read at ``delta``.
 
     >>> from lastiterate import Shuffled
     >>> run = Training(records=100, steps=30, step_size=0.1, noise=0.1, gradient_norm=1.0,
@@ -64,7 +64,7 @@ def positions(training: Training, loss: Loss) -> Any:
         customdata=[printed(mu) for mu in mus[keep]],
         hovertemplate="batch %{x:,}: mu %{customdata}",
     )
-    level, name = _charged(run, float(mus.max()), hidden)
+    level, name = _charged(run, float(mus.max()), delta if hidden else None)
     figure.add_scatter(
         x=[1, len(mus)],
         y=[level, level],
@@ -88,10 +88,10 @@ def _finding(mus: Floats) -> str:
     )
 
 
-def _charged(run: Run, worst: float, hidden: bool) -> tuple[float, str]:
-    """What the run is charged, as a mu: the worst one, or the average of the curves."""
-    if not hidden:
+def _charged(run: Run, worst: float, delta: float | None) -> tuple[float, str]:
+    """What the run is charged, as a mu: the worst one, or the average of the curves at delta."""
+    if delta is None:
         return worst, "charged: the worst position"
-    epsilon = HiddenPosition().prove(run).curve.epsilon(REFERENCE_DELTA)
-    level = gaussian.mu(epsilon, REFERENCE_DELTA)
-    return level, f"charged: the average of the curves (at delta = {printed(REFERENCE_DELTA)})"
+    epsilon = HiddenPosition().prove(run).curve.epsilon(delta)
+    level = gaussian.mu(epsilon, delta)
+    return level, f"charged: the average of the curves (at delta = {printed(delta)})"

@@ -1,0 +1,177 @@
+"""What everybody reads of a report: every language says it, and nobody ticks what is proved."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lastiterate import FullBatch, Loss, Shuffled, Training, certify
+from lastiterate.cli.demo import file_a_model
+from lastiterate.cli.main import run as command
+from lastiterate.errors import DescriptionError
+from lastiterate.report.page import Report
+from lastiterate.report.plain_words import Say, catalogue, to_sign
+
+ENGLISH = catalogue()["en"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("words") / "demo"
+    file_a_model(made, models=200)
+    return made / "run"
+
+
+def fields(message: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(message) if name}
+
+
+@pytest.mark.parametrize("language", sorted(catalogue()))
+def test_every_language_says_everything(language: str) -> None:
+    messages = catalogue()[language]
+    assert set(messages) == set(ENGLISH)
+    for name, text in messages.items():
+        assert fields(text) == fields(ENGLISH[name]), name
+        assert re.findall(r"<[^>]+>", text) == re.findall(r"<[^>]+>", ENGLISH[name]), name
+        assert text, name
+
+
+def test_every_message_is_used() -> None:
+    room = Path(Report.__module__.replace(".", "/")).parent
+    sources = Path(__file__).parents[2] / "src" / room
+    used = "".join(
+        path.read_text() for path in sources.iterdir() if path.suffix in (".py", ".html")
+    )
+    built = {"had_erased", "had_person_replaced", "had_person_zero", "had_record_replaced"}
+    built |= {"had_record_zero", "tested_record", "tested_replaced", "tested_erased"}
+    assert {name for name in ENGLISH if name not in re.findall(r"[\"'](\w+)[\"']", used)} == built
+
+
+@given(st.text(max_size=40))
+def test_nothing_that_is_filled_in_is_markup(text: str) -> None:
+    said = str(Say("de")("why", reason=text))
+    assert "<" not in said
+    assert ">" not in said
+
+
+def test_numbers_are_those_of_the_language() -> None:
+    say = Say("de")
+    assert say.number("3.998") == "3,998"
+    assert say.number("10,000") == "10\u202f000"
+    assert say.number("1.5e-07") == "1,5e-07"
+    assert say.number("12.5 %") == "12,5 %"
+    assert say.number("more than 10^300") == "more than 10^300"
+    assert say.number("a, b.") == "a, b."
+    assert Say("en").number("10,000.5") == "10,000.5"
+
+
+def test_other_languages_are_refused() -> None:
+    with pytest.raises(DescriptionError, match="language is 'fr'"):
+        Say("fr")
+
+
+def numbers(html: str) -> list[str]:
+    return re.findall(r"<b>(.*?)</b>", html)
+
+
+def test_the_german_page_says_the_same_numbers(folder: Path) -> None:
+    report = Report.of(folder)
+    english, german = (report.html(summary=True, language=each) for each in ("en", "de"))
+    digits = [re.sub(r"[^\d]", "", text) for text in numbers(english)]
+    assert len(digits) == 3
+    assert digits == [re.sub(r"[^\d]", "", text) for text in numbers(german)]
+    assert "GEPRÜFT" in german
+    assert '<html lang="de">' in german
+
+
+def test_factor_and_attacker_come_first(folder: Path) -> None:
+    html = Report.of(folder).html()
+    words = html[html.index('<section id="words"') :]
+    places = [words.index(text) for text in ("times as likely", "ε = ", "<caption>", "<dt>")]
+    assert places == sorted(places)
+
+
+def test_a_title_and_a_label_are_the_users_words(tmp_path: Path, capsys: Any) -> None:
+    rows = "\n".join(f"{i % 10},{'ab'[i % 2]}" for i in range(300))
+    (tmp_path / "t.csv").write_text(f"x,y\n{rows}\n")
+    arguments = f"--target y --epsilon 1 --numeric x=0:9 --classes a,b --out {tmp_path}/run".split()
+    given = ["--title", "Who <pays> late?", "--data-label", "Loans & 2025"]
+    with pytest.raises(SystemExit) as left:
+        command(["train", str(tmp_path / "t.csv"), *arguments, *given, "--json"])
+    assert left.value.code == 0, capsys.readouterr()
+    about = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (about["title"], about["data_label"]) == ("Who <pays> late?", "Loans & 2025")
+    html = Report.of(tmp_path / "run").html()
+    assert "<h1>Who &lt;pays&gt; late?</h1>" in html
+    assert "<dd>Loans &amp; 2025</dd>" in html
+    (tmp_path / "run" / "run.json").write_text(json.dumps(about | {"title": "Harmless"}))
+    assert Report.of(tmp_path / "run").status == "refused"  # the seal covers the title
+
+
+def test_proved_assumptions_are_not_to_be_ticked(folder: Path) -> None:
+    report = Report.of(folder)
+    assert report.folder.certificate is not None
+    html = report.html()
+    boxes = re.findall(
+        r"<li>(.*?)</li>", html[html.index('class="boxes"') : html.index('class="signature"')]
+    )
+    assert boxes[0] == "intermediate iterates stay secret"
+    assert not any("longer than" in box for box in boxes)
+    assert sum("trained by lastiterate" in box for box in boxes) == 1
+    assert "Not to be ticked" in html
+
+
+VOUCHED = [
+    ("gradients are short", "the loss itself; proved by this library for the logistic loss"),
+    ("clipped", "per-record gradient clipping in the trainer"),
+    ("noise", "the noise source"),
+    ("smooth", "declared by the user"),
+    ("secret", "whoever runs the training"),
+    ("estimated", "only estimated: not a guarantee"),
+    ("unknown", ""),
+]
+
+
+@pytest.mark.parametrize("trainer", [None, "1.0"])
+def test_every_assumption_is_ticked_or_proved(trainer: str | None) -> None:
+    """Nothing that rests on somebody's word gets lost, whoever it is."""
+    sign: Mapping[str, Any] = to_sign(VOUCHED, trainer=trainer, erased=False, say=Say("en"))
+    said = " ".join(map(str, sign["boxes"]))
+    assert [text for text, _ in VOUCHED if text not in said] == ["gradients are short"]
+    assert "gradients are short" in str(sign["proved"])
+    alone = {str(box) for box in sign["boxes"]}
+    assert {"smooth", "secret", "estimated", "unknown"} <= alone
+    assert ("clipped" in alone) is (trainer is None)  # nobody knows whose trainer it was
+
+
+def test_figures_are_at_the_delta_of_the_headline(tmp_path: Path) -> None:
+    run = Training(300, 60, 0.1, 0.1, 1.0, Shuffled(30))
+    path = tmp_path / "certificate.json"
+    certify(run, Loss(smoothness=1.0), delta=3e-7).save(path)
+    for figure in Report.of(path).figures.drawn:
+        said = " ".join([figure.heading, figure.caption, *figure.columns, *map(str, figure.rows)])
+        assert set(re.findall(r"delta = (\d[\d.e+-]*\d)", said)) <= {"3e-07"}, figure.name
+
+
+def test_the_command_writes_the_summary(tmp_path: Path, capsys: Any) -> None:
+    run = Training(100, 10, 0.1, 0.1, 1.0, FullBatch())
+    certify(run, Loss(smoothness=1.0), delta=1e-5).save(tmp_path / "c.json")
+    page = tmp_path / "s.html"
+    asked = ["report", str(tmp_path / "c.json"), "-o", str(page), "--summary", "--language"]
+    with pytest.raises(SystemExit) as left:
+        command([*asked, "de"])
+    assert left.value.code == 0
+    assert "Zusammenfassung" in page.read_text()
+    page.unlink()
+    with pytest.raises(SystemExit) as left:
+        command([*asked, "tlh"])
+    assert left.value.code == 2
+    assert not page.exists()
