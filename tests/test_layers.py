@@ -38,6 +38,7 @@ HOMES = {
     "flwr": {"federated"},
     "jax": {"jax"},
     "jinja2": {"report"},
+    "markupsafe": {"report"},
     "joblib": {"audit"},
     "kaleido": {"report"},
     "lightning": {"frameworks"},
