@@ -17,8 +17,10 @@ from lastiterate import (
     Training,
     account,
     calibrate,
+    certify,
     verify,
 )
+from lastiterate.certificate import AuthenticityError, make_key, revoke
 from lastiterate.cli.main import run
 from lastiterate.losses import Logistic
 from lastiterate.train import noisy_descent
@@ -161,3 +163,30 @@ def test_a_broken_chain_is_refused_by_its_folder(chain, capsys, tmp_path):
     assert "holds no chain" in err
     (tmp_path / "gone").rename(chain.folder / "000001")
     assert verified(capsys, chain.folder)[0] == 0
+
+
+def test_a_chain_with_a_revoked_link_is_refused(chain, capsys, tmp_path):
+    """Before: a note about a link could not be given at all."""
+    private, public, note = (tmp_path / name for name in ("s.pem", "s.pub", "note.json"))
+    make_key(private, public)
+    assert "Link 1: " in verified(capsys, chain.folder, "--trusted", public)[2]  # not signed
+    for number, link in enumerate(chain.links, start=1):
+        link.sign(private).save(chain.folder / f"{number:06d}" / "certificate.json")
+    checked = (chain.folder, "--trusted", public)
+    assert verified(capsys, *checked)[0] == 0
+    other = certify(RUN, LOSS, 1e-6)
+    note.write_text(revoke(other, private, "of another run"))
+    assert verified(capsys, *checked, "--revoked", note)[0] == 0
+    note.write_text(revoke(chain.links[1], private, "the second day was not clipped"))
+    code, _, err = verified(capsys, *checked, "--revoked", note)
+    assert code == 3
+    assert "Link 2: " in err
+    assert "the second day was not clipped" in err
+    code, _, err = verified(capsys, *checked, "--revoked", tmp_path / "nowhere.json")
+    assert code == 3
+    assert verified(capsys, chain.folder, "--revoked", note)[0] == 2  # a note needs a key
+    with pytest.raises(AuthenticityError):
+        chain.verify(revoked=[note])
+    empty = Chain.begin(tmp_path / "empty", Allowance(mu=2.0, days=2))
+    with pytest.raises(AuthenticityError):
+        empty.verify(revoked=[note])

@@ -389,6 +389,14 @@ def test_training_signs(call: Call, tmp_path: Path) -> None:
     assert code == 3
     assert "data were withdrawn" in err
     assert call(*checked)[0] == 2  # a note needs a key
+    page = ("report", run, "-o", tmp_path / "page.html", "--revoked", tmp_path / "note.json")
+    code, _, err = call(*page, "--trusted", tmp_path / "signer.pub")
+    assert code == 3
+    assert "data were withdrawn" in err
+    shown = Page((tmp_path / "page.html").read_text()).text
+    assert "REFUSED" in shown.upper()
+    assert "data were withdrawn" in shown
+    assert call(*page)[0] == 2
     data = ("--target", "income", "--epsilon", 1, "--delta", 1e-4, "--numeric", "age=0:100")
     again = ("train", tmp_path / "data.csv", *data, "--classes", "low,high", "--out")
     for flags in (("--key", tmp_path / "none.pem"), ("--key", tmp_path / "signer.pem", "--seed=1")):

@@ -200,9 +200,18 @@ class Chain:
                 ) from None
             raise
 
-    def verify(self, *, trusted_keys: Iterable[Key] | None = None) -> VerifiedChain:
-        """Recompute every link, their order, their models and what was spent, or raise."""
-        checked = verify_chain(self.terms, self.links, trusted_keys=trusted_keys)
+    def verify(
+        self,
+        *,
+        trusted_keys: Iterable[Key] | None = None,
+        revoked: Iterable[str | os.PathLike[str]] = (),
+    ) -> VerifiedChain:
+        """Recompute every link, their order, their models and what was spent, or raise.
+
+        With ``trusted_keys`` every link must be signed, and ``revoked`` notes count: see `verify`.
+        """
+        links = self.links
+        checked = verify_chain(self.terms, links, trusted_keys=trusted_keys, revoked=revoked)
         for number in range(1, len(checked.links) + 1):
             self._model(number)
         return checked

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lastiterate.cli.description_flags import AsJson, flag
+from lastiterate.cli.confined import readable
+from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds, flag
 from lastiterate.cli.output import print_json, print_text
 from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.printing import printed
@@ -41,6 +42,8 @@ def audit(
     claim_adjacency: Annotated[
         str, flag("Of --claim-epsilon: replace | zero-out.", _CLAIM)
     ] = "replace",
+    seconds: Seconds = 60,
+    megabytes: Megabytes = 1600,
     as_json: AsJson = False,
 ) -> None:
     """Train models with and without a record; exit code 3 if they contradict the certificate.
@@ -56,6 +59,9 @@ def audit(
     from lastiterate.errors import UnsupportedError
     from lastiterate.verifier.document import UNLEARNING
 
+    strangers = [Path(target)] * Path(target).is_dir() + [certificate] * (certificate is not None)
+    if code := readable(seconds, megabytes, *strangers):
+        raise typer.Exit(code)
     found = named(target, data, record, canary, _parameters(parameters))
     claim: Any = found.claim if certificate is None else Certificate.load(certificate)
     if claim is not None and claim.content["kind"] == UNLEARNING:

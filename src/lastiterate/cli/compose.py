@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from lastiterate.cli.compose_certificates import compose_certificates
-from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.confined import limit
+from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds
 from lastiterate.cli.new_file import Force
 from lastiterate.cli.output import number, print_json, print_table, print_text
 from lastiterate.description.failure import promised_delta
@@ -35,6 +36,8 @@ def compose(
         typer.Option("--output", "--out", "-o", help="The new file of the joint certificate."),
     ] = None,
     force: Force = False,
+    seconds: Seconds = 60,
+    megabytes: Megabytes = 1600,
     as_json: AsJson = False,
 ) -> None:
     """One certificate for several runs, or what rounds of one (epsilon, delta) add up to.
@@ -47,6 +50,7 @@ def compose(
             raise LastIterateError(
                 "Give certificates, which carry their own numbers, or --epsilon and --rounds."
             )
+        limit(seconds, megabytes)
         compose_certificates(certificates, output, total_delta, force, as_json)
         return
     if epsilon is None or rounds is None:

@@ -1,8 +1,9 @@
 """Commands that read strangers' files run in a process of their own, with limits.
 
 A small file can ask for a long computation or for much memory, and a library under us may crash on
-it. So `verify` and `report` are started a second time, in a process that limits its own time and
-memory before it looks at the file; whatever ends it, the answer is a refusal.
+it. So `verify`, `report` and `compose` are started a second time, in a process that limits its own
+time and memory before it looks at the file; whatever ends it, the answer is a refusal. `audit` and
+`unlearn`, which train for as long as that takes, let such a process read the files before they do.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
-CONFINED = ("verify", "report")
+CONFINED = ("verify", "report", "compose")
 CHECK_FAILED = 3
 _PATIENCE = 20  # seconds of a clock for every second of computing: others may use the machine
 _CRASHED, _TOO_LARGE = 70, 71  # exit codes of the second process: an unforeseen error, no memory
 
+_READ = "--read"  # what the second process is asked for by commands that only read in it
+
 _here = False  # whether this process is the second one, which may limit itself
+program = False  # whether a user started this process, and not a caller in Python
 
 
 def limit(seconds: float, megabytes: int) -> None:
@@ -50,6 +55,16 @@ def _occupied() -> int:
         return 4 << 30
 
 
+def readable(seconds: float, megabytes: int, *paths: Path) -> int:
+    """Whether runs' folders and certificates can be read within limits: 0, or an exit code.
+
+    What a second process has read is then read again here, which takes no more than it took there.
+    """
+    if not (program and paths):
+        return 0
+    return confined([_READ, str(seconds), str(megabytes), *map(str, paths)])
+
+
 def confined(arguments: list[str]) -> int:
     """Run the command in a second process; its exit code, or that of a refusal."""
     # -P: not where the user stands, which may be the stranger's folder, with modules of his.
@@ -70,7 +85,8 @@ def confined(arguments: list[str]) -> int:
         from lastiterate.cli.output import print_json
 
         print_json("verify", {"verified": False, "reason": _why(code)})
-    print(f"lastiterate: not verified: {_why(code)}", file=sys.stderr)
+    what = {"compose": "composed", _READ: "read"}.get(arguments[0], "verified")
+    print(f"lastiterate: not {what}: {_why(code)}", file=sys.stderr)
     return CHECK_FAILED
 
 
@@ -90,13 +106,16 @@ def _signal(name: str) -> int:
 
 def _in_here() -> int:
     """The second process: the command itself, whose unforeseen errors become a refusal."""
-    from lastiterate.cli.main import invoke
+    from lastiterate.cli.main import complain, invoke
     from lastiterate.cli.output import escaped
+    from lastiterate.errors import LastIterateError
 
     global _here
     _here = True
     try:
-        return invoke(sys.argv[1:])
+        return _read(sys.argv[2:]) if sys.argv[1:2] == [_READ] else invoke(sys.argv[1:])
+    except LastIterateError as error:
+        return complain(str(error))
     except MemoryError:
         return _TOO_LARGE
     except BrokenPipeError:
@@ -105,6 +124,21 @@ def _in_here() -> int:
         said = escaped(f"{type(error).__name__}: {error!s:.300}")
         print(f"lastiterate: {said}", file=sys.stderr)
         return _CRASHED
+
+
+def _read(arguments: list[str]) -> int:
+    """Everything of these files that `audit` and `unlearn` look at before they train."""
+    from lastiterate.certificate import Certificate
+    from lastiterate.models.saved import TableModel
+
+    seconds, megabytes, *paths = arguments
+    limit(float(seconds), int(megabytes))
+    for path in map(Path, paths):
+        model = TableModel.load(path).model if path.is_dir() else None
+        claim = Certificate.load(path) if model is None else model.certificate_
+        if claim is not None:
+            _ = claim.exposure, claim.mu
+    return 0
 
 
 if __name__ == "__main__":

@@ -20,10 +20,17 @@ from lastiterate.printing import printed
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Seconds = Annotated[
-    float, typer.Option(help="Of computing; what takes longer is refused.", min=1, max=10**6)
+    float,
+    typer.Option(
+        help="Of computing on files that may be a stranger's; more is refused.", min=1, max=10**6
+    ),
 ]
 Megabytes = Annotated[
-    int, typer.Option(help="Of memory; what needs more is refused.", min=100, max=10**7)
+    int, typer.Option(help="Of memory for such files; more is refused.", min=100, max=10**7)
+]
+Revoked = Annotated[
+    list[Path] | None,
+    typer.Option(help="A note of revoked certificates (lastiterate revoke); several in turn."),
 ]
 TrustedKeys = Annotated[
     list[Path] | None,

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from lastiterate.cli.confined import CONFINED, confined
+from lastiterate.cli import confined
 from lastiterate.errors import EstimateWarning, LastIterateError
 
 BAD_INPUT = 2
@@ -28,11 +28,12 @@ _NO_TYPER = (
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Parse the arguments, run the command, exit."""
-    alone = arguments is None and sys.argv[1:2] and sys.argv[1] in CONFINED
+    alone = arguments is None and sys.argv[1:2] and sys.argv[1] in confined.CONFINED
     given = list(sys.argv[1:] if arguments is None else arguments)
+    confined.program = arguments is None
     if arguments is None:  # our second process and workers start as `python -m` or `-c`, which
         os.environ["PYTHONSAFEPATH"] = "1"  # would import what a stranger's working folder holds
-    leave(lambda: confined(given) if alone else invoke(given or ["--help"]))
+    leave(lambda: confined.confined(given) if alone else invoke(given or ["--help"]))
 
 
 def leave(command: Callable[[], int]) -> NoReturn:
@@ -54,7 +55,7 @@ def invoke(arguments: list[str]) -> int:
         import rich  # noqa: F401
         import typer
     except ImportError:
-        return _complain(_NO_TYPER)
+        return complain(_NO_TYPER)
     from lastiterate.cli.application import application
 
     # The base class of everything that parsing raises; old and new Typer keep it elsewhere.
@@ -64,10 +65,10 @@ def invoke(arguments: list[str]) -> int:
             warnings.simplefilter("ignore", EstimateWarning)  # the commands say it themselves
             result = application()(args=arguments, prog_name="lastiterate", standalone_mode=False)
     except LastIterateError as error:
-        return _complain(str(error))
+        return complain(str(error))
     except parsing_error as error:
         message = error.format_message().rstrip(".")
-        return _complain(f"{message}. See: lastiterate {_command(error)}--help")
+        return complain(f"{message}. See: lastiterate {_command(error)}--help")
     except typer.Abort:
         raise KeyboardInterrupt from None
     return result if isinstance(result, int) else 0
@@ -79,7 +80,8 @@ def _command(error: Any) -> str:
     return f"{context.info_name} " if context is not None and context.parent is not None else ""
 
 
-def _complain(message: str) -> int:
+def complain(message: str) -> int:
+    """Bad input, in one message on stderr."""
     from lastiterate.cli.output import escaped
 
     print(f"lastiterate: {escaped(message)}", file=sys.stderr)

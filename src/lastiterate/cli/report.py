@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lastiterate.cli.confined import limit
-from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds, TrustedKeys
+from lastiterate.cli.description_flags import AsJson, Megabytes, Revoked, Seconds, TrustedKeys
 from lastiterate.cli.output import escaped, print_json, print_text
 
 
@@ -27,6 +27,7 @@ def report(
     ] = False,
     language: Annotated[str, typer.Option(help="Of what everybody reads: en | de.")] = "en",
     trusted_key: TrustedKeys = None,
+    revoked: Revoked = None,
     seconds: Seconds = 60,
     megabytes: Megabytes = 1600,
     as_json: AsJson = False,
@@ -36,8 +37,10 @@ def report(
     The certificate is recomputed. The result of an audit is shown if it lies in the folder as
     audit.json (lastiterate audit ... --json > FOLDER/audit.json).
     """
-    from lastiterate.errors import UnsupportedError
+    from lastiterate.errors import LastIterateError, UnsupportedError
 
+    if revoked and not trusted_key:
+        raise LastIterateError("--revoked needs --trusted-key: a key to check it with.")
     try:
         from lastiterate.report.page import Report, check_target
         from lastiterate.report.plain_words import Say
@@ -48,7 +51,7 @@ def report(
     check_target(output)
     Say(language)  # refused before the work
     limit(seconds, megabytes)
-    page = Report.of(run, trusted_keys=trusted_key or None)
+    page = Report.of(run, trusted_keys=trusted_key or None, revoked=revoked or ())
     page.save(output, summary=summary, language=language)
     certificate = page.folder.certificate
     if as_json:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.confined import readable
+from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds
 from lastiterate.cli.output import print_json, print_text
 
 
@@ -43,6 +44,8 @@ def unlearn(
     key: Annotated[
         Path | None, typer.Option(help="Sign the certificate with this private key.")
     ] = None,
+    seconds: Seconds = 60,
+    megabytes: Megabytes = 1600,
     as_json: AsJson = False,
 ) -> None:
     """Forget records of a run: its folder gets the new model, its certificate and its report.
@@ -60,6 +63,8 @@ def unlearn(
         why = "a ledger is encrypted under a key that lies elsewhere"
         missing = "ledger" if ledger is None else "ledger_key"
         raise DescriptionError(missing, None, "given with the other one", why)
+    if run.is_dir() and (code := readable(seconds, megabytes, run)):
+        raise typer.Exit(code)
     done = erase(
         run,
         read_table(records),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lastiterate.cli.confined import limit
-from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds, TrustedKeys
+from lastiterate.cli.description_flags import AsJson, Megabytes, Revoked, Seconds, TrustedKeys
 from lastiterate.cli.output import escaped, print_json, print_text, say_warning
 
 
@@ -21,10 +22,7 @@ def verify(
         Path | None,
         typer.Option(help="A detached signature (default: CERTIFICATE.sig, where it exists)."),
     ] = None,
-    revoked: Annotated[
-        list[Path] | None,
-        typer.Option(help="A note of revoked certificates (lastiterate revoke); several in turn."),
-    ] = None,
+    revoked: Revoked = None,
     seconds: Seconds = 8,
     megabytes: Megabytes = 800,
     as_json: AsJson = False,
@@ -43,9 +41,7 @@ def verify(
         raise LastIterateError(f"{which} needs --trusted-key: a key to check it with.")
     try:
         if certificate.is_dir():
-            if revoked:
-                raise LastIterateError("--revoked is for one certificate, not for a chain.")
-            _verify_chain(certificate, trusted_key or None, signature, as_json)
+            _verify_chain(certificate, trusted_key or None, signature, revoked or (), as_json)
             return
         result = lastiterate.verify(
             certificate,
@@ -93,7 +89,11 @@ def verify(
 
 
 def _verify_chain(
-    folder: Path, keys: list[Path] | None, signature: Path | None, as_json: bool
+    folder: Path,
+    keys: list[Path] | None,
+    signature: Path | None,
+    revoked: Iterable[Path],
+    as_json: bool,
 ) -> None:
     """Every link of a chain, its order, and what it spent."""
     from lastiterate import Chain
@@ -102,7 +102,7 @@ def _verify_chain(
     if signature is not None:
         raise LastIterateError("--signature is for one certificate: each link carries its own.")
     chain = Chain(folder)
-    checked = chain.verify(trusted_keys=keys)
+    checked = chain.verify(trusted_keys=keys, revoked=revoked)
     if not as_json:
         print_text(str(checked))
         print_text(str(chain))

@@ -53,11 +53,16 @@ class Report:
 
     @classmethod
     def of(
-        cls, run: str | os.PathLike[str], *, trusted_keys: Sequence[Key] | None = None
+        cls,
+        run: str | os.PathLike[str],
+        *,
+        trusted_keys: Sequence[Key] | None = None,
+        revoked: Sequence[str | os.PathLike[str]] = (),
     ) -> Report:
         """Read a folder written by `lastiterate train`, or a certificate, and verify it.
 
-        With ``trusted_keys`` one of them must have signed it, as in `verify`.
+        With ``trusted_keys`` one of them must have signed it, and ``revoked`` notes count, as in
+        `verify`.
 
         >>> import tempfile
         >>> from lastiterate import FullBatch, Loss, Training, certify
@@ -69,7 +74,7 @@ class Report:
         ...     Report.of(path).status
         'verified'
         """
-        folder = RunFolder.read(Path(run), trusted_keys)
+        folder = RunFolder.read(Path(run), trusted_keys, revoked)
         figures = Figures((), ()) if folder.status == "refused" else figures_of(folder)
         return cls(folder, figures)
 

@@ -8,6 +8,7 @@ accident.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,10 +132,15 @@ class RunFolder:
     signed_by: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, path: Path, trusted_keys: Sequence[Key] | None = None) -> RunFolder:
+    def read(
+        cls,
+        path: Path,
+        trusted_keys: Sequence[Key] | None = None,
+        revoked: Sequence[str | os.PathLike[str]] = (),
+    ) -> RunFolder:
         """Read a folder written by `lastiterate train`, or a certificate alone."""
         if path.is_file():
-            certificate, reason, signers = _verified(path, trusted_keys)
+            certificate, reason, signers = _verified(path, trusted_keys, revoked)
             status: Status = "refused" if certificate is None else "verified"
             files = (_hashed(path),)
             return cls(path.name, status, reason, certificate, None, None, files, signers)
@@ -146,7 +152,7 @@ class RunFolder:
         known, sha256 = _about(path)
         audit = read_json(path / AUDIT) if (path / AUDIT).is_file() else None
         status, reason, certificate, signers = _status(
-            path / CERTIFICATE, known, sha256, trusted_keys
+            path / CERTIFICATE, known, sha256, trusted_keys, revoked
         )
         uncovered = certificate is not None and "about" not in certificate.content
         return cls(
@@ -204,14 +210,18 @@ def _about(folder: Path) -> tuple[About | None, str]:
 
 
 def _status(
-    path: Path, about: About | None, sha256: str, keys: Sequence[Key] | None
+    path: Path,
+    about: About | None,
+    sha256: str,
+    keys: Sequence[Key] | None,
+    revoked: Sequence[str | os.PathLike[str]],
 ) -> tuple[Status, str, Certificate | None, tuple[str, ...]]:
     if not path.is_file():
         reason = f"{ABOUT} says that this run was certified, but {path.name} is not here."
         if about is not None and about.certified:
             return "refused", reason, None, ()
         return "experiment", "", None, ()
-    certificate, reason, signers = _verified(path, keys)
+    certificate, reason, signers = _verified(path, keys, revoked)
     if certificate is not None:
         reason = _misfit(certificate, path, about, sha256)
     if certificate is None or reason:
@@ -248,7 +258,7 @@ def _misfit(certificate: Certificate, path: Path, about: About | None, sha256: s
 
 
 def _verified(
-    path: Path, keys: Sequence[Key] | None
+    path: Path, keys: Sequence[Key] | None, revoked: Sequence[str | os.PathLike[str]]
 ) -> tuple[Certificate | None, str, tuple[str, ...]]:
     """The certificate after recomputing it, and its trusted signers; or None, and why not."""
     need_balls()
@@ -257,7 +267,7 @@ def _verified(
         beside = Path(f"{path}.sig")
         asked = keys is not None and not certificate.signatures
         apart = beside if asked and beside.is_file() else None
-        checked = verify(certificate, trusted_keys=keys, signature=apart)
+        checked = verify(certificate, trusted_keys=keys, signature=apart, revoked=revoked)
         return certificate, "", checked.signed_by
     except LastIterateError as error:
         return None, str(error), ()

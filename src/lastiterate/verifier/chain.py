@@ -10,6 +10,7 @@ releases (the Gaussian filter, docs/how-to/every-day.md).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from lastiterate.verifier.authenticity import Key
 from lastiterate.verifier.balls import need_balls
 from lastiterate.verifier.document import Document, Head, canonical, fingerprint
 from lastiterate.verifier.refusals import (
+    AuthenticityError,
     ClaimError,
     TamperedCertificateError,
     UnreadableCertificateError,
@@ -81,7 +83,11 @@ class VerifiedChain:
 
 
 def verify_chain(
-    terms: Terms, links: Sequence[Document], *, trusted_keys: Iterable[Key] | None = None
+    terms: Terms,
+    links: Sequence[Document],
+    *,
+    trusted_keys: Iterable[Key] | None = None,
+    revoked: Iterable[str | os.PathLike[str]] = (),
 ) -> VerifiedChain:
     """Recompute every link, and that together they keep to the terms; raise what fails.
 
@@ -89,13 +95,21 @@ def verify_chain(
         terms: what was declared before the first link.
         links: all certificates, the oldest first.
         trusted_keys: as in `verify`; then every link must be signed by one of them.
+        revoked: as in `verify`; a chain with a link that is revoked is refused as a whole, as
+            everything after that link rests on it.
     """
     need_balls()
     keys = None if trusted_keys is None else list(trusted_keys)
+    notes = list(revoked)
+    if notes and keys is None:  # also where there is no link yet
+        raise AuthenticityError("Notes of revocation say nothing without a trusted key.")
     head = terms.head
     for number, link in enumerate(links, start=1):
         check_link(number, link, head, links[0])
-        verify(link, trusted_keys=keys)
+        try:
+            verify(link, trusted_keys=keys, revoked=notes)
+        except AuthenticityError as error:
+            raise AuthenticityError(f"Link {number}: {error}") from None
         head = link.head
     checked = VerifiedChain(terms, tuple(links))
     try:
