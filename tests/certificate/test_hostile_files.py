@@ -118,6 +118,52 @@ def test_limits_end_in_a_refusal(name: str, flags: tuple[str, ...], tmp_path: Pa
         assert "memory" in said.stderr
 
 
+@pytest.mark.parametrize("name", ["compose", "audit", "audit a folder", "unlearn"])
+def test_other_commands_read_strangers_files_within_limits(name: str, tmp_path: Path) -> None:
+    """Before: they read them without any, and took what the file asked for."""
+    bomb = put(kept("full-batch"), "training.step_size", Bomb(40_000_000))
+    path, run = tmp_path / "c.json", tmp_path / "run"
+    path.write_bytes(resealed(bomb))
+    if name == "compose":
+        arguments = ["compose", path, path, "--output", tmp_path / "both.json"]
+    elif name == "audit":
+        path.write_bytes(resealed(put(kept("full-batch"), "exposure", Bomb(40_000_000))))
+        (tmp_path / "m.py").write_text("def train(dataset, seed):\n    return 0.0\n")
+        arguments = ["audit", f"{tmp_path / 'm.py'}:train", "--models=20", "--certificate", path]
+    else:
+        hostile_run(run, bomb)
+        arguments = ["audit", run, "--data", run.parent / "data.csv"]
+        if name == "unlearn":
+            arguments = ["unlearn", run, "--records", run.parent / "data.csv"]
+            arguments += ["--epsilon=1", "--delta=1e-4"]
+    files = sorted(tmp_path.rglob("*"))
+    said, _, megabytes = command(tmp_path, *arguments, "--megabytes=300", "--seconds=20")
+    assert said.returncode == 3, said
+    what = "composed" if name == "compose" else "read"
+    assert said.stderr.startswith(f"lastiterate: not {what}: ")
+    assert "memory" in said.stderr
+    assert said.stdout == ""
+    assert megabytes < 1000
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != "used") == files
+
+
+def hostile_run(folder: Path, bomb: dict[str, Any]) -> None:
+    """A trained model whose certificate was replaced by one that is bound to it, and vast."""
+    from lastiterate.cli.main import run
+
+    data = folder.parent / "data.csv"
+    data.write_text("age,label\n" + "".join(f"{k % 90},{'ab'[k % 2]}\n" for k in range(200)))
+    flags = ["--target=label", "--epsilon=1", "--delta=1e-4", "--numeric=age=0:100"]
+    flags += ["--classes=a,b", f"--out={folder}"]
+    with pytest.raises(SystemExit) as left:
+        run(["train", str(data), *flags])
+    assert left.value.code == 0
+    own = Certificate.load(folder / "certificate.json").content
+    part = json.loads(resealed({**bomb, "parameters": own["parameters"]}))
+    joint = {**kept("composition"), "parts": [part], "about": own["about"]}
+    (folder / "certificate.json").write_bytes(resealed(joint))
+
+
 def test_a_crash_of_the_reader_is_a_refusal(tmp_path: Path) -> None:
     """A process that dies under a file, whatever of, confirms nothing."""
     program = (
