@@ -30,7 +30,7 @@ from lastiterate import (
     compare,
 )
 from lastiterate.bounds import BY_KEY
-from lastiterate.bounds.cycle_law import Placement, cycle_law, fineness
+from lastiterate.bounds.cycle_law import Placement, _rough_total, _totals, cycle_law, fineness
 from lastiterate.bounds.positions import constant_position_mus, position_mus, released_mus
 from lastiterate.bounds.superposed_groups import superposed_law, worst_sum
 from lastiterate.bounds.taut_string import taut_string
@@ -462,3 +462,13 @@ def test_many_records_are_certified_with_what_was_accounted(k):
     sealed = certify(run, CONVEX, 1e-6, exposure=person)
     assert sealed.theorem_key == "superposed-groups"
     assert sealed.epsilon <= account(run, CONVEX, exposure=person).epsilon(1e-6) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("batches", [1, 2, 7, 60, 301])
+@pytest.mark.parametrize("records", [1, 2, 5, 9])
+def test_the_quick_guess_of_a_moment_is_the_moment(batches, records):
+    """Whoever asks whether the law applies gets the same answer as by the sums themselves."""
+    shares = Placement(batches, min(records, batches), 60, spread=False).shares
+    for tilt in (0.0, 0.5, 3.0):
+        lifted = shares * np.exp(tilt / np.arange(1, batches + 1))
+        assert _rough_total(lifted) == pytest.approx(_totals(lifted)[-1].sum(), rel=1e-6)

@@ -6,6 +6,7 @@ import base64
 import copy
 import json
 import random
+import re
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lastiterate.explore.fields import DEFAULTS, FIELDS
-from lastiterate.explore.guard import MOST_BODY, MOST_DEPTH
+from lastiterate.explore.guard import MOST_BODY, MOST_DEPTH, secret_room
 from lastiterate.explore.page import build
 from lastiterate.explore.pool import Pool
 
@@ -68,7 +69,8 @@ def fill(app: Dash) -> dict[str, Any]:
 
 def send(client: Any, body: Any, **options: Any) -> Any:
     data = body if isinstance(body, (bytes, str)) else json.dumps(body)
-    response = client.post(POST, data=data, content_type="application/json", **options)
+    path = options.pop("path", POST)
+    response = client.post(path, data=data, content_type="application/json", **options)
     assert response.status_code < 500
     assert b"Traceback" not in response.data
     assert b'File "' not in response.data
@@ -159,13 +161,44 @@ def test_a_token_lets_a_browser_in(app: Dash, client: Any, refresh: dict[str, An
     assert send(stranger, refresh).status_code == 403
     let_in = stranger.get("/", query_string={"noise": "ü&1", "token": token, "records": "5"})
     assert let_in.status_code == 302
-    assert let_in.headers["Location"] == "/?noise=%C3%BC%261&records=5"  # nothing left to copy
+    room, _, query = let_in.headers["Location"].partition("?")
+    assert query == "noise=%C3%BC%261&records=5"  # nothing left to copy
     cookie = let_in.headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=Lax" in cookie
-    assert stranger.get("/").status_code == 200
-    assert send(stranger, refresh).status_code == 200
-    assert token.encode() not in stranger.get("/").data
+    assert "Domain" not in cookie
+    page = stranger.get(room)
+    assert page.status_code == 200
+    assert send(stranger, refresh, path=room.rstrip("/") + POST).status_code == 200
+    assert token.encode() not in page.data
+    assert token[:8] not in room
+    assert stranger.get(f"{room}_dash-layout").status_code == 200
+    assert stranger.get(f"{room}assets/explore.js").status_code == 200
+    for file in re.findall(r'(?:src|href)="([^"]+)"', page.text):
+        assert file.startswith(room)
+        assert stranger.get(file).status_code == 200
+
+
+def test_what_listens_on_another_port_cannot_use_the_cookie(
+    app: Dash, client: Any, refresh: dict[str, Any]
+) -> None:
+    """Cookies know no ports: before, every server on this machine was sent the token."""
+    token = client.environ_base["HTTP_AUTHORIZATION"].removeprefix("token ")
+    browser = app.server.test_client()
+    room = browser.get("/", query_string={"token": token}).headers["Location"]
+    kept = browser.get_cookie("lastiterate-explore", path=room)
+    assert kept is not None
+    assert kept.path == room  # what a browser sends elsewhere on the host is nothing
+    assert re.fullmatch(r"/[0-9a-f]{32}/", room)
+    other = app.server.test_client()
+    stolen = {"Cookie": f"lastiterate-explore={token}"}
+    for path in ("/", "/_dash-layout", f"/x{room}", f"/{'0' * 32}/", room[:-1], f"/{room}"):
+        assert other.get(path, headers=stolen).status_code in (403, 404)
+    assert send(other, refresh, headers=stolen).status_code == 403
+    for path in (room, f"{room}_dash-layout"):  # the name of the room alone opens nothing
+        assert other.get(path).status_code == 403
+    assert send(other, refresh, path=room[:-1] + POST).status_code == 403
+    assert app.config.requests_pathname_prefix == room != secret_room("another token")
 
 
 def test_headers_keep_everything_local(client: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -9,10 +10,12 @@ import time
 import pytest
 
 from lastiterate import FullBatch, Loss, Poisson, Training
-from lastiterate.explore.findings import Bounded, Task, tasks
+from lastiterate.errors import UnsupportedError
+from lastiterate.explore import findings, worker
+from lastiterate.explore.findings import Bounded, Outcome, Task, tasks
 from lastiterate.explore.pool import Pool, lane_of
 from lastiterate.explore.reading import Description
-from lastiterate.explore.worker import Worker
+from lastiterate.explore.worker import OverrunError, Worker
 
 RUN = Training(
     records=60_000,
@@ -131,3 +134,58 @@ def test_an_interrupted_worker_lives_on() -> None:
     assert worker.pipe.poll(20)
     assert isinstance(worker.pipe.recv().value, Bounded)
     worker.end()
+
+
+def test_nothing_is_taken_of_a_task_that_was_stopped(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """NumPy turned the alarm into errors of its own, which were kept and printed as findings."""
+
+    def spinning() -> None:
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            pass
+
+    def another_error(_: Task) -> None:
+        try:
+            spinning()
+        except OverrunError:
+            raise TypeError("Cannot compare structured arrays") from None
+
+    def refusal(_: Task) -> None:
+        try:
+            spinning()
+        except OverrunError:
+            raise UnsupportedError("no such thing") from None
+
+    def half_a_result(_: Task) -> float:
+        with contextlib.suppress(OverrunError):
+            spinning()
+        return 0.5
+
+    def passed_over_twice(_: Task) -> None:
+        with contextlib.suppress(OverrunError):
+            spinning()
+        with contextlib.suppress(OverrunError):
+            spinning()
+        spinning()
+
+    def own_error(_: Task) -> None:
+        raise TypeError("of the finder itself")
+
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        clock = worker._Clock()
+        for finder in (another_error, refusal, half_a_result, passed_over_twice):
+            monkeypatch.setitem(findings._FINDERS, "stopped", finder)
+            start = time.monotonic()
+            outcome = worker._answer(Task("stopped", b""), 0.1, clock)
+            assert outcome == Outcome(overrun=True), finder
+            assert time.monotonic() - start < 30
+        assert not caplog.records
+        monkeypatch.setitem(findings._FINDERS, "stopped", own_error)
+        assert worker._answer(Task("stopped", b""), 60, clock).refused
+        assert "of the finder itself" in caplog.text
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -154,6 +154,20 @@ def _totals(shares: Floats) -> list[Floats]:
     return found
 
 
+def _rough_total(shares: Floats) -> float:
+    """The sum of F_k of `_totals` by Fourier transforms: soon, and to a few digits only."""
+    records, batches = shares.shape
+    points = int(fft.next_fast_len(2 * batches + 1, real=True))
+    transforms = fft.rfft(np.pad(shares, ((0, 0), (1, 0))), points, axis=1)
+    found = [np.ones(transforms.shape[1], dtype=np.complex128)]  # of F_0
+    for left in range(1, records + 1):
+        ways = [math.comb(left - 1, count - 1) for count in range(1, left + 1)]
+        whole = sum(w * transforms[n] * found[left - 1 - n] for n, w in enumerate(ways))
+        total = fft.irfft(whole, points)[: batches + 1]
+        found.append(fft.rfft(total, points))
+    return float(total.sum())
+
+
 def _sums_off(placement: Placement) -> float:
     """Relative error of a weight in `_totals`, shares included."""
     records = placement.records
@@ -174,15 +188,17 @@ class _Chernoff:
 
     @classmethod
     def of(
-        cls, placement: Placement, fineness: int, cap: int, epochs: int, tilts: tuple[float, ...]
+        cls, placement: Placement, fineness: int, cap: int, epochs: int, rough: bool = False
     ) -> _Chernoff:
+        """Of all tilts; ``rough``: of a few, and no bounds but guesses."""
         cells, shares = np.minimum(placement.cells(fineness), cap), placement.shares
         off, kept, logs = _sums_off(placement), [], []
-        for tilt in tilts:
+        for tilt in _ROUGH if rough else _TILTS:
             with np.errstate(over="ignore", invalid="ignore"):
                 lifted = shares * np.exp(np.where(shares > 0, cells * (tilt / fineness), 0.0))
-                moment = float(_totals(lifted)[-1].sum()) * placement.scale
-            if math.isfinite(moment):
+                total = _rough_total(lifted) if rough else float(_totals(lifted)[-1].sum())
+                moment = total * placement.scale
+            if math.isfinite(moment) and moment > 0:
                 exponents = tilt * placement.worst * 8 * UNIT  # the rounding of the exponentials
                 kept.append(tilt / fineness)
                 log = math.log(moment) + 2 * off + placement.records * exponents + 1e-9
@@ -197,6 +213,7 @@ class _Chernoff:
         return answer * (1 + 1e-9)
 
 
+@lru_cache(maxsize=64)  # whoever only asks whether the law applies asks this again and again
 def fineness(placement: Placement, delta: float, epochs: int = 1, *, checked: bool = False) -> int:
     """Cells for a cost of one, as many as the work allows; 0 if not even a few can be checked.
 
@@ -218,14 +235,14 @@ def fineness(placement: Placement, delta: float, epochs: int = 1, *, checked: bo
         or epochs * placement.top(many) > MOST_CELLS
     ):
         return 0
-    span = _circle(placement, COARSEST, delta / epochs, 1, _ROUGH)[0] / COARSEST
+    span = _circle(placement, COARSEST, delta / epochs, rough=True)[0] / COARSEST
     each = placement.records**2 * placement.batches * span
     if few * each * digits > _MOST_CHECKED:
         return 0
     if checked:
         return int(max(few, min(many, _CHECKED / (each * digits))))
     if epochs > 1:
-        span = _circle(placement, COARSEST, delta, epochs, _ROUGH)[0] / COARSEST
+        span = _circle(placement, COARSEST, delta, epochs, rough=True)[0] / COARSEST
         each = placement.records**2 * placement.batches * span
     return int(max(COARSEST, min(FINEST, 2 * _WORK / each)))
 
@@ -271,16 +288,12 @@ def cycle_law(
 
 @lru_cache(maxsize=64)
 def _circle(
-    placement: Placement,
-    fine: int,
-    delta: float,
-    epochs: int = 1,
-    tilts: tuple[float, ...] = _TILTS,
+    placement: Placement, fine: int, delta: float, epochs: int = 1, rough: bool = False
 ) -> tuple[int, _Chernoff]:
     """How many cells: beyond them there is a negligible mass, or nothing at all."""
     need = epochs * placement.top(fine) + 1
     for _ in range(_ROUNDS):
-        cap, chernoff = need, _Chernoff.of(placement, fine, need, epochs, tilts)
+        cap, chernoff = need, _Chernoff.of(placement, fine, need, epochs, rough)
         small = np.flatnonzero(chernoff.beyond(np.arange(cap + 1.0)) <= delta * _UNRESOLVED)
         need = int(small[0]) if len(small) else cap
         if need > 0.9 * cap:

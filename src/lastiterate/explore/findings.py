@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from lastiterate.accounting import account, candidates
-from lastiterate.bounds import BY_KEY, LEDGER
+from lastiterate.accounting import account
+from lastiterate.bounds import BY_KEY
 from lastiterate.bounds.ledger import Run, Theorem
 from lastiterate.bounds.lower import lower_reference
 from lastiterate.curves.base import Curve
@@ -83,8 +83,8 @@ class Bounded:
 def tasks(description: Description) -> tuple[Task, ...]:
     """Everything there is to ask about a description, most wanted first."""
     run = description.run
-    best = {theorem.key for theorem in candidates(run)}
-    able = [theorem for theorem in LEDGER if theorem.obstacle(run) is None]
+    best = {theorem.key for theorem in description.candidates}
+    able = [theorem for theorem, reason in description.obstacles if reason is None]
     bounds = [_bound_task(theorem, description, run, theorem.key in best) for theorem in able]
     batches = description.training.batches
     full, closed = batches.full, batches.repeated

@@ -3,7 +3,9 @@
 The server listens on loopback, but any web page can make a browser send requests there, a name
 that points to 127.0.0.1 makes them look local (DNS rebinding), and other users of the machine reach
 it too. So the Host and the Origin of every request are checked; a secret token, in the link that
-the terminal shows, lets a browser in, which then has a cookie; callback payloads must have the
+the terminal shows, lets a browser in, which then has a cookie. Cookies know hosts and paths but no
+ports, so that whatever else listens on this machine would be sent it: ours is for a path that has a
+secret name, and is taken nowhere else. Callback payloads must have the
 shape that our own page sends; and an error becomes one plain sentence, while its traceback stays
 in the terminal.
 """
@@ -34,9 +36,19 @@ _STRANGER = "Open the link that the terminal shows, with its token."
 _log = logging.getLogger(__name__)
 
 
+def secret_room(token: str) -> str:
+    """The path that the page lives under, "/.../": it follows from the token and does not tell it.
+
+    >>> secret_room("token") == secret_room("token") != secret_room("another")
+    True
+    """
+    return f"/{hmac.digest(token.encode(), b'path of the page', 'sha256').hex()[:32]}/"
+
+
 def protect(app: Dash, token: str) -> None:
     """Put the guards in front of an application; ``token`` lets a browser in."""
     server = app.server
+    _answer_in(app, secret_room(token))
     server.config["MAX_CONTENT_LENGTH"] = MOST_BODY
     policy = _policy(app)
 
@@ -85,19 +97,35 @@ def _let_in(token: str) -> Response | None:
 
     Programs may send it as ``Authorization: token ...``.
     """
-    cookie = f"lastiterate-explore-{urlsplit(f'//{request.host}').port}"  # cookies ignore ports
+    room, cookie = secret_room(token), "lastiterate-explore"
     authorization = request.headers.get("Authorization", "")
-    given = [request.cookies.get(cookie, ""), authorization.removeprefix("token ")]
+    given = [authorization.removeprefix("token ")]
+    if request.script_root == room.rstrip("/"):
+        given.append(request.cookies.get(cookie, ""))
     if request.method == "GET" and request.path == "/" and "token" in request.args:
         if not _same(request.args["token"], token):
             return _plain(_STRANGER, 403)
         rest = [(name, value) for name, value in request.args.items(True) if name != "token"]
-        answer: Any = redirect(f"/?{urlencode(rest)}" if rest else "/")  # no token to copy or keep
-        answer.set_cookie(cookie, token, httponly=True, samesite="Lax")
+        answer: Any = redirect(room + (f"?{urlencode(rest)}" if rest else ""))  # without the token
+        # Lax, as the link may be clicked on another page; who comes so can only look at this one.
+        answer.set_cookie(cookie, token, path=room, httponly=True, samesite="Lax")
         answer.headers["Cache-Control"] = "no-store"
         response: Response = answer
         return response
     return None if any(_same(each, token) for each in given) else _plain(_STRANGER, 403)
+
+
+def _answer_in(app: Dash, room: str) -> None:
+    """Answer below a path as at the root, where programs with the token may ask as well."""
+    inside: Any = app.server.wsgi_app
+
+    def answering(environ: dict[str, Any], start: Any) -> Any:
+        if environ.get("PATH_INFO", "").startswith(room):
+            environ["SCRIPT_NAME"] = room.rstrip("/")
+            environ["PATH_INFO"] = environ["PATH_INFO"][len(room) - 1 :]
+        return inside(environ, start)
+
+    app.server.wsgi_app = answering
 
 
 def _same(given: str, token: str) -> bool:

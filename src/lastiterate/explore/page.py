@@ -56,6 +56,8 @@ def build(pool: Pool, token: str, patience: float = PATIENCE) -> Dash:
         title="lastiterate explore",
         update_title="",
         serve_locally=True,
+        routes_pathname_prefix="/",
+        requests_pathname_prefix=guard.secret_room(token),  # what the browser asks for
         add_log_handler=False,
         meta_tags=[{"name": "viewport", "content": "width=device-width, initial-scale=1"}],
         index_string=_INDEX,

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
-from lastiterate.bounds.ledger import Run
+from lastiterate.accounting import candidates
+from lastiterate.bounds import LEDGER
+from lastiterate.bounds.ledger import Run, Theorem
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.description.failure import promised_delta
@@ -56,10 +59,24 @@ class Description:
     delta: float
     exposure: Exposure = ONE_RECORD
 
-    @property
+    @cached_property
     def run(self) -> Run:
         """What theorems are asked about."""
         return Run(self.training, self.loss, (), self.exposure)
+
+    @cached_property
+    def candidates(self) -> tuple[Theorem, ...]:
+        """Theorems that can be the tightest here."""
+        return tuple(candidates(self.run))
+
+    @cached_property
+    def obstacles(self) -> tuple[tuple[Theorem, str | None], ...]:
+        """Every theorem, and what stands in its way."""
+        return tuple((theorem, theorem.obstacle(self.run)) for theorem in LEDGER)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The description alone: whoever gets it computes what follows where it is needed."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True)

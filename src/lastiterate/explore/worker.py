@@ -22,6 +22,7 @@ from typing import Any
 from lastiterate.errors import LastIterateError
 from lastiterate.explore.findings import Outcome, Task, find
 
+_AGAIN = 0.25  # seconds between two attempts to stop a task inside its process
 _GRACE = 2.0  # seconds between asking a worker to stop a task and giving it up
 _MOST_MEMORY = 8 << 30  # bytes of address space of a worker
 
@@ -109,38 +110,51 @@ def _work(pipe: Connection, niceness: int) -> None:
 
 
 def _answer(task: Task, limit: float, clock: _Clock) -> Outcome:
+    """What was found; nothing of a task that was stopped, whatever came of it.
+
+    A library may turn the exception that stops it into another one of its own, or pass over it and
+    go on with half of its numbers.
+    """
+    outcome, failure = Outcome(overrun=True), ""
     try:
         with clock.running(limit):
             found = find(task)
-            return Outcome(found, weight=len(pickle.dumps(found)))
+            outcome = Outcome(found, weight=len(pickle.dumps(found)))
     except OverrunError:
-        return Outcome(overrun=True)
+        pass
     except LastIterateError as error:
-        return Outcome(refused=str(error))
+        outcome = Outcome(refused=str(error))
     except MemoryError:
-        return Outcome(refused="This needs more memory than the page allows itself.")
+        outcome = Outcome(refused="This needs more memory than the page allows itself.")
     except Exception:
-        _log.error("A question of the page failed:\n%s", traceback.format_exc())
-        return Outcome(refused="This could not be computed; the terminal has the details.")
+        failure = traceback.format_exc()
+        outcome = Outcome(refused="This could not be computed; the terminal has the details.")
+    if clock.rang:
+        return Outcome(overrun=True)
+    if failure:
+        _log.error("A question of the page failed:\n%s", failure)
+    return outcome
 
 
 class _Clock:
-    """Stops a task in the middle, where the system has alarms."""
+    """Stops a task in the middle, where the system has alarms; ``rang``: whether it did."""
 
     def __init__(self) -> None:
         self._counting = False
+        self.rang = False
         if hasattr(signal, "SIGALRM"):
             signal.signal(signal.SIGALRM, self._ring)
 
     def _ring(self, *_: Any) -> None:
         if self._counting:
-            self._counting = False
+            self.rang = True
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN)  # should somebody pass over it
             raise OverrunError
 
     @contextlib.contextmanager
     def running(self, limit: float) -> Any:
         """Raise OverrunError in here after ``limit`` seconds."""
-        self._counting = True
+        self.rang, self._counting = False, True
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, limit)
         try:
