@@ -59,8 +59,8 @@ def audit(
     from lastiterate.errors import UnsupportedError
     from lastiterate.verifier.document import UNLEARNING
 
-    strangers = [Path(target)] * Path(target).is_dir() + [certificate] * (certificate is not None)
-    if code := readable(seconds, megabytes, *strangers):
+    strangers = (Path(target) if Path(target).is_dir() else None, certificate)
+    if code := readable(seconds, megabytes, *(path for path in strangers if path is not None)):
         raise typer.Exit(code)
     found = named(target, data, record, canary, _parameters(parameters))
     claim: Any = found.claim if certificate is None else Certificate.load(certificate)

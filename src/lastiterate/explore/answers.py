@@ -205,12 +205,9 @@ def comparison(description: Description, outcomes: Outcomes) -> Any:
     ]
 
 
-def _plain(kind: str, words: str) -> dict[str, Any]:
+def _plain(kind: str, words: str) -> Any:
     """An element as the browser gets it: a component for each of so many takes most of the time."""
-    return {**_ELEMENT, "type": kind, "props": {"children": words}}
-
-
-_ELEMENT = html.Dd("").to_plotly_json()
+    return {"namespace": "dash_html_components", "type": kind, "props": {"children": words}}
 
 
 def _bound_text(outcome: Outcome | None) -> tuple[float, str]:
