@@ -19,13 +19,16 @@ from lastiterate.cli.compare import compare
 from lastiterate.cli.compose import compose
 from lastiterate.cli.demo import demo
 from lastiterate.cli.explore import explore
+from lastiterate.cli.export import export
 from lastiterate.cli.generalize import generalize
 from lastiterate.cli.help_texts import plain_help
 from lastiterate.cli.keygen import keygen
 from lastiterate.cli.plateau import plateau
+from lastiterate.cli.predict import predict
 from lastiterate.cli.recommend import recommend
 from lastiterate.cli.report import report
 from lastiterate.cli.revoke import revoke
+from lastiterate.cli.schema import schema
 from lastiterate.cli.sgld_privacy import sgld_privacy
 from lastiterate.cli.theorems import theorems
 from lastiterate.cli.train import train
@@ -48,7 +51,10 @@ COMMANDS = (
     revoke,
     generalize,
     sgld_privacy,
+    schema,
     train,
+    predict,
+    export,
     unlearn,
     audit,
     report,

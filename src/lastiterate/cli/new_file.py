@@ -22,10 +22,11 @@ def refuse_taken(paths: list[Path], force: bool, flag: str = "--output") -> None
             raise _taken(path, flag)
 
 
-def write_new(path: Path, content: str, force: bool, flag: str = "--output") -> None:
+def write_new(path: Path, content: str | bytes, force: bool, flag: str = "--output") -> None:
     """Write a whole file; one that appeared in the meantime is not lost either."""
     try:
-        write_whole(path, content.encode("ascii"), replace=force)
+        raw = content.encode("utf-8") if isinstance(content, str) else content
+        write_whole(path, raw, replace=force)
     except FileExistsError:
         raise _taken(path, flag) from None
     except OSError as error:
@@ -34,6 +35,6 @@ def write_new(path: Path, content: str, force: bool, flag: str = "--output") -> 
 
 def _taken(path: Path, flag: str) -> LastIterateError:
     return LastIterateError(
-        f"{path} exists already, and a certificate is not overwritten: whoever filed it would lose "
-        f"what was promised. Choose another name for {flag}, move that file away, or say --force."
+        f"{path} exists already, and it is not overwritten: whoever filed it would lose what it "
+        f"says. Choose another name for {flag}, move that file away, or say --force."
     )

@@ -1,4 +1,4 @@
-"""`lastiterate train`: from a CSV and a declared schema to a model with its certificate."""
+"""`lastiterate train`: from a table and a declared schema to a model with its certificate."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lastiterate.cli.described import burst_factor
 from lastiterate.cli.description_flags import AsJson, flag
 from lastiterate.cli.output import print_json, print_text
 
+TABLE = "CSV with a header (or .csv.gz), Parquet, Arrow or Feather."
 MODELS = ("logistic", "softmax", "svc", "ridge", "huber")
 _SCHEMA, _RUN, _WHOM = "What the columns mean", "The run", "Whom it is for"
 _ERASING = "To be able to erase records"
@@ -18,16 +19,16 @@ _FILED = "What is filed"
 
 
 def train(
-    table: Annotated[Path, typer.Argument(help="A CSV file with a header.", show_default=False)],
+    table: Annotated[Path, typer.Argument(help=TABLE, show_default=False)],
     target: Annotated[str, typer.Option(help="The column to predict.", show_default=False)],
     epsilon: Annotated[float, typer.Option(help="The privacy to spend.", show_default=False)],
     out: Annotated[Path, typer.Option(help="A new folder for the results.", show_default=False)],
     delta: Annotated[float | None, flag("Probability that epsilon fails.", _RUN)] = None,
     schema: Annotated[
-        Path | None, flag("A TOML file: [columns.NAME] with low, high or categories.", _SCHEMA)
+        Path | None, flag("A TOML file, filled in (lastiterate schema).", _SCHEMA)
     ] = None,
     public_schema_from: Annotated[
-        Path | None, flag("A public CSV to read ranges and categories off.", _SCHEMA)
+        Path | None, flag("A public table to read ranges and categories off.", _SCHEMA)
     ] = None,
     numeric: Annotated[list[str] | None, flag("NAME=LOW:HIGH", _SCHEMA)] = None,
     category: Annotated[list[str] | None, flag("NAME=A,B,C", _SCHEMA)] = None,
@@ -59,7 +60,7 @@ def train(
         int | None, flag("Refuse a run with more of a person's records in one batch.", _WHOM)
     ] = None,
     test: Annotated[
-        Path | None, flag("Another CSV, of other records: how well the model does there.", _RUN)
+        Path | None, flag("A table of other records: how well the model does there.", _RUN)
     ] = None,
     key: Annotated[
         Path | None, flag("Sign the certificate with this private key (lastiterate keygen).", _RUN)
@@ -90,6 +91,7 @@ def train(
     from lastiterate.models import erased
     from lastiterate.models.saved import Score, TableModel, about, free, report, save
     from lastiterate.models.table import read_table
+    from lastiterate.models.table_model import chosen
 
     free(out)
     signer = _signer(key, seed)
@@ -102,10 +104,10 @@ def train(
         why = "it is about one person's records"
         raise DescriptionError("per_batch", per_batch, "given with --groups and --per-person", why)
     if groups is not None:
-        meaning, owners = meaning.without_names(groups), rows.column(groups)
+        meaning, owners = meaning.without_names(groups), rows.texts(groups)
     X, y = meaning.encode(rows)
     others = None if test is None else meaning.encode(read_table(test))
-    estimator = _estimator(model, meaning).set_params(
+    estimator = chosen(meaning, model).set_params(
         epsilon=epsilon,
         delta=delta,
         regularization=regularization,
@@ -231,24 +233,3 @@ def _check_apart(model: Any, per_batch: int) -> None:
         allowed = f"at least {most}, or a run of smaller batches (--batch-size)"
         why = f"records are spread as far as the batches allow, and this run is for {person}"
         raise DescriptionError("per_batch", per_batch, allowed, why)
-
-
-def _estimator(name: str | None, schema: Any) -> Any:
-    from lastiterate import models
-    from lastiterate.description.validation import one_of
-
-    if name is None:
-        several = schema.classifies and len(schema.target.categories) > 2
-        name = ("softmax" if several else "logistic") if schema.classifies else "ridge"
-    able = MODELS[:3] if schema.classifies else MODELS[3:]
-    one_of("model", name, able, "the target is a class or a number, as its declaration says")
-    kinds: dict[str, Any] = {
-        "logistic": models.PrivateLogisticRegression,
-        "softmax": models.PrivateSoftmaxRegression,
-        "svc": models.PrivateLinearSVC,
-        "ridge": models.PrivateRidge,
-        "huber": models.PrivateHuberRegressor,
-    }
-    if schema.classifies:
-        return kinds[name](classes=list(schema.target.categories))
-    return kinds[name](target_range=(schema.target.low, schema.target.high))

@@ -12,6 +12,7 @@ from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.softmax import PrivateSoftmaxRegression
 from lastiterate.models.splines import SplineFeatures
 from lastiterate.models.svc import PrivateLinearSVC
+from lastiterate.models.table_model import PrivateTableModel
 from lastiterate.models.tune import Tuned, tune
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "PrivateRidge",
     "PrivateSoftmaxRegression",
     "PrivateStandardScaler",
+    "PrivateTableModel",
     "SplineFeatures",
     "Tuned",
     "certificate_of",

@@ -13,9 +13,10 @@ from sklearn.model_selection import train_test_split
 from lastiterate.accounting import account
 from lastiterate.certificate import Certificate
 from lastiterate.description import Loss
+from lastiterate.models.columns import Categorical, Numeric
 from lastiterate.models.logistic import PrivateLogisticRegression
 from lastiterate.models.saved import Score, TableModel, about, report, save
-from lastiterate.models.schema import Categorical, Numeric, Schema
+from lastiterate.models.schema import Schema
 from lastiterate.models.table import read_table
 from lastiterate.printing import printed
 

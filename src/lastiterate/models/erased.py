@@ -215,10 +215,10 @@ def _cleaned(
     told: dict[str, Any],
 ) -> Erased:
     model = trained.model
-    if len(rows.rows) != model.training_.records:
+    if len(rows) != model.training_.records:
         why = "every line is a place, also one that is to be forgotten"
         allowed = f"the {model.training_.records:,} records that were trained on"
-        raise DescriptionError("table", f"with {len(rows.rows):,} records", allowed, why)
+        raise DescriptionError("table", f"with {len(rows):,} records", allowed, why)
     X, y = trained.schema.encode(rows)
     indices, before = _indices(rows, named), model.training_
     model._erasable_run = (before, float(about["radius"]))
@@ -266,14 +266,14 @@ def _indices(rows: Table, named: Table) -> NDArray[np.int64]:
         why = "it says which column the values are looked up in"
         found = f"{len(named.names)} columns"
         raise DescriptionError("records", found, "one column, as in the table", why)
-    wanted = named.column(named.names[0])
+    wanted = named.texts(named.names[0])
     if named.names[0] not in rows.names:
         allowed = f"one of {', '.join(rows.names)}"
         raise DescriptionError("records", named.names[0], allowed, "the table has no such column")
-    place, places = rows.names.index(named.names[0]), dict[str, list[int]]()
-    for index, row in enumerate(rows.rows):
-        places.setdefault(row[place], []).append(index)
-    for line, value in enumerate(wanted, 2):
+    places = dict[str, list[int]]()
+    for index, text in enumerate(rows.column(named.names[0]).texts(named.names[0])):
+        places.setdefault(text, []).append(index)
+    for line, value in enumerate(wanted, named.columns[0].first):
         if value not in places:
             allowed = "a value of the table (this one is not shown: error messages travel)"
             why = "a record that is not found is not forgotten"
@@ -283,12 +283,12 @@ def _indices(rows: Table, named: Table) -> NDArray[np.int64]:
 
 def _filled(rows: Table, gone: NDArray[np.int64]) -> Table:
     """The table with something valid in the lines that are forgotten already: it is not used."""
-    if not len(gone):
+    places = np.arange(len(rows))
+    remaining = np.setdiff1d(places, gone)
+    if not len(gone) or not len(remaining):
         return rows
-    erased = set(gone.tolist())
-    some = next((row for index, row in enumerate(rows.rows) if index not in erased), ())
-    filled = [some if index in erased else row for index, row in enumerate(rows.rows)]
-    return Table(rows.names, filled)
+    places[gone] = remaining[0]
+    return rows.take(places)
 
 
 def _check(asked: float, delta: float, ledger: Ledger, models: int) -> None:

@@ -45,7 +45,7 @@ from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.schema import Schema
 from lastiterate.models.softmax import PrivateSoftmaxRegression
 from lastiterate.models.svc import PrivateLinearSVC
-from lastiterate.models.table import read_table
+from lastiterate.models.table import Source, read_table
 from lastiterate.plain_files import archived
 from lastiterate.printing import printed
 from lastiterate.verifier.authenticity import Key
@@ -72,9 +72,9 @@ class TableModel:
     schema: Schema
     model: Any
 
-    def predict(self, path: str | os.PathLike[str]) -> Any:
-        """Predictions for every row of a CSV file; a target column is ignored."""
-        return self.model.predict(self.schema.features(read_table(Path(path))))
+    def predict(self, table: Source) -> Any:
+        """Predictions for every row of a table; columns that are no features are ignored."""
+        return self.model.predict(self.schema.features(read_table(table)))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:

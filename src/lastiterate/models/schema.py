@@ -13,63 +13,33 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
-from lastiterate.models.table import Table, as_number, read_table
+from lastiterate.models.cells import Array, Cells
+from lastiterate.models.columns import (
+    BLANK,
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Numeric,
+    declared,
+    inferred,
+)
+from lastiterate.models.table import Table, empty, read_table
+from lastiterate.progress import Progress
 
-Array = NDArray[Any]
+DROP = "drop"  # in the place of a column's meaning: it is no feature
 _LEAK = "what is read off private records is a release that nothing accounts for"
-
-
-@dataclass(frozen=True)
-class Numeric:
-    """Numbers, clipped to [low, high] and scaled to [0, 1]."""
-
-    low: float
-    high: float
-
-    def columns(self, cells: Sequence[str], name: str) -> Array:
-        values = np.array([as_number(cell, row, name) for row, cell in enumerate(cells, 2)])
-        scaled = (np.clip(values, self.low, self.high) - self.low) / (self.high - self.low)
-        return np.reshape(scaled, (-1, 1))
-
-
-@dataclass(frozen=True)
-class Categorical:
-    """One of a list; one column of zeros and ones for each."""
-
-    categories: tuple[str, ...]
-
-    def columns(self, cells: Sequence[str], name: str) -> Array:
-        return np.eye(len(self.categories))[self.places(cells, name)]
-
-    def places(self, cells: Sequence[str], name: str) -> NDArray[np.int64]:
-        """The place of every cell in the list."""
-        place = {category: k for k, category in enumerate(self.categories)}
-        found = [place.get(cell, -1) for cell in cells]
-        if -1 in found:
-            row = found.index(-1)
-            raise DescriptionError(
-                f"row {row + 2}, column {name!r}",
-                "another value (not shown: error messages travel)",
-                f"one of the declared values {', '.join(self.categories[:20])}",
-                "a value that appears only in private records must not change the model's shape; "
-                "the refusal tells that there is one, so declare all that can occur",
-            )
-        return np.array(found, dtype=np.int64)
-
-
-Column = Numeric | Categorical
 
 
 @dataclass(frozen=True)
 class Schema:
     """The meaning of every column that is used, and of the target.
 
+    >>> from lastiterate.models.cells import TextCells
     >>> schema = Schema({"age": Numeric(0, 100)}, "income", Categorical(("low", "high")))
-    >>> table = Table(("age", "income"), [("50", "high"), ("20", "low")])
+    >>> table = Table(("age", "income"), [TextCells(["50", "20"]), TextCells(["high", "low"])])
     >>> X, y = schema.encode(table)
     >>> X.tolist(), y.tolist()
     ([[0.5], [0.2]], ['high', 'low'])
@@ -81,6 +51,13 @@ class Schema:
     dropped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if type(self.target) is Boolean:
+            object.__setattr__(self, "target", Categorical(("false", "true")))
+        about = self.target
+        if isinstance(about, Date) or about.missing or getattr(about, "other", False):
+            allowed = "classes, or low and high of numbers, without missing and other"
+            why = "a record without a known label teaches nothing"
+            raise DescriptionError(f"target {self.target_name!r}", about.to_table(), allowed, why)
         if isinstance(self.target, Categorical) and len(self.target.categories) < 2:
             found = f"the classes {list(self.target.categories)}"
             allowed = "at least two classes"
@@ -102,16 +79,31 @@ class Schema:
 
     def encode(self, table: Table) -> tuple[Array, Array]:
         """Features and labels."""
-        labels = table.column(self.target_name)
-        X = self.features(table)
+        labels = self.labels(table.column(self.target_name))
+        self._refuse_strangers(table)
+        return self.features(table), labels
+
+    def labels(self, cells: Cells) -> Array:
+        """The target as a model takes it: declared classes, or numbers."""
         if isinstance(self.target, Categorical):
-            self.target.places(labels, self.target_name)
-            return X, np.array(labels)
-        numbers = [as_number(cell, row, self.target_name) for row, cell in enumerate(labels, 2)]
-        return X, np.array(numbers)
+            return np.array(self.target.categories)[self.target.places(cells, self.target_name)]
+        values = self.target.read(cells, self.target_name)
+        if np.isnan(values).any():
+            raise empty(int(np.argmax(np.isnan(values))) + cells.first, self.target_name)
+        return values
 
     def features(self, table: Table) -> Array:
-        """The features alone."""
+        """The features alone; columns that are not declared are not looked at."""
+        bar = Progress("columns encoded", 0, len(self.columns))
+        blocks = []
+        for name, kind in self.columns.items():
+            blocks.append(kind.columns(table.column(name), name))
+            bar.add(1)
+        bar.close()
+        return np.hstack(blocks)
+
+    def _refuse_strangers(self, table: Table) -> None:
+        """What is trained on is declared, column by column."""
         known = {*self.columns, self.target_name, *self.dropped}
         unknown = [name for name in table.names if name not in known]
         if unknown:
@@ -120,15 +112,13 @@ class Schema:
             why = f"{_LEAK}; declare it, or give --public-schema-from a public table. Its name is "
             why += "not shown: in a table without a header it is a cell of the first record"
             raise DescriptionError(f"column {place} of the table", "not declared", allowed, why)
-        return np.hstack(
-            [kind.columns(table.column(name), name) for name, kind in self.columns.items()]
-        )
 
     @classmethod
-    def read(cls, path: Path, target: str) -> Self:
+    def read(cls, path: Path, target: str | None = None) -> Self:
         """From a TOML file with a table per column under [columns], and [target].
 
-        Each has either low and high or categories (classes for the target).
+        Each has low and high (numbers or dates), categories (classes for the target) or
+        boolean = true; or it is "drop".
         """
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -139,44 +129,53 @@ class Schema:
 
     def to_table(self) -> dict[str, Any]:
         """The declaration as plain values, in the shape of its TOML file."""
-        target = {"name": self.target_name, **_declaration(self.target)}
-        columns = {name: _declaration(kind) for name, kind in self.columns.items()}
+        target = {"name": self.target_name, **self.target.to_table()}
+        columns = {name: kind.to_table() for name, kind in self.columns.items()}
         return {"columns": columns, "target": target, "drop": list(self.dropped)}
 
     @property
     def width(self) -> int:
         """How many features a row becomes."""
-        return sum(
-            len(kind.categories) if isinstance(kind, Categorical) else 1
-            for kind in self.columns.values()
-        )
+        return sum(len(kind.features(name)) for name, kind in self.columns.items())
 
     @classmethod
-    def of_table(cls, table: Mapping[str, Any], target: str) -> Self:
-        """From what such a file, or `to_table`, says."""
-        columns = table.get("columns", {})
-        if not isinstance(columns, dict) or not columns:
+    def of_table(cls, table: Mapping[str, Any], target: str | None = None) -> Self:
+        """From what such a file, or `to_table`, says; the target may be named there alone."""
+        columns, about = table.get("columns", {}), table.get("target", {})
+        if not isinstance(columns, Mapping) or not columns:
             why = "no column, no features"
             raise DescriptionError("schema", "without [columns]", "a table per column", why)
-        about = dict(table.get("target", {}))
-        if about.pop("name", target) != target:
-            why = "the label must be known"
-            raise DescriptionError("target", target, f"the schema's {table['target']['name']}", why)
+        if not isinstance(about, Mapping):
+            why = "its classes or its range must be declared"
+            raise DescriptionError("schema: target", about, "a table", why)
+        about = dict(about)
+        named = about.pop("name", target)
+        target = named if target is None else target
+        if not isinstance(named, str) or named != target or named == BLANK:
+            why = "the label must be known; fill it in under [target]"
+            raise DescriptionError("target", target, f"the schema's {named}", why)
         if "classes" in about:
             about["categories"] = about.pop("classes")
-        kinds = {name: _column(name, entry) for name, entry in columns.items() if name != target}
-        return cls(kinds, target, _column(target, about), tuple(table.get("drop", ())))
+        dropped = [*table.get("drop", ()), *(n for n, entry in columns.items() if entry == DROP)]
+        kinds = {
+            name: declared(name, entry)
+            for name, entry in columns.items()
+            if name not in (target, *dropped)
+        }
+        return cls(kinds, target, declared(target, about), tuple(dropped))
 
     @classmethod
     def public(cls, path: Path, target: str, dropped: Sequence[str] = ()) -> Self:
         """Inferred from a public table: ranges of numeric columns, values of the others."""
         table = read_table(path)
-        kinds = {name: _inferred(table.column(name)) for name in table.names if name not in dropped}
+        kinds = {
+            name: inferred(table.column(name), name) for name in table.names if name not in dropped
+        }
         if target not in kinds:
             raise _missing(target, table)
-        about = kinds.pop(target)
-        if isinstance(about, Numeric) and len(set(table.column(target))) == 2:
-            about = Categorical(tuple(sorted(set(table.column(target)))))
+        about, values = kinds.pop(target), sorted(set(table.texts(target)))
+        if isinstance(about, Numeric) and len(values) == 2:
+            about = Categorical(tuple(values))
         return cls(kinds, target, about, tuple(dropped))
 
     @classmethod
@@ -212,48 +211,14 @@ class Schema:
 def _parsed(name: str, values: str, split: str) -> Column:
     parts = tuple(part.strip() for part in values.split(split))
     if split == ",":
-        return _column(name, {"categories": list(parts)})
+        return declared(name, {"categories": list(parts)})
     if len(parts) != 2:
         raise DescriptionError(f"column {name!r}", values, "LOW:HIGH", "values are clipped to it")
     try:
-        return _column(name, {"low": float(parts[0]), "high": float(parts[1])})
+        return declared(name, {"low": float(parts[0]), "high": float(parts[1])})
     except ValueError:
         why = "values are clipped to it"
         raise DescriptionError(f"column {name!r}", values, "LOW:HIGH, two numbers", why) from None
-
-
-def _declaration(kind: Column) -> dict[str, Any]:
-    if isinstance(kind, Categorical):
-        return {"categories": list(kind.categories)}
-    return {"low": kind.low, "high": kind.high}
-
-
-def _column(name: str, entry: Any) -> Column:
-    where = f"column {name!r}"
-    allowed = "a table with low and high, or with categories"
-    if not isinstance(entry, Mapping) or set(entry) not in ({"low", "high"}, {"categories"}):
-        raise DescriptionError(where, entry, allowed, "every column has a declared meaning")
-    if "categories" in entry:
-        values = entry["categories"]
-        if not isinstance(values, list) or len({str(v) for v in values}) < max(len(values), 1):
-            why = "every category is a column of its own"
-            raise DescriptionError(f"{where}: categories", values, "a list without repeats", why)
-        return Categorical(tuple(str(value) for value in values))
-    why = "values are clipped to it"
-    low, high = (number(f"{where}: {end}", entry[end], why) for end in ("low", "high"))
-    if low >= high:
-        why = "values are clipped to the range and scaled by its width"
-        raise DescriptionError(where, dict(entry), "with low below high", why)
-    return Numeric(low, high)
-
-
-def _inferred(cells: Sequence[str]) -> Column:
-    try:
-        values = [float(cell) for cell in cells]
-    except ValueError:
-        return Categorical(tuple(sorted(set(cells))))
-    low, high = min(values), max(values)
-    return Numeric(low, high if high > low else low + 1.0)
 
 
 def _missing(name: str, table: Table) -> DescriptionError:

@@ -1,0 +1,132 @@
+"""A fitted table model for programs without this library: JSON weights, or an ONNX graph.
+
+Both hold the whole way from a row's cells to its prediction: declared encoding, scaling, weights,
+link. Both carry what the model cost and the digest of its certificate; neither proves it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.losses import CappedLogistic, CappedSoftmax, OneVsRest
+from lastiterate.models.columns import Boolean, Categorical, Column, Date
+from lastiterate.models.saved import TableModel
+from lastiterate.models.scaler import PrivateStandardScaler
+
+FORMAT, VERSION = "lastiterate-weights", 1
+HOW = (
+    "A number or a date (in seconds since 1970, universal time) is clipped to [low, high] and "
+    "becomes (x - low) / (high - low); a truth is 0 or 1. With missing, a second feature is 1 "
+    "where the cell is empty, and the first is 0 there.",
+    "A text becomes one feature per category, 1 for its own; with other, one more for texts that "
+    "are not listed; with missing, one more for empty cells.",
+    "With prepare: x is clipped to [low, high] of its feature and becomes (x - mean) / scale.",
+    "With an intercept a 1 is appended, whose weight is the intercept. With longest = null the row "
+    "(the 1 included) is divided by its Euclidean norm; otherwise the row without the 1 is "
+    "shortened to that norm if it is longer.",
+    "Scores are the products with the rows of coef (and intercept). A number is predicted as the "
+    "score plus offset. Of two classes with one score the second is predicted where it is "
+    "positive; otherwise the class with the largest score.",
+    "capped-logistic: u = min(s(score), cap), d = min(s(-score), cap) with s(x) = 1/(1+exp(-x)); "
+    "the probability is u / (u + d), and of several classes these are divided by their sum. "
+    "capped-softmax: p = softmax(scores), q = p * max(1, (1 - p) / cap), divided by its sum.",
+)
+
+
+def exported(trained: TableModel, kind: str) -> bytes:
+    """The content of a file with this extension: "json" or "onnx"."""
+    if kind == "json":
+        text = json.dumps(weights(trained), indent=1, allow_nan=False, ensure_ascii=True)
+        return (text + "\n").encode("ascii")
+    if kind == "onnx":
+        from lastiterate.models.onnx_graph import onnx_model
+
+        return onnx_model(weights(trained))
+    why = "the extension says what is written"
+    raise DescriptionError("output", f".{kind}", "a .json or an .onnx file", why)
+
+
+def weights(trained: TableModel) -> dict[str, Any]:
+    """Encoding and weights as plain values."""
+    model, schema = trained.model, trained.schema
+    classes = model.classes_.tolist() if schema.classifies else None
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": type(model).__name__,
+        "how": list(HOW),
+        "columns": [_column(name, kind) for name, kind in schema.columns.items()],
+        "features": [
+            feature for name, kind in schema.columns.items() for feature in kind.features(name)
+        ],
+        "prepare": _preparation(model),
+        "longest": model.feature_bound,
+        "fit_intercept": bool(model.fit_intercept),
+        "coef": np.atleast_2d(model.coef_).tolist(),
+        "intercept": np.atleast_1d(model.intercept_).tolist(),
+        "target": schema.target_name,
+        "classes": classes,
+        "offset": 0.0 if schema.classifies else model._middle,
+        "probabilities": _link(model) if schema.classifies else None,
+        "privacy": _privacy(model),
+    }
+
+
+def _column(name: str, kind: Column) -> dict[str, Any]:
+    if isinstance(kind, Categorical):
+        told: dict[str, Any] = {"kind": "text", "categories": list(kind.categories)}
+        return {"name": name, **told, "other": kind.other, "missing": kind.missing}
+    stored = "truth" if type(kind) is Boolean else "date" if type(kind) is Date else "number"
+    ends = {"low": kind.low, "high": kind.high}
+    return {"name": name, "kind": stored, **ends, "missing": kind.missing}
+
+
+def _preparation(model: Any) -> dict[str, list[float]] | None:
+    if model.prepare is None:
+        return None
+    if type(model.prepare_) is not PrivateStandardScaler:
+        raise UnsupportedError(
+            f"What prepare={model.prepare!r} found cannot be exported. Train with declared ranges "
+            "and prepare=None, or with prepare=PrivateStandardScaler(...)."
+        )
+    scaler = model.prepare_
+    middle, half = scaler._range()
+    facts = {
+        "low": middle - half,
+        "high": middle + half,
+        "mean": scaler.mean_,
+        "scale": scaler.scale_,
+    }
+    return {name: np.asarray(value).tolist() for name, value in facts.items()}
+
+
+def _link(model: Any) -> dict[str, Any] | None:
+    """How scores become probabilities; None where that is no formula, or there are none."""
+    objective = model._objective()
+    one = objective.binary if isinstance(objective, OneVsRest) else objective
+    if not hasattr(model, "predict_proba"):
+        return None
+    if type(one) is CappedLogistic:
+        return {"link": "capped-logistic", "cap": one.cap}
+    if type(one) is CappedSoftmax:
+        return {"link": "capped-softmax", "cap": one.cap}
+    return None
+
+
+def _privacy(model: Any) -> dict[str, Any]:
+    certificate = model.certificate_
+    if certificate is None:
+        return {"certified": False, "epsilon": None, "delta": None}
+    return {
+        "certified": True,
+        "kind": certificate.content["kind"],
+        "epsilon": certificate.epsilon,
+        "delta": certificate.delta,
+        "adjacency": certificate.adjacency,
+        "for": str(certificate.exposure),
+        "certificate_sha256": certificate.sha256,
+    }

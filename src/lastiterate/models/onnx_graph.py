@@ -1,0 +1,234 @@
+"""The weights of a table model as an ONNX graph: one input per column, in doubles throughout.
+
+Numbers, truths (0 or 1) and dates (seconds since 1970) come as doubles of shape (rows, 1), with nan
+where the cell is empty; texts as strings, with "" there. A row that the library would refuse gets
+scores that are nan: a graph cannot refuse.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lastiterate.errors import MissingExtraError
+
+_OPSET, _ML_OPSET, _IR = 17, 3, 8
+_HOLES = ("", "nan", "NaN", "NAN", "null", "Null", "NULL")
+
+
+def onnx_model(weights: Mapping[str, Any]) -> bytes:
+    """The graph, checked by `onnx`, as the bytes of its file."""
+    try:
+        import onnx
+    except ImportError as missing:
+        raise MissingExtraError("An ONNX graph", missing.name, "onnx") from None
+    graph = _Graph([column["name"] for column in weights["columns"]])
+    features = graph.op("Concat", *(_encoded(graph, each) for each in weights["columns"]), axis=1)
+    rows = _rows(graph, _prepared(graph, features, weights["prepare"]), weights)
+    table = np.array(weights["coef"])
+    if weights["fit_intercept"]:
+        table = np.hstack([table, np.reshape(weights["intercept"], (-1, 1))])
+    scores = graph.op("MatMul", rows, graph.constant(table.T))
+    if weights["classes"] is None:
+        number = graph.op("Add", scores, graph.constant(weights["offset"]))
+        graph.output("prediction", number, onnx.TensorProto.DOUBLE, ["rows", 1])
+    else:
+        _classified(graph, scores, weights)
+    model = onnx.helper.make_model(
+        graph.made(),
+        opset_imports=[
+            onnx.helper.make_opsetid("", _OPSET),
+            onnx.helper.make_opsetid("ai.onnx.ml", _ML_OPSET),
+        ],
+        producer_name="lastiterate",
+        doc_string=__doc__ or "",
+    )
+    model.ir_version = _IR
+    facts = {f"privacy.{name}": value for name, value in weights["privacy"].items()}
+    facts |= {"model": weights["model"], "target": weights["target"]}
+    words = {k: v if isinstance(v, str) else json.dumps(v) for k, v in facts.items()}
+    onnx.helper.set_model_props(model, words)
+    onnx.checker.check_model(model)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+class _Graph:
+    """Nodes in order; names of our own never meet those of columns."""
+
+    def __init__(self, columns: list[str]) -> None:
+        self._taken = set(columns)
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+
+    def _fresh(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
+
+    def op(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """One node; the name of what it gives."""
+        from onnx import helper
+
+        result = self._fresh(f"lastiterate.{len(self._nodes)}")
+        self._nodes.append(
+            helper.make_node(kind, list(inputs), [result], domain=domain, **attributes)
+        )
+        return result
+
+    def constant(self, values: Any) -> str:
+        """Doubles, or whole numbers, that the graph holds."""
+        from onnx import numpy_helper
+
+        array = np.asarray(values)
+        array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+        name = self._fresh(f"lastiterate.c{len(self._constants)}")
+        self._constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def input(self, name: str, kind: int) -> str:
+        """A column."""
+        from onnx import helper
+
+        self._inputs.append(helper.make_tensor_value_info(name, kind, ["rows", 1]))
+        return name
+
+    def output(self, name: str, value: str, kind: int, shape: list[Any]) -> None:
+        """What the graph answers under a name."""
+        from onnx import helper
+
+        name = self._fresh(name)
+        self._nodes.append(helper.make_node("Identity", [value], [name]))
+        self._outputs.append(helper.make_tensor_value_info(name, kind, shape))
+
+    def doubles(self, value: str) -> str:
+        """Truths or whole numbers as doubles."""
+        from onnx import TensorProto
+
+        return self.op("Cast", value, to=TensorProto.DOUBLE)
+
+    def clipped(self, value: str, low: Any, high: Any) -> str:
+        """Between the two ends."""
+        above = self.op("Max", value, self.constant(np.asarray(low, float)))
+        return self.op("Min", above, self.constant(np.asarray(high, float)))
+
+    def made(self) -> Any:
+        """The graph."""
+        from onnx import helper
+
+        parts = self._nodes, "lastiterate", self._inputs, self._outputs, self._constants
+        return helper.make_graph(*parts)
+
+
+def _encoded(graph: _Graph, column: Mapping[str, Any]) -> str:
+    from onnx import TensorProto
+
+    if column["kind"] == "text":
+        return _one_hot(graph, column, graph.input(column["name"], TensorProto.STRING))
+    cells = graph.input(column["name"], TensorProto.DOUBLE)
+    low, high = column["low"], column["high"]
+    holes = graph.op("Not", graph.op("Equal", cells, cells))
+    above = graph.op("Sub", graph.clipped(cells, low, high), graph.constant(low))
+    scaled = graph.op("Div", above, graph.constant(high - low))
+    empty = graph.constant(0.0 if column["missing"] else np.nan)
+    value = graph.op("Where", holes, empty, scaled)
+    return graph.op("Concat", value, graph.doubles(holes), axis=1) if column["missing"] else value
+
+
+def _one_hot(graph: _Graph, column: Mapping[str, Any], cells: str) -> str:
+    categories, other, missing = column["categories"], column["other"], column["missing"]
+    place = {category: k for k, category in enumerate(categories)}
+    width = len(categories) + other + missing
+    nothing = width - 1 if missing else -1
+    for hole in _HOLES:
+        place.setdefault(hole, nothing)
+    places = graph.op(
+        "LabelEncoder",
+        cells,
+        domain="ai.onnx.ml",
+        keys_strings=list(place),
+        values_int64s=list(place.values()),
+        default_int64=len(categories) if other else -1,
+    )
+    ones = graph.doubles(graph.op("Equal", places, graph.constant(np.arange(width)[None])))
+    refused = graph.op("Less", places, graph.constant(0))
+    return graph.op("Where", refused, graph.constant(np.nan), ones)
+
+
+def _prepared(graph: _Graph, features: str, facts: Mapping[str, Any] | None) -> str:
+    if facts is None:
+        return features
+    inside = graph.clipped(features, facts["low"], facts["high"])
+    centred = graph.op("Sub", inside, graph.constant(np.array(facts["mean"])))
+    return graph.op("Div", centred, graph.constant(np.array(facts["scale"])))
+
+
+def _rows(graph: _Graph, X: str, weights: Mapping[str, Any]) -> str:
+    """Rows of bounded norm, with the intercept's 1."""
+    longest = weights["longest"]
+    if longest is None:
+        X = _with_ones(graph, X, weights)
+        norms = _norms(graph, X)
+        some = graph.op("Greater", norms, graph.constant(0.0))
+        return graph.op("Div", X, graph.op("Where", some, norms, graph.constant(1.0)))
+    bound = graph.constant(float(longest))
+    factor = graph.op("Div", bound, graph.op("Max", _norms(graph, X), bound))
+    return _with_ones(graph, graph.op("Mul", X, factor), weights)
+
+
+def _with_ones(graph: _Graph, X: str, weights: Mapping[str, Any]) -> str:
+    if not weights["fit_intercept"]:
+        return X
+    first = graph.op("Gather", X, graph.constant(np.array([0])), axis=1)
+    zeros = graph.op("Mul", first, graph.constant(0.0))  # nan stays nan
+    return graph.op("Concat", X, graph.op("Add", zeros, graph.constant(1.0)), axis=1)
+
+
+def _norms(graph: _Graph, X: str) -> str:
+    squares = graph.op("ReduceSum", graph.op("Mul", X, X), graph.constant(np.array([1])))
+    return graph.op("Sqrt", squares)
+
+
+def _classified(graph: _Graph, scores: str, weights: Mapping[str, Any]) -> None:
+    from onnx import TensorProto
+
+    classes, one = weights["classes"], len(weights["coef"]) == 1
+    if one:
+        positive = graph.op("Greater", scores, graph.constant(0.0))
+        place = graph.op("Cast", positive, to=TensorProto.INT64)
+    else:
+        place = graph.op("ArgMax", scores, axis=1, keepdims=1)
+    label = graph.op(
+        "LabelEncoder",
+        place,
+        domain="ai.onnx.ml",
+        keys_int64s=list(range(len(classes))),
+        values_strings=[str(label) for label in classes],
+    )
+    graph.output("label", label, TensorProto.STRING, ["rows", 1])
+    graph.output("scores", scores, TensorProto.DOUBLE, ["rows", len(weights["coef"])])
+    if weights["probabilities"] is not None:
+        chances = _probabilities(graph, scores, weights["probabilities"], one)
+        graph.output("probabilities", chances, TensorProto.DOUBLE, ["rows", len(classes)])
+
+
+def _probabilities(graph: _Graph, scores: str, how: Mapping[str, Any], one: bool) -> str:
+    cap, unit = graph.constant(float(how["cap"])), graph.constant(1.0)
+    if how["link"] == "capped-logistic":
+        up = graph.op("Min", graph.op("Sigmoid", scores), cap)
+        down = graph.op("Min", graph.op("Sigmoid", graph.op("Neg", scores)), cap)
+        chance = graph.op("Div", up, graph.op("Add", up, down))
+        if one:
+            return graph.op("Concat", graph.op("Sub", unit, chance), chance, axis=1)
+    else:
+        p = graph.op("Softmax", scores, axis=1)
+        others = graph.op("Div", graph.op("Sub", unit, p), cap)
+        chance = graph.op("Mul", p, graph.op("Max", unit, others))
+    every = graph.op("ReduceSum", chance, graph.constant(np.array([1])))
+    return graph.op("Div", chance, every)

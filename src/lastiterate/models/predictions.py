@@ -1,0 +1,82 @@
+"""Predictions as a file: the class and the probabilities of every row, or its number."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastiterate.errors import DescriptionError, MissingExtraError
+from lastiterate.models.cells import Array
+from lastiterate.models.saved import TableModel
+from lastiterate.models.table import Source, read_table
+
+_AT_THE_START = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets run what begins so
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Columns of equal length; ``kind`` is the extension of the file that they are for."""
+
+    columns: dict[str, Array]
+    kind: str
+
+    def __len__(self) -> int:
+        return len(self.columns["prediction"])
+
+    @classmethod
+    def of(cls, run: Path, table: Source, kind: str) -> Predictions:
+        """What the model of a run's folder says about a table."""
+        if kind not in ("csv", "parquet"):
+            why = "the extension says in which format it is written"
+            raise DescriptionError("output", f".{kind}", "a .csv or a .parquet file", why)
+        trained = TableModel.load(run)
+        found = cls({}, kind)
+        found._refuse_formulas(getattr(trained.model, "classes_", ()))
+        X = trained.schema.features(read_table(table))
+        found.columns["prediction"] = np.asarray(trained.model.predict(X))
+        if hasattr(trained.model, "predict_proba"):
+            chances = trained.model.predict_proba(X)
+            for place, label in enumerate(trained.model.classes_.tolist()):
+                found.columns[f"probability of {label}"] = chances[:, place]
+        return found
+
+    def content(self) -> bytes:
+        """The whole file."""
+        if self.kind == "parquet":
+            return self._parquet()
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(self.columns)
+        rows.writerows(zip(*(values.tolist() for values in self.columns.values()), strict=True))
+        return text.getvalue().encode("utf-8")
+
+    def _parquet(self) -> bytes:
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError as missing:
+            raise MissingExtraError("A Parquet file", missing.name, "tables") from None
+        file = io.BytesIO()
+        columns = {name: pyarrow.array(values.tolist()) for name, values in self.columns.items()}
+        pyarrow.parquet.write_table(pyarrow.table(columns), file)
+        return file.getvalue()
+
+    def _refuse_formulas(self, classes: Any) -> None:
+        """The schema may come from a stranger, and a CSV is opened by spreadsheets."""
+        for label in classes:
+            if self.kind == "csv" and str(label).startswith(_AT_THE_START) and not _number(label):
+                why = "a spreadsheet would run it as a formula; write .parquet, or rename the class"
+                raise DescriptionError("class", str(label), "one that starts with a letter", why)
+
+
+def _number(label: Any) -> bool:
+    try:
+        return math.isfinite(float(label))
+    except ValueError:
+        return False
