@@ -23,7 +23,7 @@ _TEXTS = ("string", "large_string", "string_view", "null")
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
 # A file may say in a few bytes that one value stands in 10^12 rows.
-_ROOM, _PER_BYTE = 10**7, 1000  # cells that any file may have, and per byte
+_ROOM, _PER_BYTE = 10**7, 100  # cells that any file may have, and per byte
 
 
 def is_frame(source: Any) -> bool:
@@ -39,11 +39,10 @@ def of_frame(source: Any) -> Columns:
         if pandas is not None and isinstance(source, pandas.DataFrame):
             table = pa.Table.from_pandas(source, preserve_index=False)
         else:  # a lazy frame of Polars is asked first
-            table = pa.table(source.collect() if hasattr(source, "collect_schema") else source)
+            table = pa.table(source if hasattr(source, "__arrow_c_stream__") else source.collect())
+        return _columns(table)
     except Exception as error:  # libraries of other people, whose messages show cells
         found = f"a {type(source).__name__} ({type(error).__name__})"
-    else:
-        return _columns(table)
     raise _unreadable(found)
 
 
@@ -53,32 +52,29 @@ def of_file(path: Path, kind: str, header_only: bool = False) -> Columns:
     try:
         table = _read(path, kind, header_only)
         table.validate(full=True)  # offsets of strangers are not followed before
+        return _columns(table)
     except DescriptionError:
         raise
     except Exception as error:  # a damaged file breaks its readers in many ways
         found = f"{path} ({kind}: {type(error).__name__})"
-    else:
-        return _columns(table)
     raise _unreadable(found)
 
 
 def _read(path: Path, kind: str, header_only: bool) -> Any:
-    import pyarrow as pa
-    import pyarrow.feather
-    import pyarrow.parquet
+    from pyarrow import feather, ipc, parquet
 
     size = path.stat().st_size
     if kind == "Parquet":
-        with pa.parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path) as file:
             if header_only:
                 return file.schema_arrow.empty_table()
             _refuse_bomb(file.metadata.num_rows * file.metadata.num_columns, path, size)
             return file.read()
     with path.open("rb") as opened:
         if kind == "stream":
-            table = pa.ipc.open_stream(opened).read_all()
+            table = ipc.open_stream(opened).read_all()
         else:
-            table = pa.feather.read_table(io.BytesIO(opened.read()), memory_map=False)
+            table = feather.read_table(io.BytesIO(opened.read()), memory_map=False)
     _refuse_bomb(table.num_rows * table.num_columns, path, size)
     return table
 
@@ -112,11 +108,10 @@ def _cells(column: Any) -> Cells:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    kind = column.type
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if str(kind) in _TEXTS:
         return TextCells([(cell or "").strip() for cell in column.to_pylist()], first=1)
+    column = column.cast(kind)
     holes = column.is_null().to_numpy()
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         of_days = kind == pa.date32()

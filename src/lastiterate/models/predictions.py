@@ -59,12 +59,12 @@ class Predictions:
     def _parquet(self) -> bytes:
         try:
             import pyarrow
-            import pyarrow.parquet
+            from pyarrow import parquet
         except ImportError as missing:
             raise MissingExtraError("A Parquet file", missing.name, "tables") from None
         file = io.BytesIO()
         columns = {name: pyarrow.array(values.tolist()) for name, values in self.columns.items()}
-        pyarrow.parquet.write_table(pyarrow.table(columns), file)
+        parquet.write_table(pyarrow.table(columns), file)
         return file.getvalue()
 
     def _refuse_formulas(self, classes: Any) -> None:

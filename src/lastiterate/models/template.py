@@ -98,9 +98,6 @@ def _quoted(text: str) -> str:
 def _sign(sign: str) -> str:
     if sign in '"\\':
         return f"\\{sign}"
-    if unicodedata.category(sign) == "Cs":
-        why = "half a character cannot be written to a file"
-        raise DescriptionError("header", "with half a character", "names in Unicode", why)
     if unicodedata.category(sign)[0] not in "CZ" or sign == " ":
         return sign
     return f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"
