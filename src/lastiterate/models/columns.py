@@ -208,7 +208,7 @@ def _blank(entry: Any) -> bool:
     """Whether something in it waits to be filled in."""
     if isinstance(entry, Mapping):
         return any(_blank(value) for value in entry.values())
-    return entry == BLANK or entry == [BLANK]
+    return bool(entry == BLANK or entry == [BLANK])
 
 
 def _seconds(end: Any) -> float | None:

@@ -76,7 +76,7 @@ class _Graph:
         """One node; the name of what it gives."""
         from onnx import helper
 
-        result = self._fresh(f"lastiterate.{len(self._nodes)}")
+        result = self._fresh(f"node {len(self._nodes)}")
         self._nodes.append(
             helper.make_node(kind, list(inputs), [result], domain=domain, **attributes)
         )
@@ -88,7 +88,7 @@ class _Graph:
 
         array = np.asarray(values)
         array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
-        name = self._fresh(f"lastiterate.c{len(self._constants)}")
+        name = self._fresh(f"constant {len(self._constants)}")
         self._constants.append(numpy_helper.from_array(array, name))
         return name
 

@@ -39,7 +39,7 @@ def template(source: Source, target: str | None = None) -> str:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "people.csv"
     ...     _ = path.write_text("age,income\\n41,high\\n")
-    ...     print(template(path, "income").split("header.")[1])
+    ...     print(template(path, "income").split("header.\\n")[1])
     <BLANKLINE>
     [target]
     name = "income"
