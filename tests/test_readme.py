@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shlex
@@ -36,7 +37,8 @@ def test_commands_run(line: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rooms_of_the_table_exist() -> None:
-    table = README.split("| package |")[1].split("\n\n")[0]
+    built = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = built.split("| package |")[1].split("\n\n")[0]
     rooms = [
         name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])
     ]
@@ -62,3 +64,41 @@ def test_the_numbers_of_the_table_of_situations() -> None:
     for loss in (Loss(smoothness=1.0), Loss.nonconvex(smoothness=1.0)):
         assert account(full, loss).epsilon(1e-5) == pytest.approx(nothing, rel=1e-9)
         assert plateau(full, loss, 1e-5) is None
+
+
+def test_the_picture_is_what_its_script_draws() -> None:
+    """Light and dark, computed again; every number on it is rounded to the safe side."""
+    path = ROOT / "examples" / "readme_figure.py"
+    script = importlib.util.module_from_spec(
+        spec := importlib.util.spec_from_file_location("readme_figure", path)  # type: ignore
+    )
+    spec.loader.exec_module(script)  # type: ignore[union-attr]
+    numbers = script.lines()
+    for theme in script.THEMES:
+        drawn = ROOT / "docs" / "figures" / f"epsilon-{theme}.svg"
+        assert drawn.read_text(encoding="utf-8") == script.svg(theme, numbers)
+        assert f"docs/figures/{drawn.name}" in README
+    said = re.search(r"charged ([\d.]+), the last iterate ([\d.]+), .* suffers ([\d.]+)", README)
+    assert said is not None
+    composition, last, lower = map(float, said.groups())
+    assert 0 <= composition - numbers["composition"][-1][1] <= 0.1
+    assert 0 <= last - numbers["last"][-1][1] <= 0.1
+    assert 0 <= numbers["lower"][-1][1] - lower <= 0.1
+
+
+def test_it_is_short_and_says_first_what_it_is() -> None:
+    assert len(README.splitlines()) <= 140
+    first = README.split("\n\n")[1]
+    assert "Differential privacy" in first
+    assert "e^epsilon" in first
+    assert README.index("pip install") < README.index("```python")
+
+
+def test_false_claims_are_counted_right() -> None:
+    from lastiterate import theorems
+
+    assert "Seven of their claims are false" in README
+    errata = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
+    table = errata.split("| claim |")[1].split("\n\n")[0]
+    assert len(table.splitlines()) - 2 == 7
+    assert sum(theorem.status == "refuted" for theorem in theorems()) == 7
