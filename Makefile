@@ -10,6 +10,13 @@ TEST_EXTRAS := cli,interchange,verify,models,tables,onnx,torch,sampling,audit,fe
 INTEGRATIONS       ?= .venv-integrations
 INTEGRATION_EXTRAS := cli,verify,models,torch,report,jax,lightning,transformers,mlflow,notebooks,dev
 
+# Libraries that people come from, whose requirements contradict ours: one environment each.
+PEERS ?= .venv-peers
+PEER_ENVIRONMENTS := diffprivlib jax_privacy tensorflow_privacy
+diffprivlib        := "diffprivlib>=0.6.5,<0.7" "scikit-learn<1.8"
+jax_privacy        := "jax_privacy>=2,<3"
+tensorflow_privacy := "tensorflow-privacy>=0.9,<0.10" "tensorflow>=2.15,<2.16"
+
 .PHONY: demo test test-all test-integrations fuzz bench docs lint chromium lock clean
 
 $(BIN)/.core: pyproject.toml
@@ -53,9 +60,18 @@ $(INTEGRATIONS)/.made: pyproject.toml
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --editable ".[$(INTEGRATION_EXTRAS)]"
 	@touch $@
 
+# TF Privacy has no release for Python 3.12 and newer: there its environment stays empty.
+$(PEERS)/%/.made: Makefile
+	$(PYTHON) -m venv $(PEERS)/$*
+	@if [ $* = tensorflow_privacy ] && $(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 12))"; then \
+	  echo "tensorflow_privacy: not for this Python"; \
+	else $(PEERS)/$*/bin/python -m pip install --quiet $($*); fi
+	@touch $@
+
 # Here nothing of tests/integrations may be skipped: whatever is missing is an error.
 test-integrations: export LASTITERATE_INTEGRATIONS = 1
-test-integrations: $(INTEGRATIONS)/.made
+test-integrations: export LASTITERATE_PEERS = $(abspath $(PEERS))
+test-integrations: $(INTEGRATIONS)/.made $(PEER_ENVIRONMENTS:%=$(PEERS)/%/.made)
 	$(INTEGRATIONS)/bin/python -m pytest -rs tests/integrations \
 	  "tests/docs/test_code_blocks.py::test_page[docs/how-to/frameworks.md]" \
 	  "tests/docs/test_code_blocks.py::test_page[docs/how-to/jax.md]" \
@@ -80,4 +96,4 @@ lock: $(BIN)/.test
 	$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable | sed "s/+cpu$$//"; } > requirements-dev.lock
 
 clean:
-	rm -rf $(VENV) $(INTEGRATIONS) build dist site *.egg-info
+	rm -rf $(VENV) $(INTEGRATIONS) $(PEERS) build dist site *.egg-info

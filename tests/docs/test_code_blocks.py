@@ -2,6 +2,7 @@
 
 Python blocks of a page share one namespace and one temporary folder. A `text` block after one is
 its output; so is a comment behind `print(...)`. A block with a title becomes a file of that name.
+A `py` block is a program for the environment of another library (`integrations/test_coming_from`).
 In `console` blocks, lines with a dollar sign run, and what follows them is their output.
 """
 
@@ -23,7 +24,7 @@ from lastiterate.cli.main import run
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LANGUAGES = {"python", "text", "console", "toml", "csv", "sh", ""}
+LANGUAGES = {"python", "py", "text", "console", "toml", "csv", "sh", ""}
 # Pages about libraries that `make test` need not have; `make test-integrations` runs them.
 NEEDS = {
     "frameworks.md": ("lightning", "transformers"),
