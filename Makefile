@@ -84,11 +84,10 @@ bench: $(BIN)/.test
 	$(BIN)/python -m benchmarks
 
 # Strict: a broken link, a missing anchor or any other warning is an error. Reads nothing from outside.
-docs: export NO_MKDOCS_2_WARNING = 1
-docs: export DISABLE_MKDOCS_2_WARNING = true
 docs: $(BIN)/.test
-	$(BIN)/python -m mkdocs build --strict --site-dir site
-	@echo "Open site/index.html"
+	$(BIN)/python docs/generate build/docs
+	$(BIN)/python -m zensical build --strict
+	@echo "Open site/index.html: all of it works from the disk, the search too."
 
 # The exact versions that the tests ran with: PIP_CONSTRAINT=requirements-dev.lock make test
 lock: $(BIN)/.test
@@ -96,4 +95,4 @@ lock: $(BIN)/.test
 	$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable | sed "s/+cpu$$//"; } > requirements-dev.lock
 
 clean:
-	rm -rf $(VENV) $(INTEGRATIONS) $(PEERS) build dist site *.egg-info
+	rm -rf $(VENV) $(INTEGRATIONS) $(PEERS) build dist site .cache *.egg-info

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import mkdocs_gen_files
 from plotly.offline import get_plotlyjs
 
 from lastiterate.report.saving import CONFIG
@@ -24,13 +24,8 @@ def figures() -> dict[str, Any]:
     return drawn
 
 
-def write() -> None:
-    with mkdocs_gen_files.open("gallery/plotly.min.js", "w") as file:
-        file.write(get_plotlyjs())
+def pages() -> Iterator[tuple[str, str]]:
+    yield "gallery/plotly.min.js", get_plotlyjs()
     for name, figure in figures().items():
         figure.update_layout(height=460, autosize=True)
-        with mkdocs_gen_files.open(f"gallery/{name}.html", "w") as file:
-            file.write(figure.to_html(include_plotlyjs="directory", config=CONFIG))
-
-
-write()
+        yield f"gallery/{name}.html", figure.to_html(include_plotlyjs="directory", config=CONFIG)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import mkdocs_gen_files
-
 from lastiterate import theorems
 from lastiterate.bounds import BY_KEY, Theorem
 
@@ -54,6 +52,6 @@ def entry(theorem: Theorem) -> Iterator[str]:
         )
 
 
-with mkdocs_gen_files.open("ledger.md", "w") as page:
+def pages() -> Iterator[tuple[str, str]]:
     parts = [HEAD, "\n".join(table()), *(part for one in theorems() for part in entry(one))]
-    page.write("\n\n".join(parts) + "\n")
+    yield "ledger.md", "\n\n".join(parts) + "\n"

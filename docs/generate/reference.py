@@ -7,9 +7,8 @@ text is the docstring's.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from types import ModuleType
-
-import mkdocs_gen_files
 
 import lastiterate
 
@@ -122,8 +121,7 @@ def overview() -> str:
     )
 
 
-with mkdocs_gen_files.open("reference/index.md", "w") as index:
-    index.write(overview())
-for name, (title, _, rooms) in PAGES.items():
-    with mkdocs_gen_files.open(f"reference/{name}.md", "w") as written:
-        written.write(page(title, rooms))
+def pages() -> Iterator[tuple[str, str]]:
+    yield "reference/index.md", overview()
+    for name, (title, _, rooms) in PAGES.items():
+        yield f"reference/{name}.md", page(title, rooms)

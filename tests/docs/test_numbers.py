@@ -191,7 +191,7 @@ def test_counterexamples_of_composition() -> None:
     errata = text_of("errata.md")
     claim = corollary_2(1.0, 1e-5, 1000, 1e-6)
     truth = optimal(1.0, 1e-5, 1000, target=claim.epsilon)
-    assert f"ε′ = {claim.epsilon:.2f}" in errata
+    assert f"$ε' = {claim.epsilon:.2f}$" in errata
     assert f"**{claim.delta:.3e}**".replace("e-0", "e-") in errata
     assert f"**{truth:.3e}**".replace("e-0", "e-") in errata
     assert claim.delta < truth
@@ -211,7 +211,7 @@ def test_counterexample_of_gaussian_divergences() -> None:
     heading = "### Heller & Fetaya 2022, Renyi divergence"
     section = text_of("errata.md").split(heading)[1].split("###")[0]
     assert f"true {truth:.4f}" in section
-    assert f"**−{-printed:.2f}**" in section
+    assert f"**${printed:.2f}$**" in section
 
 
 def test_people_on_real_data() -> None:
