@@ -41,6 +41,7 @@ HOMES = {
     "markupsafe": {"report"},
     "joblib": {"audit"},
     "kaleido": {"report"},
+    "kymatio": {"models"},
     "lightning": {"frameworks"},
     "onnx": {"models"},
     "opacus": {"torch"},

@@ -13,10 +13,10 @@ from lastiterate.models.stateless import Step, costs, own, steps_of
 
 REMEDY = (
     "Use PrivateStandardScaler (its cost is composed), steps that learn nothing (SplineFeatures, "
-    "Normalizer, Binarizer, PolynomialFeatures, RBFSampler with a number as gamma, "
-    "HashingVectorizer, FeatureHasher, encoders with declared "
-    "categories, constant imputation, FunctionTransformer of a NumPy function), or transform the "
-    "data beforehand by public constants."
+    "ScatteringFeatures, Normalizer, Binarizer, PolynomialFeatures, RBFSampler with a number as "
+    "gamma, HashingVectorizer, FeatureHasher, encoders with declared categories, constant "
+    "imputation, FunctionTransformer of a NumPy function), or transform the data beforehand by "
+    "public constants."
 )
 
 

@@ -34,6 +34,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.random_projection import GaussianRandomProjection, SparseRandomProjection
 
+from lastiterate.models.scattering import ScatteringFeatures
 from lastiterate.models.splines import SplineFeatures
 
 CONTAINERS = (Pipeline, FeatureUnion, ColumnTransformer)
@@ -83,7 +84,7 @@ def own(step: Any) -> bool:
 
 def costs(step: Any) -> bool:
     """Whether the step is this package's and learns."""
-    return own(step) and type(step) is not SplineFeatures
+    return own(step) and type(step) not in (SplineFeatures, ScatteringFeatures)
 
 
 def _columns(model: Any) -> list[tuple[str, Any, Any]]:
