@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # torch first and alone: whatever depends on it then takes the version that is already there.
 TORCH  ?= torch==2.13.0
-TEST_EXTRAS := cli,interchange,verify,models,tables,onnx,torch,sampling,audit,federated,cluster,report,explore,docs,browser,dev
+TEST_EXTRAS := cli,interchange,verify,models,scattering,tables,onnx,torch,sampling,audit,federated,cluster,report,explore,docs,browser,dev
 
 # Heavy frameworks of other people, in an environment of their own: `make test` must stay quick.
 INTEGRATIONS       ?= .venv-integrations

@@ -9,6 +9,7 @@ from lastiterate.models.pipeline import certificate_of
 from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.models.ridge import PrivateRidge
 from lastiterate.models.scaler import PrivateStandardScaler
+from lastiterate.models.scattering import ScatteringFeatures
 from lastiterate.models.softmax import PrivateSoftmaxRegression
 from lastiterate.models.splines import SplineFeatures
 from lastiterate.models.svc import PrivateLinearSVC
@@ -24,6 +25,7 @@ __all__ = [
     "PrivateSoftmaxRegression",
     "PrivateStandardScaler",
     "PrivateTableModel",
+    "ScatteringFeatures",
     "SplineFeatures",
     "Tuned",
     "certificate_of",
