@@ -18,6 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from lastiterate.errors import DescriptionError
 from lastiterate.models.base import Array, PrivateLinearModel
+from lastiterate.models.elsewhere import Elsewhere
 from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.models.stream import Streamed
 from lastiterate.models.unlearning import Erasing
@@ -37,7 +38,7 @@ UNDECLARED = (
 
 
 @dataclass(eq=False, repr=False)
-class PrivateClassifier(ClassifierMixin, Erasing, Streamed, PrivateLinearModel):  # type: ignore[misc]
+class PrivateClassifier(ClassifierMixin, Erasing, Elsewhere, Streamed, PrivateLinearModel):  # type: ignore[misc]
     """A classifier; its classes are declared, or those that occur are released."""
 
     _: KW_ONLY

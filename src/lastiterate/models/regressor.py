@@ -14,6 +14,7 @@ from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
 from lastiterate.models.base import Array, PrivateLinearModel
 from lastiterate.models.choose import RESIDUAL
+from lastiterate.models.elsewhere import Elsewhere
 from lastiterate.models.stream import Streamed
 from lastiterate.models.unlearning import Erasing
 
@@ -22,7 +23,7 @@ _WHY = "targets are clipped to it, so it must not be measured on them"
 
 
 @dataclass(eq=False, repr=False)
-class PrivateRegressor(RegressorMixin, Erasing, Streamed, PrivateLinearModel):  # type: ignore[misc]
+class PrivateRegressor(RegressorMixin, Erasing, Elsewhere, Streamed, PrivateLinearModel):  # type: ignore[misc]
     """A regression; targets beyond ``target_range`` are clipped to it."""
 
     _: KW_ONLY

@@ -7,17 +7,21 @@ certified is what was trained.
 from lastiterate.train.checkpoint import Checkpoint, EncryptedCheckpoint, MemoryCheckpoint
 from lastiterate.train.descent import noisy_descent
 from lastiterate.train.features import bound_rows
+from lastiterate.train.filed import FiledRecords
 from lastiterate.train.forgetting import Forgotten, unlearn
 from lastiterate.train.preconditioner import Preconditioner
 from lastiterate.train.result import Descent
+from lastiterate.train.spread import Records
 
 __all__ = [
     "Checkpoint",
     "Descent",
     "EncryptedCheckpoint",
+    "FiledRecords",
     "Forgotten",
     "MemoryCheckpoint",
     "Preconditioner",
+    "Records",
     "bound_rows",
     "noisy_descent",
     "unlearn",

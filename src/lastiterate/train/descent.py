@@ -16,6 +16,7 @@ from lastiterate.train.gradients import CallableGradients, GradientFunction, Lin
 from lastiterate.train.loop import Backend, Gradients, Run
 from lastiterate.train.result import Descent
 from lastiterate.train.settings import Products, RowRule, Settings
+from lastiterate.train.spread import Records, SpreadGradients
 from lastiterate.train.torch_backend import on_device
 from lastiterate.unlearning.ledger import Ledger
 
@@ -54,7 +55,8 @@ def noisy_descent(
         objective: a loss of `lastiterate.losses`, or a function (parameters, indices) -> one
             gradient per record (then ``data`` may be None and ``start`` is needed).
         data: one row per record: an array, a table or a sparse matrix; a torch tensor or
-            `lastiterate.torch.Shards`, which run on a device by the same law.
+            `lastiterate.torch.Shards`, which run on a device by the same law; or records that lie
+            elsewhere (`lastiterate.train.Records`).
         training: what to run.
         labels: one per record.
         regularization: coefficient of the data-free L2 term, added outside any clipping.
@@ -130,6 +132,10 @@ def noisy_descent(
         return descent(objective, data, training, told)
     _only_with_torch(told)
     gradients: Gradients
+    if isinstance(data, Records):
+        gradients = SpreadGradients(objective, data, training, told)
+        run = Run.of(objective, training, told, gradients, rows=gradients.rows)
+        return run.descended(gradients, Backend())
     if isinstance(objective, LinearLoss):
         l2 = told.regularization
         gradients = LinearGradients(objective, data, labels, training, l2, feature_bound, weights)

@@ -162,10 +162,12 @@ class Run:
         told: Settings,
         gradients: Gradients,
         digested: bool = False,
+        rows: Callable[[Source], RowStream] | None = None,
     ) -> Run:
         """As it was described and told; ``objective`` is what a checkpoint remembers of it.
 
         ``digested``: its fingerprint knows the records, as with a checkpoint or a ledger.
+        ``rows``: the batches, where records are put in order and not their numbers.
         """
         source, l2 = told.source(), told.regularization
         centre, ball = told.centre(gradients.shape), told.ball(training)
@@ -189,7 +191,7 @@ class Run:
         if training.proximal is not None:
             fits(training.proximal, centre.shape, training.diameter, spacing)
         people = told.people(training)
-        batches = training.batches.rows(training.records, source)
+        batches = training.batches.rows(training.records, source) if rows is None else rows(source)
         digested = digested or told.checkpoint is not None or told.ledger is not None
         content: Iterable[NDArray[Any]] = gradients.content() if digested else ()
         if people is not None:
