@@ -117,6 +117,7 @@ def test_files_that_are_no_table_are_refused(frame: Any, folder: Any, tmp_path: 
     refused("a folder that exists", folder, folder=folder / "missing")
     refused("declared in advance", folder, classes=None)
     refused("in memory", folder, UnsupportedError, per_person=3)
+    refused("leave it out", folder, UnsupportedError, class_weight={"yes": 2.0})
     refused("outside of the declared classes", folder, classes=["no", "perhaps"])
     (folder / "note.txt").write_text("hello")
     refused("of one kind", folder)

@@ -43,7 +43,7 @@ class Elsewhere(_Model):
             folder: where the copy lies, 4 bytes a feature and 8 a label; by default the system's
                 folder for temporary files.
 
-        Classes are declared (``classes=``); ``prepare`` and ``per_person`` are for `fit`.
+        Classes are declared (``classes=``); ``prepare``, ``per_person`` and weights are for `fit`.
         """
         self._refuse_elsewhere()
         found = ArrowFiles(files, label)
@@ -62,6 +62,8 @@ class Elsewhere(_Model):
                 "per_person= and prepare= look at all records before training, which must be in "
                 "memory for that: use fit, or prepare the columns with public constants."
             )
+        if getattr(self, "class_weight", None) is not None:
+            raise UnsupportedError("class_weight= is for fit and fit_stream: leave it out here.")
 
     def _reader(self, features: list[str]) -> Reader:
         """What makes rows and targets of raw records, here or on a worker."""

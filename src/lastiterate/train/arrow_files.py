@@ -47,7 +47,7 @@ class ArrowFiles:
             import pyarrow
             from pyarrow import dataset
         except ImportError as missing:
-            raise MissingExtraError("Reading files of records", missing.name, "files") from missing
+            raise MissingExtraError("Reading files of records", missing.name, "tables") from missing
         try:
             self._open(files, label, dataset)
         except (pyarrow.ArrowException, OSError) as wrong:
