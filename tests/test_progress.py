@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 
 import pytest
 
 from lastiterate import progress
-from lastiterate.progress import Progress, shown
+from lastiterate.progress import Progress, Working, shown
 
 
 def test_quiet_without_a_terminal(capfd):
@@ -58,3 +60,123 @@ def test_what_was_done_before_does_not_count_as_speed():
 def test_nothing_to_do(capsys):
     assert list(shown("steps", 5, 5, True)) == []
     assert capsys.readouterr() == ("", "")
+
+
+class Terminal:
+    """A stand-in for a person at a terminal, who keeps what was drawn."""
+
+    def __init__(self):
+        self.text = ""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+def watched(monkeypatch):
+    """Called in the test itself: before its call pytest puts its own stream in the place."""
+    found = Terminal()
+    monkeypatch.setattr(sys, "stderr", found)
+    monkeypatch.setattr(progress, "_PATIENCE", 0.01)
+    monkeypatch.setattr(progress, "_TICK", 0.01)
+    return found
+
+
+def drawn(terminal, what):
+    """Wait until the line is there; a busy machine may take its time."""
+    for _ in range(1000):
+        if what in terminal.text:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_seconds_are_counted_of_work_whose_end_nobody_knows(monkeypatch):
+    terminal = watched(monkeypatch)
+    with Working("calibration"), Working("certification"):
+        assert drawn(terminal, "\rcalibration: 0 s ")
+    assert "certification" not in terminal.text  # the outer job speaks
+    assert terminal.text.endswith("\n")
+    with pytest.raises(ZeroDivisionError), Working("plan"):
+        _ = 1 / (not drawn(terminal, "plan"))
+    assert progress._counting is False
+
+
+def test_seconds_give_way_to_a_bar(monkeypatch):
+    terminal = watched(monkeypatch)
+    with Working("fit"):
+        bar = Progress("steps", 0, 10, show=True)
+        bar.add(10)
+        time.sleep(0.05)
+        before = terminal.text
+        time.sleep(0.05)
+        assert terminal.text == before
+        bar.close()
+        assert drawn(terminal, "\rfit")
+    assert progress._bars == 0
+
+
+def test_nobody_counts_beside_the_main_thread_or_without_a_terminal(monkeypatch):
+    terminal = watched(monkeypatch)
+
+    def job():
+        with Working("in a server's thread"):
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=job)
+    thread.start()
+    thread.join()
+    assert terminal.text == ""
+    monkeypatch.setattr(terminal, "isatty", lambda: False)
+    job()
+    assert terminal.text == ""
+
+
+def test_whether_a_run_was_repeated_to_forget_is_not_drawn(capsys, monkeypatch):
+    """A bar of the replay would tell about the deleted; asked for, it is there."""
+    import numpy as np
+
+    from lastiterate import FullBatch, Training
+    from lastiterate.losses import Logistic
+    from lastiterate.train import noisy_descent, unlearn
+    from lastiterate.unlearning import Ledger
+
+    X, y = np.eye(40)[:, :3], np.resize([1.0, -1.0], 40)
+    run = Training(
+        records=40,
+        steps=20,
+        step_size=1.0,
+        noise=1e-3,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="zero-out",
+    )
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    for asked in (None, True):
+        ledger = Ledger(budget=0.02, noise=1.0)
+        noisy_descent(Logistic(), X, run, labels=y, ledger=ledger)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        unlearn(Logistic(), X, run, ledger, [0, 1], labels=y, wait=0, progress=asked)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+        assert ("noisy descent" in capsys.readouterr().err) is bool(asked)
+
+
+def test_what_may_take_long_counts_seconds(monkeypatch):
+    from lastiterate import Loss, Shuffled, Training, compare
+
+    terminal = watched(monkeypatch)
+    run = Training(
+        records=60_000,
+        steps=20_000,
+        step_size=0.05,
+        noise=5e-4,
+        gradient_norm=1.0,
+        batches=Shuffled(1500),
+    )
+    compare(run, Loss(smoothness=0.25, regularization=0.002))
+    assert "\rcomparison: " in terminal.text

@@ -24,6 +24,7 @@ from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee, weakest_voucher
 from lastiterate.notebook import html_table
 from lastiterate.printing import printed
+from lastiterate.progress import Working
 
 
 def account(
@@ -174,16 +175,17 @@ def compare(
     """Every applicable sound bound, tightest first; what does not apply, and why."""
     run = Run(training, loss, released_steps(releases), read_exposure(exposure))
     rows, idle = [], []
-    for theorem in LEDGER:
-        reason = theorem.obstacle(run)
-        if reason is None:
-            with np.errstate(over="ignore"):  # an infinite ratio is an answer
-                bound = theorem.prove(run)
-                rows.append(Row(theorem, bound, bound.curve.epsilon(delta)))
-        else:
-            idle.append(Row(theorem, None, math.inf, reason))
-    rows.sort(key=lambda row: row.epsilon)
-    return Comparison(run, delta, tuple(rows), tuple(idle), tuple(_poisson_twin(run, delta)))
+    with Working("comparison"):
+        for theorem in LEDGER:
+            reason = theorem.obstacle(run)
+            if reason is None:
+                with np.errstate(over="ignore"):  # an infinite ratio is an answer
+                    bound = theorem.prove(run)
+                    rows.append(Row(theorem, bound, bound.curve.epsilon(delta)))
+            else:
+                idle.append(Row(theorem, None, math.inf, reason))
+        rows.sort(key=lambda row: row.epsilon)
+        return Comparison(run, delta, tuple(rows), tuple(idle), tuple(_poisson_twin(run, delta)))
 
 
 def _poisson_twin(run: Run, delta: float) -> list[Row]:

@@ -29,6 +29,7 @@ from lastiterate.errors import (
 )
 from lastiterate.guarantee import Guarantee
 from lastiterate.printing import printed
+from lastiterate.progress import Working
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.coupled import WIDEST
@@ -99,17 +100,18 @@ def certify(
             parameters = parameters.values
         else:
             _refuse_others(training, parameters, len(guarantee.run.releases))
-    bound = _best(guarantee, delta)
-    proof = bound.at(delta)
-    witness = pack(proof.witness)
-    checkpoints = guarantee.run.releases[:-1]
-    with precision():
-        case = Case(training, loss, checkpoints, person)
-        profile = CHECKS[bound.theorem.key](case, unpack(witness))
-        judge = profile.judge(delta)
-        epsilon = _confirmed_epsilon(judge, proof, delta)
-        points = _points(judge, proof, delta)
-        worst = profile.worst
+    with Working("certification"):
+        bound = _best(guarantee, delta)
+        proof = bound.at(delta)
+        witness = pack(proof.witness)
+        checkpoints = guarantee.run.releases[:-1]
+        with precision():
+            case = Case(training, loss, checkpoints, person)
+            profile = CHECKS[bound.theorem.key](case, unpack(witness))
+            judge = profile.judge(delta)
+            epsilon = _confirmed_epsilon(judge, proof, delta)
+            points = _points(judge, proof, delta)
+            worst = profile.worst
     if follows is not None and worst is None:
         raise UnsupportedError(
             f"{bound.theorem.name} is no single Gaussian, so no bound holds for people who are "

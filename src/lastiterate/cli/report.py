@@ -10,6 +10,7 @@ import typer
 from lastiterate.cli.confined import limit
 from lastiterate.cli.description_flags import AsJson, Megabytes, Revoked, Seconds, TrustedKeys
 from lastiterate.cli.output import escaped, print_json, print_text
+from lastiterate.progress import Working
 
 
 def report(
@@ -51,8 +52,9 @@ def report(
     check_target(output)
     Say(language)  # refused before the work
     limit(seconds, megabytes)
-    page = Report.of(run, trusted_keys=trusted_key or None, revoked=revoked or ())
-    page.save(output, summary=summary, language=language)
+    with Working("report"):
+        page = Report.of(run, trusted_keys=trusted_key or None, revoked=revoked or ())
+        page.save(output, summary=summary, language=language)
     certificate = page.folder.certificate
     if as_json:
         print_json(

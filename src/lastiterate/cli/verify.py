@@ -11,6 +11,7 @@ import typer
 from lastiterate.cli.confined import limit
 from lastiterate.cli.description_flags import AsJson, Megabytes, Revoked, Seconds, TrustedKeys
 from lastiterate.cli.output import escaped, print_json, print_text, say_warning
+from lastiterate.progress import Working
 
 
 def verify(
@@ -43,12 +44,13 @@ def verify(
         if certificate.is_dir():
             _verify_chain(certificate, trusted_key or None, signature, revoked or (), as_json)
             return
-        result = lastiterate.verify(
-            certificate,
-            trusted_keys=trusted_key or None,
-            signature=signature,
-            revoked=revoked or (),
-        )
+        with Working("verification"):
+            result = lastiterate.verify(
+                certificate,
+                trusted_keys=trusted_key or None,
+                signature=signature,
+                revoked=revoked or (),
+            )
     except CertificateError as error:
         nothing_to_check = isinstance(error, UnreadableCertificateError)
         if nothing_to_check and not isinstance(error, MalformedCertificateError):
@@ -102,7 +104,8 @@ def _verify_chain(
     if signature is not None:
         raise LastIterateError("--signature is for one certificate: each link carries its own.")
     chain = Chain(folder)
-    checked = chain.verify(trusted_keys=keys, revoked=revoked)
+    with Working("verification"):
+        checked = chain.verify(trusted_keys=keys, revoked=revoked)
     if not as_json:
         print_text(str(checked))
         print_text(str(chain))

@@ -33,6 +33,7 @@ from lastiterate.models.unsealed import Unsealed
 from lastiterate.models.weights import weights_of_records
 from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
+from lastiterate.progress import Working
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.grid import on_its_grid
 from lastiterate.train.people import both_or_none
@@ -128,7 +129,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             ledger: a new `lastiterate.unlearning.Ledger`, with which `unlearn` can forget records.
         """
         learning = warn_if_selected()
-        self._fit(X, y, self._calibrated, groups, ledger, sample_weight)
+        with Working("fit"):
+            self._fit(X, y, self._calibrated, groups, ledger, sample_weight)
         self.learnt_before_ = learning  # settings of a pipeline's steps may change after the fit
         return self
 

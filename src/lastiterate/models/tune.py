@@ -38,6 +38,7 @@ from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.noise import Source, source, unpredictable
 from lastiterate.notebook import html_table
 from lastiterate.printing import printed
+from lastiterate.progress import Working
 from lastiterate.train.torch_backend import as_array
 
 SCORE_SHARE = 0.1  # of mu² that pays for the noisy score
@@ -127,18 +128,21 @@ def tune(
     draws = source(random_state if random_state is not None else model.random_state)
     best: tuple[int, Any, Mapping[str, Any]] | None = None
     experiment = not unpredictable(draws)
-    for _ in range(_number_of_trials(gamma, draws)):
-        candidate = candidates[int(draws.integers(len(candidates), 1)[0])]
-        seed = None if draws.secure else int(draws.integers(2**31, 1)[0])
-        trial = clone(model).set_params(epsilon=each, delta=delta, random_state=seed, **candidate)
-        with warnings.catch_warnings():
-            # What there is to say was said above; one warning a trial would tell their number.
-            warnings.simplefilter("ignore", PrivacyWarning)
-            trial._fit(X, y, lambda choice: gaussian_run(choice, share))
-        experiment = experiment or not trial._certified
-        score = noisy_score(_score(trial, X, y), len(y), mu * math.sqrt(SCORE_SHARE), draws)
-        if best is None or score > best[0]:
-            best = score, trial, candidate
+    with Working("selection"):
+        for _ in range(_number_of_trials(gamma, draws)):
+            candidate = candidates[int(draws.integers(len(candidates), 1)[0])]
+            seed = None if draws.secure else int(draws.integers(2**31, 1)[0])
+            trial = clone(model).set_params(
+                epsilon=each, delta=delta, random_state=seed, **candidate
+            )
+            with warnings.catch_warnings():
+                # What there is to say was said above; one warning a trial would tell their number.
+                warnings.simplefilter("ignore", PrivacyWarning)
+                trial._fit(X, y, lambda choice: gaussian_run(choice, share))
+            experiment = experiment or not trial._certified
+            score = noisy_score(_score(trial, X, y), len(y), mu * math.sqrt(SCORE_SHARE), draws)
+            if best is None or score > best[0]:
+                best = score, trial, candidate
     assert best is not None  # there is at least one trial
     _, winner, parameters = best
     winner.certificate_ = None

@@ -29,6 +29,7 @@ from lastiterate.guarantee import warn_if_estimated
 from lastiterate.plan.burst import best_burst
 from lastiterate.plan.optimal import optimal_schedule
 from lastiterate.printing import printed
+from lastiterate.progress import Working
 
 TOLERANCE = 1e-3  # the guarantee found is within this part of the target
 _AIM = 1 - TOLERANCE / 3
@@ -120,21 +121,22 @@ def calibrate(
     person = read_exposure(exposure)
     if not person.default:
         _check_person(person, find, final_noise, schedule)
-    if final_noise is not None:
-        one_of("final_noise", final_noise, ("best",), "a number is a field of the description")
-        one_of("find", find, ("noise",), "the burst is chosen together with the noise")
-        training = training.replace(final_noise=best_burst(training, loss, target, delta))
-    if schedule is not None:
-        one_of("schedule", schedule, ("optimal",), "others are fields of the description")
-        one_of("find", find, ("noise",), "the step sizes are chosen together with the noise")
-        return optimal_schedule(training, loss, target, delta)
-    if find == "noise":
-        return _noise(training, loss, target, delta, person)
-    if find == "steps":
-        return _steps(training, loss, target, delta, person)
-    if find == "records":
-        return _records(training, loss, target, delta, person)
-    return training, _regularization(training, loss, target, delta, person)
+    with Working("calibration"):
+        if final_noise is not None:
+            one_of("final_noise", final_noise, ("best",), "a number is a field of the description")
+            one_of("find", find, ("noise",), "the burst is chosen together with the noise")
+            training = training.replace(final_noise=best_burst(training, loss, target, delta))
+        if schedule is not None:
+            one_of("schedule", schedule, ("optimal",), "others are fields of the description")
+            one_of("find", find, ("noise",), "the step sizes are chosen together with the noise")
+            return optimal_schedule(training, loss, target, delta)
+        if find == "noise":
+            return _noise(training, loss, target, delta, person)
+        if find == "steps":
+            return _steps(training, loss, target, delta, person)
+        if find == "records":
+            return _records(training, loss, target, delta, person)
+        return training, _regularization(training, loss, target, delta, person)
 
 
 def _check_person(person: Exposure, find: str, burst: str | None, schedule: str | None) -> None:

@@ -16,6 +16,7 @@ from lastiterate.description import Exposure, Loss, Schedule, Training
 from lastiterate.description.exposure import read_exposure
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import warn_if_estimated
+from lastiterate.progress import Working
 
 _TOLERANCE = 0.01
 _FAR = 2**40  # steps; where there are closed forms "for ever" is as cheap as one step
@@ -70,23 +71,24 @@ def plateau(
 
     closed_form = training.batches.repeated
     ever = min(_FAR, math.ceil(_FORGOTTEN * memory)) if math.isfinite(memory) else _FAR
-    far = -(-ever // unit) if closed_form else _settled(epsilon, memory, unit)
-    if far is None:
-        return None
-    limit = epsilon(far)
-    if not math.isfinite(limit):
-        return None  # what reveals everything at once does not settle at anything
-    if closed_form and epsilon(far // 2) < limit / (1 + _TOLERANCE / 10):
-        return None
-    target = limit / (1 + _TOLERANCE)
+    with Working("plateau"):
+        far = -(-ever // unit) if closed_form else _settled(epsilon, memory, unit)
+        if far is None:
+            return None
+        limit = epsilon(far)
+        if not math.isfinite(limit):
+            return None  # what reveals everything at once does not settle at anything
+        if closed_form and epsilon(far // 2) < limit / (1 + _TOLERANCE / 10):
+            return None
+        target = limit / (1 + _TOLERANCE)
 
-    def short(blocks: int) -> bool:
-        guarantee = account(training.replace(steps=blocks * unit), loss, exposure=person)
-        if math.isfinite(training.diameter) and 0 < target < math.inf:
-            return guarantee.delta(target) < delta  # one question where epsilon is a search
-        return guarantee.epsilon(delta) < target
+        def short(blocks: int) -> bool:
+            guarantee = account(training.replace(steps=blocks * unit), loss, exposure=person)
+            if math.isfinite(training.diameter) and 0 < target < math.inf:
+                return guarantee.delta(target) < delta  # one question where epsilon is a search
+            return guarantee.epsilon(delta) < target
 
-    return last_good(lambda blocks: not short(blocks), good=far, bad=0) * unit
+        return last_good(lambda blocks: not short(blocks), good=far, bad=0) * unit
 
 
 def _memory(training: Training, loss: Loss) -> float:

@@ -23,6 +23,7 @@ from lastiterate.plan.calibration import calibrate
 from lastiterate.plan.optimal import optimal_schedule
 from lastiterate.plan.risk import QuadraticModel, Risk
 from lastiterate.printing import printed
+from lastiterate.progress import Working
 
 _BATCHES = (10, 40, 100, 400, 1000)
 _SMALLEST_BATCH = 10  # records; below that a batch says too little about the loss
@@ -130,9 +131,10 @@ def recommend(
         adjacency=adjacency,
     )
     model = QuadraticModel(loss, dimension, distance, epsilon, delta)
-    found = [_tuned(model, name, run) for name, run in _candidates(plain, epochs)]
-    if epochs <= _MOST_SCHEDULED:
-        found.append(_scheduled(model, plain))
+    with Working("recommendation"):
+        found = [_tuned(model, name, run) for name, run in _candidates(plain, epochs)]
+        if epochs <= _MOST_SCHEDULED:
+            found.append(_scheduled(model, plain))
     found.sort(key=lambda alternative: alternative.risk.total)
     return Recommendation(tuple(found), loss, epsilon, delta, distance)
 

@@ -22,6 +22,7 @@ from lastiterate.noise import SecureSource
 from lastiterate.noise.rounded import LARGEST_SCALE
 from lastiterate.noise.source import repeated
 from lastiterate.printing import printed
+from lastiterate.progress import Working
 from lastiterate.train.features import matrix, sparse
 from lastiterate.train.gradients import LinearGradients
 from lastiterate.train.grid import Parameters
@@ -147,7 +148,8 @@ def unlearn(
             tells about the deleted, and must not be seen in the time. Decide it from public numbers
             before the request; by default twice as long as the run took. 0: at once, where nobody
             outside can measure.
-        progress: of a replay, as in `noisy_descent`.
+        progress: a bar of a replay; by default none, because that there is one tells about the
+            deleted.
 
     >>> from lastiterate import FullBatch
     >>> from lastiterate.losses import Logistic
@@ -174,7 +176,7 @@ def unlearn(
         start=start,
         feature_bound=feature_bound,
         radius=radius,
-        progress=progress,
+        progress=bool(progress),
         noise=repeated(book.memory) if book.memory else None,
     )
     was = _Remaining(objective, data, training, told, before)
@@ -191,19 +193,20 @@ def unlearn(
     told = dataclasses.replace(told, noise=repeated(book.memory))
     remaining = _Remaining(objective, data, training, told, gone)
     grid, farther = perturbation_grid(ledger.noise, book.grid, remaining.run.centre.size)
-    driven = was.driven(book, asked)
-    decided = time.monotonic()  # all before it takes equally long, whichever way it goes on
-    if driven.of([0], book.spent, farther) <= ledger.budget:
-        spent = math.nextafter(book.spent + driven.without([0])[1], math.inf)
-        kept = book.distances.without(asked)[0]
-        book = dataclasses.replace(book, distances=kept, spent=spent)
-    else:
-        book = remaining.replayed(book, served + 1 == ledger.requests, ledger.path)
-    book = dataclasses.replace(book, run=remaining.run.keeping.run)
-    assert book.parameters is not None
-    released = _perturbed(book.parameters, ledger.noise, grid)
-    _until(decided, wait)  # before the file is written, which has a time too
-    ledger.serve(served, book, gone, released)
+    with Working("forgetting"):
+        driven = was.driven(book, asked)
+        decided = time.monotonic()  # all before it takes equally long, whichever way it goes on
+        if driven.of([0], book.spent, farther) <= ledger.budget:
+            spent = math.nextafter(book.spent + driven.without([0])[1], math.inf)
+            kept = book.distances.without(asked)[0]
+            book = dataclasses.replace(book, distances=kept, spent=spent)
+        else:
+            book = remaining.replayed(book, served + 1 == ledger.requests, ledger.path)
+        book = dataclasses.replace(book, run=remaining.run.keeping.run)
+        assert book.parameters is not None
+        released = _perturbed(book.parameters, ledger.noise, grid)
+        _until(decided, wait)  # before the file is written, which has a time too
+        ledger.serve(served, book, gone, released)
     return _forgotten(ledger, book, released, training.records, served + 1, len(gone))
 
 

@@ -24,6 +24,7 @@ from lastiterate.drawing import picture
 from lastiterate.errors import DescriptionError, TargetError
 from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee, warn_if_estimated, weakest_voucher
 from lastiterate.printing import printed
+from lastiterate.progress import Working
 from lastiterate.unlearning.going_on import base, going_on, perturbed, unlearnable
 from lastiterate.unlearning.restart import Restart, restart
 
@@ -225,7 +226,8 @@ def plan_unlearning(
         )
     noise = base(training)[1]
     if steps is None:
-        found = 0 if done else _fewest(training, excess)
+        with Working("plan"):
+            found = 0 if done else _fewest(training, excess)
     else:
         found = whole("steps", steps, "it counts the clean steps", at_least=0)
 
@@ -238,8 +240,9 @@ def plan_unlearning(
                 f"No noise in {found:,} clean steps reaches epsilon = {printed(epsilon)} at delta "
                 f"= {printed(delta)}. Take more steps, or start again."
             )
-    first = 0.0 if done else _least(lambda nu: excess(perturbed(training, nu)), training)
-    beside = restart(training, loss, found, noise, first, spectrum, start)
+    with Working("plan"):
+        first = 0.0 if done else _least(lambda nu: excess(perturbed(training, nu)), training)
+        beside = restart(training, loss, found, noise, first, spectrum, start)
     return UnlearningPlan(
         training, loss, gone, epsilon, delta, meant, seen, found, noise, first, beside
     )
