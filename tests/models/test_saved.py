@@ -128,6 +128,8 @@ def commands(folder: Path) -> list[list[str]]:
         ["audit", str(folder), "--data", data, "--models", "20"],
         ["report", str(folder), "-o", page],
         ["verify", str(folder)],
+        ["predict", str(folder), data],
+        ["export", str(folder), str(folder.parent / "model.json")],
     ]
 
 

@@ -331,6 +331,13 @@ def test_no_cell_changes_what_is_to_be_filled_in(tmp_path: Path) -> None:
         assert word not in one
 
 
+def test_objects_have_no_type_until_somebody_says_so() -> None:
+    """What pandas keeps as objects, its cells alone would tell."""
+    for values in ([1, 2], ["a", None], BORN[2:], [None, None]):
+        frame = pd.DataFrame({"c": pd.Series(values, dtype=object), "y": [0.0, 1.0]})
+        assert 'c = "?"' in template(frame, "y")
+
+
 def test_only_the_first_line_of_a_csv_is_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(b"age,label\n" + b"x" * 10_000 + b"\n" + b"\xff" * 10**6)
     assert read_header(tmp_path / "t.csv") == (["age", "label"], None)

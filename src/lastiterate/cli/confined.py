@@ -2,8 +2,9 @@
 
 A small file can ask for a long computation or for much memory, and a library under us may crash on
 it. So `verify`, `report` and `compose` are started a second time, in a process that limits its own
-time and memory before it looks at the file; whatever ends it, the answer is a refusal. `audit` and
-`unlearn`, which train for as long as that takes, let such a process read the files before they do.
+time and memory before it looks at the file; whatever ends it, the answer is a refusal. `audit`,
+`unlearn`, `predict` and `export`, which take as long as it takes, let such a process read the files
+before they do.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def _in_here() -> int:
 
 
 def _read(arguments: list[str]) -> int:
-    """Everything of these files that `audit` and `unlearn` look at before they train."""
+    """Everything of these files that those commands look at before they work."""
     from lastiterate.certificate import Certificate
     from lastiterate.models.saved import TableModel
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.confined import readable
+from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds
 from lastiterate.cli.new_file import Force, refuse_taken, write_new
 from lastiterate.cli.output import print_json, print_text
 
@@ -18,6 +19,8 @@ def export(
         Path, typer.Argument(help="The new file, .onnx or .json.", show_default=False)
     ],
     force: Force = False,
+    seconds: Seconds = 60,
+    megabytes: Megabytes = 1600,
     as_json: AsJson = False,
 ) -> None:
     """Write a run's model for other programs: encoding and weights, with what it cost.
@@ -29,6 +32,8 @@ def export(
     from lastiterate.models.saved import TableModel
 
     refuse_taken([output], force, "the output")
+    if run.is_dir() and (code := readable(seconds, megabytes, run)):
+        raise typer.Exit(code)
     trained = TableModel.load(run)
     write_new(output, exported(trained, output.suffix[1:]), force, "the output")
     certificate = trained.model.certificate_

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from lastiterate.cli.description_flags import AsJson
+from lastiterate.cli.confined import readable
+from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds
 from lastiterate.cli.new_file import Force, refuse_taken, write_new
 from lastiterate.cli.output import escaped, print_json, print_text
 from lastiterate.cli.train import TABLE
@@ -22,6 +23,8 @@ def predict(
         typer.Option("--output", "-o", help="A .csv or .parquet file; otherwise CSV is printed."),
     ] = None,
     force: Force = False,
+    seconds: Seconds = 60,
+    megabytes: Megabytes = 1600,
     as_json: AsJson = False,
 ) -> None:
     """Predict the class of every row, with probabilities, or its number; in the table's order.
@@ -33,6 +36,8 @@ def predict(
 
     if output is not None:
         refuse_taken([output], force)
+    if run.is_dir() and (code := readable(seconds, megabytes, run)):
+        raise typer.Exit(code)
     found = Predictions.of(run, table, "csv" if output is None else output.suffix[1:])
     if output is not None:
         write_new(output, found.content(), force)

@@ -110,7 +110,7 @@ def _cells(column: Any) -> Cells:
 
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if str(kind) in _TEXTS:
-        return TextCells([(cell or "").strip() for cell in column.to_pylist()], first=1)
+        return TextCells([(cell or "").strip() for cell in column.to_pylist()], str(kind), first=1)
     column = column.cast(kind)
     holes = column.is_null().to_numpy()
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):

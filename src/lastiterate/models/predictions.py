@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from lastiterate.errors import DescriptionError, MissingExtraError
 from lastiterate.models.cells import Array
 from lastiterate.models.saved import TableModel
 from lastiterate.models.table import Source, read_table
+from lastiterate.progress import Progress
 
+_AT_ONCE = 20_000  # rows
 _AT_THE_START = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets run what begins so
 
 
@@ -39,9 +42,9 @@ class Predictions:
         found = cls({}, kind)
         found._refuse_formulas(getattr(trained.model, "classes_", ()))
         X = trained.schema.features(read_table(table))
-        found.columns["prediction"] = np.asarray(trained.model.predict(X))
+        found.columns["prediction"] = _in_parts(trained.model.predict, X)
         if hasattr(trained.model, "predict_proba"):
-            chances = trained.model.predict_proba(X)
+            chances = _in_parts(trained.model.predict_proba, X)
             for place, label in enumerate(trained.model.classes_.tolist()):
                 found.columns[f"probability of {label}"] = chances[:, place]
         return found
@@ -73,6 +76,16 @@ class Predictions:
             if self.kind == "csv" and str(label).startswith(_AT_THE_START) and not _number(label):
                 why = "a spreadsheet would run it as a formula; write .parquet, or rename the class"
                 raise DescriptionError("class", str(label), "one that starts with a letter", why)
+
+
+def _in_parts(predict: Callable[[Array], Array], X: Array) -> Array:
+    """Every row by itself, so in parts it is the same."""
+    parts, bar = [], Progress("rows predicted", 0, len(X))
+    for first in range(0, len(X), _AT_ONCE):
+        parts.append(np.asarray(predict(X[first : first + _AT_ONCE])))
+        bar.add(len(parts[-1]))
+    bar.close()
+    return np.concatenate(parts)
 
 
 def _number(label: Any) -> bool:

@@ -114,7 +114,7 @@ def read_table(source: Source) -> Table:
 def read_header(source: Source) -> tuple[list[str], list[Cells] | None]:
     """The names of the columns, and cells that tell their types alone; a CSV keeps none."""
     if is_frame(source):
-        names, cells = of_frame(source)
+        names, cells = of_frame(source.head(0) if hasattr(source, "head") else source)
         return _named(names), cells
     path = _path(source)
     if (kind := _kind(path)) is not None:

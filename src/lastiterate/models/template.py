@@ -76,6 +76,8 @@ def _blank(cells: Cells) -> str:
         return "{ boolean = true }"
     if isinstance(cells, NumberCells | MomentCells):
         return f"{ends} # {cells.stored}"
+    if cells.stored == "null":  # objects of any type, as far as anybody has said
+        return f'"{BLANK}"'
     if isinstance(cells, TextCells):
         return f'{{ categories = ["{BLANK}"], other = true }}'
     return f'"drop" # {cells.stored}'
