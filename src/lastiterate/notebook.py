@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
+from html import escape as _escape
+
+from lastiterate.printing import escaped
+
+
+def escape(text: str) -> str:
+    """No markup, and no sign that hides or turns others."""
+    return _escape(escaped(text))
+
 
 _CELL = "text-align:left;vertical-align:top;padding:0.1em 0.8em 0.1em 0"
 

@@ -1,4 +1,5 @@
-"""Numbers for people: a guarantee is rounded up, what is known from below is rounded down.
+"""For people: a guarantee is rounded up, what is known from below is rounded down, and strangers'
+words hide nothing.
 
 Rounding to nearest would print a number below the computed one half of the time. Every printed
 epsilon, delta and mu goes through one of these functions.
@@ -6,6 +7,7 @@ epsilon, delta and mu goes through one of these functions.
 
 from __future__ import annotations
 
+import unicodedata
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 
@@ -46,3 +48,24 @@ def percent(rate: float) -> str:
 def _rounded(value: float, digits: int, direction: str, scale: int = 1) -> Decimal:
     exact = Decimal(repr(float(value))) * scale  # a NumPy number prints its type as well
     return Context(prec=digits, rounding=direction).create_decimal(exact)
+
+
+# Control characters, marks of direction and other formats, halves of characters, line separators.
+_SPELLED = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def escaped(text: str) -> str:
+    r"""The text with its control characters spelled out: none of a file's can move the cursor,
+    overwrite a line, hide a letter or turn the direction of reading. Line ends and tabs stay.
+
+    >>> print(escaped("not verified \x1b[2K\r verified"))
+    not verified \x1b[2K\r verified
+    """
+    return "".join(
+        sign if sign in "\n\t" or unicodedata.category(sign) not in _SPELLED else _spelled(sign)
+        for sign in text
+    )
+
+
+def _spelled(sign: str) -> str:
+    return sign.encode("unicode_escape").decode("ascii")

@@ -6,6 +6,7 @@ import hashlib
 import os
 import pickle
 import random
+import shutil
 import signal
 import sqlite3
 import stat
@@ -198,9 +199,11 @@ def test_a_store_without_its_key_says_nothing(tmp_path):
         key.unlink(missing_ok=True)
         if wrong is not None:
             key.write_bytes(wrong)
+            key.chmod(0o600)
         with pytest.raises(AssumptionError, match=r"key|another audit"):
             run(path)
     key.write_bytes(kept)
+    key.chmod(0o600)
     assert run(path) == first
 
 
@@ -357,3 +360,65 @@ def _imported(process, path, before):
             pass
         time.sleep(0.002)
     return 0.0
+
+
+@pytest.mark.parametrize("which", ["store", "key"])
+@pytest.mark.parametrize("trap", ["link", "dangling link", "pipe", "another user's", "open to all"])
+def test_what_somebody_laid_out_is_not_used(tmp_path, which, trap):
+    """A key that lay there already was taken, and told who had put it there the hidden record."""
+    path = tmp_path / ("audit.db" if which == "store" else "audit.db.key")
+    victim = tmp_path / "victim"
+    if trap == "another user's" and os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    if trap == "pipe":
+        os.mkfifo(path)
+    elif trap == "dangling link":
+        path.symlink_to(victim)
+    else:
+        victim.write_bytes(bytes(32) if which == "key" else b"")
+        victim.chmod(0o600 if trap != "open to all" else 0o644)
+        (path.symlink_to if trap == "link" else path.hardlink_to)(victim)
+        if trap == "another user's":
+            os.chown(path, 12345, 12345)
+    mode = victim.stat().st_mode if victim.exists() else None
+    if (which, trap) == ("store", "open to all"):
+        Store(path).close()  # it is ours, and empty: closed to others from now on
+        assert path.stat().st_mode & 0o777 == 0o600
+        return
+    with pytest.raises(AssumptionError, match="cannot be used as a store"):
+        Store(tmp_path / "audit.db")
+    assert (victim.stat().st_mode if victim.exists() else None) == mode
+
+
+def test_rows_and_seeds_of_another_store_are_refused(tmp_path):
+    """Swapped files, a swapped key, an older seed with newer rows."""
+    for name, entropy in (("a", 7), ("b", 7)):
+        with Store(tmp_path / name) as store:
+            store.settle({"models": 2}, entropy)
+            store.add([(0, "inside", 11, np.array([0.5]))])
+    with Store(tmp_path / "a") as store:
+        assert store.scores()[0].tolist() == [0.5]
+    shutil.copy(tmp_path / "b", tmp_path / "a")  # the key stays
+    with Store(tmp_path / "a") as store, pytest.raises(AssumptionError, match="another key"):
+        store.scores()
+    with Store(tmp_path / "a") as store, pytest.raises(AssumptionError, match="its seed"):
+        store.settle({"models": 2}, 9)
+
+
+@pytest.mark.parametrize("name", ["entropy", "checksum"])
+def test_a_seed_that_was_changed_is_refused(tmp_path, name):
+    """A mask alone lets anybody turn a digit of the seed into another one."""
+    with Store(tmp_path / "a") as store:
+        store.settle({"models": 2}, entropy=1234)
+    with sqlite3.connect(tmp_path / "a") as base:
+        ((value,),) = base.execute("SELECT value FROM run WHERE name = ?", (name,))
+        other = bytes([bytes.fromhex(value)[0] ^ 1, *bytes.fromhex(value)[1:]]).hex()
+        base.execute("UPDATE run SET value = ? WHERE name = ?", (other, name))
+    with Store(tmp_path / "a") as store, pytest.raises(AssumptionError, match="its seed"):
+        store.settle({"models": 2}, entropy=1234)
+    with sqlite3.connect(tmp_path / "a") as base:
+        base.execute("DELETE FROM run WHERE name = 'checksum'")
+    with Store(tmp_path / "a") as store:
+        if name == "entropy":
+            with pytest.raises(AssumptionError, match="its seed"):
+                store.settle({"models": 2}, entropy=1234)

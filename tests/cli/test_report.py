@@ -453,6 +453,28 @@ def test_hostile_metadata(call: Call, folder: Path, tmp_path: Path) -> None:
     only_its_own_markup((tmp_path / "report.html").read_text())
 
 
+TURNING = "a\u202eb\u200bc\u2066d\u2028e\x9bf\u00adg"  # marks of direction, signs of no width
+
+
+def test_no_sign_turns_or_hides_what_a_page_says(call: Call, folder: Path, tmp_path: Path) -> None:
+    """An epsilon after such a mark was read from its end."""
+    rewritten(
+        folder,
+        choice=[[TURNING, TURNING]],
+        warnings=[TURNING],
+        versions={"numpy": TURNING, TURNING: "1"},
+        score={"name": TURNING, "value": 0.5, "records": 3},
+    )
+    certify(RUN, LOSS, delta=1e-5, dataset=TURNING).save(tmp_path / "c.json")
+    hidden = re.compile("[\u202e\u200b\u2066\u2028\x9b\u00ad]")
+    for run in (folder, tmp_path / "c.json"):
+        assert call("report", run, "-o", tmp_path / "report.html")[0] == 0
+        shown = Page((tmp_path / "report.html").read_text()).text
+        assert "a\\u202eb\\u200bc" in shown
+        assert not hidden.search(shown)
+    assert not hidden.search(Certificate.load(tmp_path / "c.json")._repr_html_())
+
+
 # --- other certificates ---------------------------------------------------------------------------
 
 

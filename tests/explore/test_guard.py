@@ -201,6 +201,38 @@ def test_what_listens_on_another_port_cannot_use_the_cookie(
     assert app.config.requests_pathname_prefix == room != secret_room("another token")
 
 
+def test_guesses_and_injected_headers_get_nothing(app: Dash, client: Any) -> None:
+    token = client.environ_base["HTTP_AUTHORIZATION"].removeprefix("token ")
+    room = secret_room(token)
+    stranger = app.server.test_client()
+    for method in ("HEAD", "OPTIONS", "PUT", "DELETE", "TRACE", "PATCH"):
+        for path in ("/", f"/?token={token}", room, POST):
+            answer = stranger.open(path, method=method)
+            assert answer.status_code in (403, 405)
+            assert "Set-Cookie" not in answer.headers
+            assert "Access-Control-Allow-Origin" not in answer.headers
+    for guess in (token.upper(), token + "\0", f" {token}", token[::-1], "*", "null", "token"):
+        headers = {"Authorization": f"token {guess}"} if guess.isprintable() else {}
+        assert stranger.get("/", query_string={"token": guess}).status_code == 403
+        assert stranger.get("/", headers=headers).status_code == 403 or guess == f" {token}"
+    twice = stranger.get(f"/?token=wrong&token={token}")
+    assert twice.status_code == 403
+    query = {"token": token, "noise": "1\r\nSet-Cookie: a=b", "x\r\ny": "//evil.example/"}
+    let_in = stranger.get("/", query_string=query)
+    assert len(let_in.headers.getlist("Set-Cookie")) == 1
+    assert let_in.headers["Location"].startswith(f"{room}?")
+    assert not set("\r\n") & set(let_in.headers["Location"])
+    for path in (
+        "../",
+        "..%2f",
+        "%2e%2e/server.py",
+        "assets/..%5c..%5cserver.py",
+        "assets//etc/passwd",
+    ):
+        assert b"def " not in stranger.get(room + path).data
+        assert b"root:" not in stranger.get(room + path).data
+
+
 def test_headers_keep_everything_local(client: Any) -> None:
     page = client.get("/")
     policy = page.headers["Content-Security-Policy"]

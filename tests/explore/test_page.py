@@ -22,6 +22,7 @@ from lastiterate import (
     plateau,
 )
 from lastiterate.bounds import BY_KEY
+from lastiterate.explore import answers
 from lastiterate.explore.fields import DEFAULTS, FIELDS
 from lastiterate.explore.findings import MOST_CERTIFICATE_BYTES, Outcome, Task
 from lastiterate.explore.page import Uploads, change, decode_upload
@@ -313,3 +314,12 @@ def test_only_a_few_uploads_are_kept() -> None:
     tokens = [uploads.keep(bytes([k])) for k in range(40)]
     assert uploads.get(tokens[-1]) == bytes([39])
     assert uploads.get(tokens[0]) is None
+
+
+def test_names_and_words_of_files_hide_nothing() -> None:
+    """A mark in the name of a file turned round what stood after it: the verdict."""
+    turning = "a\u202eb\u200bc\u2066d"
+    for outcome in (None, Outcome(refused=turning), Outcome(overrun=True)):
+        shown = text(answers.verdict(outcome, turning))
+        assert "a\\u202eb\\u200bc\\u2066d" in shown
+        assert not set("\u202e\u200b\u2066") & set(shown)

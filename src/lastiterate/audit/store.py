@@ -17,6 +17,7 @@ import json
 import os
 import secrets
 import sqlite3
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -91,6 +92,8 @@ class Store:
             hidden = self._masked(str(entropy).encode()).hex()
             self._base.execute(insert, ("description", wanted))
             self._base.execute(insert, ("entropy", hidden))
+            checksum = self.digest(wanted.encode(), hidden.encode())
+            self._base.execute(insert, ("checksum", checksum))
             found = dict(self._base.execute("SELECT name, value FROM run"))
         if found["description"] != wanted:
             raise AssumptionError(
@@ -98,10 +101,10 @@ class Store:
                 f"{found['description']}, and this call says {wanted}. Use a new file; the number "
                 "of models must be fixed before the first look."
             )
-        try:
-            return int(self._masked(bytes.fromhex(found["entropy"])))
-        except (ValueError, TypeError):
-            raise self._changed("its seed") from None
+        hidden = str(found["entropy"])
+        if found["checksum"] != self.digest(wanted.encode(), hidden.encode()):
+            raise self._changed("its seed")
+        return int(self._masked(bytes.fromhex(hidden)))
 
     def add(self, rows: Iterable[tuple[int, str, int, NDArray[np.float64]]]) -> None:
         """Write (number, world, seed, scores) of some models, all or none; known ones stay."""
@@ -191,9 +194,37 @@ def _key(path: Path) -> bytes:
             raise FileNotFoundError(f"its key {beside} is missing, without which it says nothing")
         with suppress(FileExistsError):  # another process was faster
             write_whole(beside, secrets.token_bytes(_KEY_BYTES), mode=0o600, replace=False)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    os.chmod(path, 0o600)
-    key = beside.read_bytes()
+    with _own(path, os.O_CREAT | os.O_RDWR) as handle:
+        if hasattr(os, "fchmod"):
+            os.fchmod(handle, 0o600)
+    with _own(beside, os.O_RDONLY) as handle:
+        if os.name == "posix" and os.fstat(handle).st_mode & 0o077:
+            raise PermissionError(
+                f"others may read or write its key {beside}: if nobody did, chmod 600 it"
+            )
+        key = os.read(handle, _KEY_BYTES + 1)
     if len(key) != _KEY_BYTES:
-        raise OSError(f"its key {beside} has {len(key)} bytes instead of {_KEY_BYTES}")
+        raise OSError(f"its key {beside} has another length than {_KEY_BYTES} bytes")
     return key
+
+
+@contextmanager
+def _own(path: Path, flags: int) -> Iterator[int]:
+    """The open file; raises unless it is a plain one and ours.
+
+    In a folder that others may write to, a link leads to any file of ours that they choose, and a
+    key that lies there already is one that they know.
+    """
+    careful = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    if path.is_symlink():
+        raise PermissionError(f"{path} is a link: give the file itself")
+    handle = os.open(path, flags | careful, 0o600)
+    try:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise PermissionError(f"{path} is no plain file")
+        if hasattr(os, "geteuid") and about.st_uid != os.geteuid():
+            raise PermissionError(f"{path} belongs to another user: use a folder of your own")
+        yield handle
+    finally:
+        os.close(handle)

@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 import math
 import sys
-import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lastiterate.printing import escaped as escaped
+
 if TYPE_CHECKING:
     from lastiterate.bounds.ledger import Theorem
-
-
-# Control characters, marks of direction and other formats, halves of characters, line separators.
-_SPELLED = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def print_json(command: str, answer: Mapping[str, Any]) -> None:
@@ -97,23 +94,6 @@ def theorem_entry(theorem: Theorem) -> dict[str, Any]:
 def say_warning(text: str) -> None:
     """One line on stderr."""
     print(f"lastiterate: warning: {escaped(text)}", file=sys.stderr)
-
-
-def escaped(text: str) -> str:
-    r"""The text with its control characters spelled out: none of a file's can move the cursor,
-    overwrite a line, or turn the direction of reading. Line ends and tabs stay.
-
-    >>> print(escaped("not verified \x1b[2K\r verified"))
-    not verified \x1b[2K\r verified
-    """
-    return "".join(
-        sign if sign in "\n\t" or unicodedata.category(sign) not in _SPELLED else _spelled(sign)
-        for sign in text
-    )
-
-
-def _spelled(sign: str) -> str:
-    return sign.encode("unicode_escape").decode("ascii")
 
 
 def warn_of(delta: float, records: int) -> None:

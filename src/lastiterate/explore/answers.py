@@ -18,7 +18,7 @@ from lastiterate.description.failure import large_delta
 from lastiterate.description.words import not_covered
 from lastiterate.explore.findings import FALSE_ALARMS, Bounded, HumpFound, Outcome, Task
 from lastiterate.explore.reading import Description
-from lastiterate.printing import percent, printed, printed_down
+from lastiterate.printing import escaped, percent, printed, printed_down
 
 Outcomes = Mapping[Task, Outcome | None]
 
@@ -246,6 +246,7 @@ def hump_words(outcome: Outcome | None) -> Any:
 
 def verdict(outcome: Outcome | None, name: str) -> Any:
     """What an uploaded certificate is worth."""
+    name = escaped(name)
     if outcome is None:
         return html.Div(
             [html.Strong("CHECKING"), html.P(f"Recomputing {name} …")], className="status"
@@ -256,7 +257,7 @@ def verdict(outcome: Outcome | None, name: str) -> Any:
         )
         heading = "REFUSED" if outcome.refused else "NOT CHECKED"
         return html.Div(
-            [html.Strong(heading), html.P(f"{name}: {why}")], className="status refused"
+            [html.Strong(heading), html.P(f"{name}: {escaped(why)}")], className="status refused"
         )
     found = outcome.value
     certificate = found.certificate

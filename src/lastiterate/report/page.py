@@ -32,7 +32,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.printing import percent, printed
 from lastiterate.report.attacker import FALSE_ALARMS, detection_rate
 from lastiterate.report.page_figures import Figures, figures_of
-from lastiterate.report.plain_words import Say, plain_words, to_sign
+from lastiterate.report.plain_words import Say, plain_words, shown, to_sign
 from lastiterate.report.recipe import python_recipe, toml_recipe, writable
 from lastiterate.report.run_folder import RunFolder
 from lastiterate.verifier.authenticity import Key
@@ -134,6 +134,7 @@ def _render(report: Report, summary: bool, language: str) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: room.joinpath(name).read_text(encoding="utf-8")),
         autoescape=True,
+        finalize=shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

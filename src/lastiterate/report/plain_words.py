@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from lastiterate.certificate import Certificate
 from lastiterate.description.validation import one_of
+from lastiterate.printing import escaped
 
 _LAST = "the last iterate released, every other iterate kept secret"
 _TRAINER = ("the trainer", "the noise source", "in the trainer")
@@ -30,6 +31,11 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
     """Every message, by language and name."""
     text = files("lastiterate.report").joinpath("messages.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
+
+
+def shown(value: object) -> object:
+    """Texts of files without signs that hide others or turn them round; our own as they are."""
+    return escaped(value) if type(value) is str else value
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class Say:
 
     def __call__(self, name: str, **fields: object) -> Markup:
         """The message of this name, with its fields filled in and escaped."""
-        filled = {key: self.number(value) for key, value in fields.items()}
+        filled = {key: self.number(shown(value)) for key, value in fields.items()}
         return Markup(catalogue()[self.language][name]).format(**filled)
 
     def number(self, value: object) -> object:
