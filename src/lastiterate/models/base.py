@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -25,7 +25,7 @@ from lastiterate.errors import DescriptionError, OperatorWarning, UnsupportedErr
 from lastiterate.losses import LinearLoss
 from lastiterate.models.choose import L2, Choice, choose
 from lastiterate.models.penalty import penalised
-from lastiterate.models.preparation import Preparation, prepared
+from lastiterate.models.preparation import Preparation, beside, prepared
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
@@ -105,6 +105,14 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         """Turn parameters, the intercept's row last, into fitted attributes."""
         raise NotImplementedError
 
+    def _plan_after(self, records: int) -> tuple[float, tuple[tuple[str, str], ...]]:
+        """What is to be released after the model: what it costs, in mu, and why."""
+        return 0.0, ()
+
+    def _release_after(self, X: Any, y: Array) -> Sequence[Certificate | None]:
+        """Release that, and its certificate."""
+        return ()
+
     # --- fitting ------------------------------------------------------------------------------
 
     def fit(
@@ -151,11 +159,18 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 "prepare= learns from all records, and no ledger says what they did to it: prepare "
                 "them with public constants, or leave ledger= out."
             )
+        if ledger is not None and getattr(self, "calibrate", False):
+            raise UnsupportedError(
+                "calibrate= learns from all records, and no ledger says what they did to it: leave "
+                "one of the two out."
+            )
+        as_given = X
         X, y = self._validated(X, y)
         self.delta_ = self._delta(X.shape[0])
         origin = self._see_labels(y)
         objective, targets = self._objective(), self._targets(y)
         weights, heaviest = self._weights(y, sample_weight)
+        after, more = self._plan_after(X.shape[0])
         before = self._prepare(X)  # nothing is spent on labels, or a loss, that are refused
         data = self._rows.of(self._prepared(X))
         parameters = data.shape[1] * objective.outputs()
@@ -165,7 +180,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         engine = linear_arithmetic(chosen.training, objective, data.shape[1])
         per_length = score_error(chosen.training, objective, data.shape[1], self._rows.norm)
         start = np.zeros(parameters)
+        self._mu_beside, origin = after, (*origin, *more)
         if (paid := self._paid_before) is not None:
+            self._mu_beside = math.hypot(after, paid.mu)
             origin = (*origin, paid.reason)
         radius = self._pay(chosen.because(*origin), engine, start, with_noise, per_length)
         described = self.training_
@@ -191,6 +208,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self._with_ledger = ledger is not None
         if ledger is not None:
             self.ledger_ = ledger
+        if after:
+            self._store(released.parameters)
+            before = [*before, *self._release_after(as_given, y)]
         self._finish(released, before)
         return self
 
@@ -353,8 +373,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         if math.isinf(self.epsilon):
             return choice.training
         target = (self.epsilon, self.delta_)
-        if (paid := self._paid_before) is not None:
-            return paid.calibrated(choice, *target)
+        if mu := self.__dict__.get("_mu_beside"):
+            return beside(mu, choice, *target)
         return calibrate(choice.training, choice.loss, *target, exposure=choice.exposure)
 
     def _check_people(self, groups: Any) -> None:
@@ -415,7 +435,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _forget(self) -> None:
         """An older model must not stand beside the description of a run that failed."""
         told = ("coef_", "intercept_", "certificate_", "n_iter_", "learnt_before_")
-        for name in (*told, "_erasable_run", "prepare_", "_preparation", "erased_", *_SECRET):
+        beside_it = ("prepare_", "_preparation", "sharpness_", "_mu_beside", "_mechanism")
+        for name in (*told, *beside_it, "_erasable_run", "erased_", *_SECRET):
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -64,6 +64,8 @@ class Elsewhere(_Model):
             )
         if getattr(self, "class_weight", None) is not None:
             raise UnsupportedError("class_weight= is for fit and fit_stream: leave it out here.")
+        if getattr(self, "calibrate", False):
+            raise UnsupportedError("calibrate= is for fit: leave it out here.")
 
     def _reader(self, features: list[str]) -> Reader:
         """What makes rows and targets of raw records, here or on a worker."""

@@ -14,11 +14,11 @@ import numpy as np
 from lastiterate.losses import CappedLogistic, LinearLoss, OneVsRest
 from lastiterate.models.base import Array
 from lastiterate.models.choose import cap_in_force
-from lastiterate.models.classifier import PrivateClassifier
+from lastiterate.models.confidence import ProbableClassifier
 
 
 @dataclass(eq=False, repr=False)
-class PrivateLogisticRegression(PrivateClassifier):
+class PrivateLogisticRegression(ProbableClassifier):
     """Logistic regression with a privacy certificate.
 
     Args:
@@ -53,6 +53,9 @@ class PrivateLogisticRegression(PrivateClassifier):
             because the largest one is private; noise is made for it.
         class_weight: a dictionary of how often a record of each class counts, 1 if not named. The
             numbers are public: shares counted in y must not be in them, so "balanced" is refused.
+        calibrate: find, with a small share of epsilon, the scale at which `predict_proba` is right
+            on average; models that stop in time are less sure than they could be. The predicted
+            classes stay as they are.
         classes: the classes that a label can have, whether or not they occur: they fix the shape
             of the model, and another label is refused. Missing: the classes that occur in y,
             whose set is then released beside the certificate.
@@ -67,6 +70,7 @@ class PrivateLogisticRegression(PrivateClassifier):
             read; None for experiments.
         training_, loss_: what ran, as the accountant sees it.
         choice_: what was chosen and why (print it).
+        sharpness_: with ``calibrate``, the power that probabilities are raised to.
         n_iter_: number of updates.
         delta_: the delta in force.
 
@@ -87,17 +91,9 @@ class PrivateLogisticRegression(PrivateClassifier):
         one = self._binary()
         return one if self._one_score else OneVsRest(one, len(self.classes_))
 
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the classes; those of several classes are normalised to 1.
-
-        A capped loss pulls scores of confident records too far; this undoes it.
-        """
+    def _linked(self, X: Any) -> Array:
         scores = self.decision_function(X)
         chance = self._binary().probability(scores)
         if chance.ndim == 1:
             return np.column_stack([1 - chance, chance])
         return np.asarray(chance / chance.sum(axis=1, keepdims=True))
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of `predict_proba`."""
-        return np.log(self.predict_proba(X))

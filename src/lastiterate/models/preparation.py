@@ -56,31 +56,32 @@ class Preparation:
     certificates: tuple[Certificate | None, ...]
     reason: tuple[str, str]
 
-    def calibrated(self, choice: Choice, epsilon: float, delta: float) -> Training:
-        """The run with the noise for which preparation and model together keep the promise."""
-        left = max(gaussian.mu(epsilon, delta) ** 2 - self.mu**2, 0.0)
-        target = gaussian.epsilon(math.sqrt(left), delta)
-        kept: Training | None = None
-        for _ in range(_TRIES):
-            if not target > 0:
-                break
-            training = calibrate(choice.training, choice.loss, target, delta)
-            curve = account(training, choice.loss).best_at(delta).curve
-            if not isinstance(curve, Gaussian | Mixture):
-                break
-            together = curve.compose(Gaussian(self.mu)).epsilon(delta)
-            if together <= epsilon * (1 - _ROOM):
-                kept = training
-            if kept is not None and not together < _NEARLY * epsilon:
-                return kept
-            target *= epsilon / together * (1 - 2 * _ROOM)
-        if kept is not None:
+
+def beside(mu: float, choice: Choice, epsilon: float, delta: float) -> Training:
+    """The run with the noise for which it and Gaussian mechanisms of mu keep the promise."""
+    left = max(gaussian.mu(epsilon, delta) ** 2 - mu**2, 0.0)
+    target = gaussian.epsilon(math.sqrt(left), delta)
+    kept: Training | None = None
+    for _ in range(_TRIES):
+        if not target > 0:
+            break
+        training = calibrate(choice.training, choice.loss, target, delta)
+        curve = account(training, choice.loss).best_at(delta).curve
+        if not isinstance(curve, Gaussian | Mixture):
+            break
+        together = curve.compose(Gaussian(mu)).epsilon(delta)
+        if together <= epsilon * (1 - _ROOM):
+            kept = training
+        if kept is not None and not together < _NEARLY * epsilon:
             return kept
-        raise UnsupportedError(
-            "What this run costs together with its preparation could not be kept within epsilon. "
-            "A larger epsilon or a smaller delta leaves more for the model; or use "
-            "prepare=PrivateStandardScaler(...), whose cost is composed on top."
-        )
+        target *= epsilon / together * (1 - 2 * _ROOM)
+    if kept is not None:
+        return kept
+    raise UnsupportedError(
+        "What this run costs together with what is released beside it could not be kept within "
+        "epsilon. A larger epsilon or a smaller delta leaves more for the model; or leave "
+        "calibrate= out, and use prepare=PrivateStandardScaler(...), whose cost is composed on top."
+    )
 
 
 def prepared(X: Array, epsilon: float, delta: float, adjacency: str, seed: Any) -> Preparation:

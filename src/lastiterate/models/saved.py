@@ -175,6 +175,11 @@ def _numbers(model: Any) -> dict[str, Any]:
             "A folder does not hold the weights of records, and its audit would not repeat the "
             "run: leave class_weight and sample_weight out, or keep the model by other means."
         )
+    if getattr(model, "calibrate", False):
+        raise UnsupportedError(
+            "A folder does not hold what calibrate= found, and its audit would not repeat it: "
+            "leave it out."
+        )
     if isinstance(model.prepare, str):
         raise UnsupportedError(
             "A folder does not hold what prepare='auto' found about the columns, and its audit "

@@ -11,17 +11,15 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import BallSoftmax, CappedSoftmax
 from lastiterate.models.base import Array
 from lastiterate.models.choose import BALL, cap_in_force
-from lastiterate.models.classifier import PrivateClassifier
+from lastiterate.models.confidence import ProbableClassifier
 
 
 @dataclass(eq=False, repr=False)
-class PrivateSoftmaxRegression(PrivateClassifier):
+class PrivateSoftmaxRegression(ProbableClassifier):
     """Softmax (multinomial logistic) regression with a privacy certificate.
 
     Arguments are those of `PrivateLogisticRegression`, and so are the attributes. The set of the
@@ -52,14 +50,6 @@ class PrivateSoftmaxRegression(PrivateClassifier):
             return BallSoftmax(classes, ball)
         return CappedSoftmax(classes, cap_in_force(self.cap, self.epsilon))
 
-    def predict_proba(self, X: Any) -> Array:
-        """Probabilities of the classes.
-
-        A capped loss pulls scores of confident records too far; this undoes it.
-        """
+    def _linked(self, X: Any) -> Array:
         scores = self._scores(X)
         return self._objective().probability(scores)
-
-    def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of `predict_proba`."""
-        return np.log(self.predict_proba(X))

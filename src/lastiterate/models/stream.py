@@ -125,6 +125,11 @@ class Streamed(_Model):
                 "prepare= reads the data before training, but a stream is read once: prepare the "
                 "batches with public constants, or use fit."
             )
+        if getattr(self, "calibrate", False):
+            raise UnsupportedError(
+                "calibrate= looks at all records after training, but a stream is read once: use "
+                "fit."
+            )
         if not np.isfinite(self.epsilon):
             raise UnsupportedError(
                 "epsilon=inf asks for convergence, which one pass does not give: use fit."

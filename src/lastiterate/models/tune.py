@@ -287,6 +287,8 @@ def _refuse(model: Any, candidates: list[Mapping[str, Any]]) -> None:
             "tune accounts for single records, and per_person= asks for people. Tune on public "
             "data, and fit once with groups=."
         )
+    if getattr(model, "calibrate", False) or any("calibrate" in each for each in candidates):
+        raise UnsupportedError("tune does not account for calibrate=: leave it out.")
     if model.prepare is not None or any("prepare" in candidate for candidate in candidates):
         raise UnsupportedError(
             "tune does not account for prepare=: prepare once, outside, and compose the costs."

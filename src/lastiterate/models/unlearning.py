@@ -187,6 +187,8 @@ class Erasing(_Model):
             objection = "nobody kept which records of a person were dropped"
         elif self.prepare is not None:
             objection = "prepare= has learnt from all records, and clean steps do not clean that"
+        elif getattr(self, "calibrate", False):
+            objection = "calibrate= has learnt from all records, and clean steps do not clean that"
         elif self.training_.release != "last":
             objection = (
                 "an average of iterates was released, which holds those from before the deletion; "
