@@ -30,6 +30,11 @@ $(BIN)/.test: $(BIN)/.core
 	$(BIN)/python -m pip install --quiet --editable ".[$(TEST_EXTRAS)]"
 	@touch $@
 
+# Notebooks are executed in a kernel, which only `make docs` needs.
+$(BIN)/.docs: $(BIN)/.test
+	$(BIN)/python -m pip install --quiet --editable ".[$(TEST_EXTRAS),notebooks]"
+	@touch $@
+
 # Triton's interpreter runs the GPU kernels on a processor; it is a gigabyte, so only here.
 $(BIN)/.all: $(BIN)/.test
 	$(BIN)/python -m pip install --quiet --editable ".[$(TEST_EXTRAS),kernels]"
@@ -84,7 +89,7 @@ bench: $(BIN)/.test
 	$(BIN)/python -m benchmarks
 
 # Strict: a broken link, a missing anchor or any other warning is an error. Reads nothing from outside.
-docs: $(BIN)/.test
+docs: $(BIN)/.docs
 	$(BIN)/python docs/generate build/docs
 	$(BIN)/python -m zensical build --strict
 	@echo "Open site/index.html: all of it works from the disk, the search too."

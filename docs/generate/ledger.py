@@ -24,6 +24,36 @@ to the run, and reports the tightest bound.
 """
 
 
+# Papers that references name, and where to read them.
+PAPERS = {
+    "Balle et al. 2019": "1905.12264",
+    "Balle, Barthe & Gaboardi 2018": "1807.01647",
+    "Bok, Su & Altschuler 2024": "2403.00278",
+    "Chien & Li 2025": "2410.01068",
+    "Chourasia, Ye & Shokri 2021": "2102.05855",
+    "Denisov et al. 2022": "2202.08312",
+    "Dong, Roth & Su 2022": "1905.02383",
+    "Feldman & Zrnic 2021": "2008.11193",
+    "He, Wang & Tao 2020": "2007.09371",
+    "Heller & Fetaya 2022": "2110.05057",
+    "Ye & Shokri 2022": "2203.05363",
+    "Zhu, Dong & Wang 2022": "2106.08567",
+}
+PAPER = re.compile("|".join(sorted(map(re.escape, PAPERS), key=len, reverse=True)))
+PAGE = re.compile(r"docs/([\w/-]+\.md)")
+
+
+def linked(reference: str) -> str:
+    """A reference in which papers and pages of this documentation are links."""
+    parts, end = [], 0
+    for found in re.finditer(f"{PAPER.pattern}|{PAGE.pattern}", reference):
+        paper = PAPERS.get(found[0])
+        target = f"https://arxiv.org/abs/{paper}" if paper else found[1]
+        parts += [plain(reference[end : found.start()]), f"[{plain(found[0])}]({target})"]
+        end = found.end()
+    return "".join([*parts, plain(reference[end:])])
+
+
 def plain(text: str) -> str:
     """Text of the code as it is: no character of it is markup."""
     return re.sub(r"[\\`*_{}\[\]<>|#&]", lambda found: f"&#{ord(found[0])};", text)
@@ -40,7 +70,7 @@ def table() -> Iterator[str]:
 
 def entry(theorem: Theorem) -> Iterator[str]:
     yield f"## {plain(theorem.name)} {{ #{theorem.key} }}"
-    yield f"**{theorem.status.capitalize()}.** {plain(theorem.reference)}. Key: `{theorem.key}`."
+    yield f"**{theorem.status.capitalize()}.** {linked(theorem.reference)}. Key: `{theorem.key}`."
     yield plain(theorem.statement)
     if theorem.assumptions:
         yield "Assumptions:\n\n" + "\n".join(f"- {plain(one)}" for one in theorem.assumptions)

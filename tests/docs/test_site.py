@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -118,13 +119,17 @@ def test_nothing_is_loaded_from_outside(site: Path, pages: dict[Path, Page]) -> 
 @pytest.mark.slow
 def test_the_whole_site_with_its_figures(tmp_path: Path) -> None:
     """What `make docs` builds: every picture is there, and draws itself without the network."""
+    pytest.importorskip("nbclient", reason="nbclient is not installed: make docs does that")
     site = built(written(tmp_path))
+    for page in (site / "notebooks").glob("*.html"):
+        assert 'class="notebook-output"' in page.read_text(encoding="utf-8"), page
     pages = read(site)
     check_resources(site, pages)
     figures = [link for link in pages[site / "gallery.html"].loaded if link.startswith("gallery/")]
     assert len(figures) > 5
     for path in (site / link for link in figures):
         assert path in pages, path
+        assert "prefers-color-scheme: dark" in path.read_text(encoding="utf-8")
         for link in pages[path].loaded:
             assert (path.parent / link).exists(), f"{path.name}: {link}"
 
@@ -170,6 +175,32 @@ def test_the_ledger_is_the_codes(site: Path) -> None:
             assert part in text, f"{theorem.name}: {part}"
         for assumption in theorem.assumptions:
             assert assumption in text, f"{theorem.name}: {assumption}"
+
+
+def test_the_ledger_links_papers_and_pages(site: Path) -> None:
+    text = (site / "ledger.html").read_text(encoding="utf-8")
+    for theorem in lastiterate.theorems():
+        entry = html.unescape(text.split(f'id="{theorem.key}"')[1].split("<h2")[0])
+        for paper in re.findall(r"(?:[A-Z]\w+(?:,| &| et al\.)? )+\d{4}", theorem.reference):
+            link = rf'<a href="https://arxiv\.org/abs/[\d.]+">{re.escape(paper)}</a>'
+            assert re.search(link, entry), f"{theorem.key}: {paper}"
+        for page in re.findall(r"docs/([\w/-]+)\.md", theorem.reference):
+            assert f'href="{page}.html"' in entry, f"{theorem.key}: {page}"
+
+
+def test_accuracies_of_the_defaults_are_those_measured(site: Path) -> None:
+    """Every data set and every epsilon that was measured, each in its own table."""
+    text = (site / "how-it-compares.html").read_text(encoding="utf-8")
+    saved = json.loads((ROOT / "benchmarks/results/models.json").read_text(encoding="utf-8"))
+    ours = [row for row in saved["rows"] if row["name"].endswith("ours (defaults)")]
+    assert len(ours) >= 15
+    for row in ours:
+        data, epsilon, _ = row["name"].split(", ")
+        table = text.split(f'id="{data.lower()}"')[1].split("</table>")[0]
+        head = re.findall(r"<th>(.*?)</th>", table)
+        cells = re.findall(r"<td>(.*?)</td>", table.split("lastiterate, defaults")[1])
+        at = head.index(epsilon.replace("eps", "epsilon"))
+        assert cells[at - 1] == row["measured"], row["name"]
 
 
 def test_examples_of_docstrings_are_shown_as_code(site: Path) -> None:

@@ -1,4 +1,4 @@
-"""The documentation, built once for all the tests of a run, without the gallery's figures."""
+"""The documentation, built once for all the tests of a run: no figures, no output of notebooks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def build(config: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def written(folder: Path, *without: str) -> Path:
+def written(folder: Path, *options: str) -> Path:
     """All pages, and our own settings for them, in a folder; builds into its folder ``site``."""
     script = [sys.executable, ROOT / "docs" / "generate", folder / "pages"]
-    subprocess.run([*script, "--without", *without], cwd=folder, check=True, timeout=600)
+    subprocess.run([*script, *options], cwd=folder, check=True, timeout=600)
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     settings |= {"docs_dir": "pages", "site_dir": "site"}
     (plugin,) = [one for one in settings["plugins"] if "mkdocstrings" in one]
@@ -56,5 +56,5 @@ def shared_site(factory: pytest.TempPathFactory) -> Path:
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "site" / "done").exists():
-            (built(written(folder, "gallery")) / "done").touch()
+            (built(written(folder, "--quick")) / "done").touch()
     return folder / "site"

@@ -13,6 +13,13 @@ from plotly.offline import get_plotlyjs
 from lastiterate.report.saving import CONFIG
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+# On dark pages light and dark change places, and colours stay: every line keeps its contrast.
+DARK = """<style>
+@media (prefers-color-scheme: dark) {
+  html { background: #000; }
+  .plotly-graph-div { filter: invert(1) hue-rotate(180deg); }
+}
+</style>"""
 
 
 def figures() -> dict[str, Any]:
@@ -28,4 +35,5 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "gallery/plotly.min.js", get_plotlyjs()
     for name, figure in figures().items():
         figure.update_layout(height=460, autosize=True)
-        yield f"gallery/{name}.html", figure.to_html(include_plotlyjs="directory", config=CONFIG)
+        page = figure.to_html(include_plotlyjs="directory", config=CONFIG)
+        yield f"gallery/{name}.html", page.replace("<head>", f"<head>{DARK}", 1)
