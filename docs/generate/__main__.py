@@ -2,9 +2,9 @@
 
     python docs/generate build/docs [--quick]
 
-The pages of docs/ are copied, those that come from the code and from measurements are written beside
-them. What was there before goes, so that no page outlives its source. ``--quick`` draws no figures
-and runs no notebooks.
+The pages of docs/ are copied, those that come from the code and from measurements are written
+beside them. What was there before goes, so that no page outlives its source. ``--quick`` draws no
+figures and runs no notebooks.
 """
 
 from __future__ import annotations

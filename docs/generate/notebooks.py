@@ -1,4 +1,4 @@
-"""Shows the notebooks of examples/ as pages, with what they print when the documentation is built."""
+"""Shows the notebooks of examples/ as pages, with what they print when they are executed."""
 
 from __future__ import annotations
 
