@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("lightning", reason="lightning is not installed: make test-integrations")
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer, callbacks
 from lightning.pytorch.callbacks import Callback
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -78,8 +78,9 @@ def fit(
         "enable_model_summary": False,
         **settings,
     }
+    where = told.pop("ckpt_path", None)
     trainer = Trainer(callbacks=[callback, *more], **told)
-    trainer.fit(model, loader() if data is None else data)
+    trainer.fit(model, loader() if data is None else data, ckpt_path=where)
     return trainer
 
 
@@ -286,3 +287,125 @@ def test_loggers_and_checkpoints_see_nothing_but_the_last_iterate(tmp_path: Path
         state = torch.load(path, weights_only=True)["state_dict"]
         assert torch.equal(state["head.weight"], model.head.weight)
     assert "loss" not in logged
+
+
+# --- a trainer that would do something else ------------------------------------------------------
+
+
+def test_a_frozen_weight_that_follows_the_records_is_refused() -> None:
+    """A mean teacher: no buffer, no gradient, and every record moves it without noise."""
+
+    class Teacher(Classifier):
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            with torch.no_grad():
+                self.body[0].weight.mul_(0.9).add_(0.1 * batch[0].mean())
+            return super().training_step(batch, index)
+
+    callback = private()
+    with pytest.raises(AssumptionError, match=r"body\.0\.weight"):
+        fit(Teacher(), callback)
+    assert not hasattr(callback, "certificate_")
+
+
+@pytest.mark.parametrize("name", ["body.0.weight", "body.0.bias"])
+def test_whoever_writes_into_the_frozen_part_voids_the_certificate(name: str) -> None:
+    class Meddler(Callback):
+        def on_train_end(self, trainer: Any, module: Any) -> None:
+            with torch.no_grad():
+                dict(module.named_parameters())[name].add_(1.0)
+
+    callback = private()
+    with pytest.raises(AssumptionError, match="changed after it was released"):
+        fit(Classifier(), Meddler(), more=[callback])
+    assert not hasattr(callback, "certificate_")
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        lambda: callbacks.GradientAccumulationScheduler({1: 2}),
+        lambda: callbacks.StochasticWeightAveraging(swa_lrs=0.1),
+        lambda: callbacks.LearningRateFinder(num_training_steps=3),
+        lambda: callbacks.BackboneFinetuning(unfreeze_backbone_at_epoch=1),
+    ],
+)
+def test_callbacks_that_change_what_runs_are_refused(
+    callback: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rates chosen by looking at losses, averaged weights, layers unfrozen in the middle."""
+    monkeypatch.chdir(tmp_path)
+    ours, model = private(), Classifier()
+    model.backbone = model.body
+    with pytest.raises(UnsupportedError, match="Trainer is set to something"):
+        fit(model, callback(), more=[ours])
+    assert not hasattr(ours, "certificate_")
+
+
+def test_early_stopping_and_a_choice_by_validation_do_not_choose_an_iterate(tmp_path: Path) -> None:
+    """All described updates are made, and every checkpoint holds the last iterate."""
+
+    class Validated(Classifier):
+        def validation_step(self, batch: Any, index: int) -> None:
+            scores = self.head(self.body(batch[0]))
+            self.log("val", nn.functional.cross_entropy(scores, batch[1]))
+
+    model, ours = Validated(), private()
+    best = callbacks.ModelCheckpoint(tmp_path, monitor="val", save_top_k=1)
+    stop = callbacks.EarlyStopping("val", patience=0, min_delta=1e9, check_on_train_epoch_end=False)
+    trainer = Trainer(
+        callbacks=[stop, ours, best],
+        max_epochs=3,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+    trainer.fit(model, loader(), loader(shuffle=False))
+    assert ours.training_.steps == 12
+    for path in tmp_path.rglob("*.ckpt"):
+        state = torch.load(path, weights_only=True)["state_dict"]
+        assert torch.equal(state["head.weight"], model.head.weight)
+    weights = {name: p.detach().numpy() for name, p in model.head.named_parameters()}
+    assert verify(ours.certificate_, parameters=weights).epsilon <= 4.0
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "64-true"])
+def test_other_precisions_are_certified_as_they_stand(precision: str) -> None:
+    model, ours = Classifier(), private()
+    fit(model, ours, precision=precision)
+    weights = {name: p.detach().double().numpy() for name, p in model.head.named_parameters()}
+    assert verify(ours.certificate_, parameters=weights).epsilon <= 4.0
+
+
+def test_gradients_in_half_precision_are_too_far_off() -> None:
+    ours = private()
+    with pytest.raises(AssumptionError, match="cross-entropy"):
+        fit(Classifier(), ours, precision="bf16-true")
+    assert not hasattr(ours, "certificate_")
+
+
+def test_a_part_of_an_epoch_and_a_loader_that_is_made_anew() -> None:
+    ours = private()
+    fit(Classifier(), ours, loader(shuffle=False), max_epochs=None, max_steps=5)
+    assert (ours.training_.steps, ours.training_.batches) == (5, Cyclic(30))
+    with pytest.raises(UnsupportedError, match="Trainer is set to something"):
+        fit(Classifier(), private(), reload_dataloaders_every_n_epochs=1)
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_is_refused(tmp_path: Path) -> None:
+    """Their checkpoint holds a head that was trained without noise, and its number of updates."""
+    model = Classifier()
+    trainer = fit(model, Callback())
+    trainer.save_checkpoint(tmp_path / "theirs.ckpt")
+    ours = private()
+    with pytest.raises(UnsupportedError, match="goes on from a checkpoint"):
+        fit(Classifier(), ours, max_epochs=6, ckpt_path=tmp_path / "theirs.ckpt")
+    assert not hasattr(ours, "certificate_")
+
+
+def test_two_loaders_and_a_sampler_that_draws_twice_are_refused() -> None:
+    weighted = torch.utils.data.WeightedRandomSampler(torch.ones(N), N)
+    for data in ([loader(), loader()], loader(sampler=weighted, shuffle=None)):
+        with pytest.raises(UnsupportedError):
+            fit(Classifier(), private(), data)

@@ -6,6 +6,7 @@ on their length by padding, on their statistics, and in their last bits on how m
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -56,7 +57,7 @@ def features_of(
     """What reaches the head, one row for each of these batches of one record."""
     seen: list[Tensor] = []
     rows: list[Array] = []
-    before = {name: value.clone() for name, value in network.named_buffers()}
+    before = digests(network)
     with _looking(head, seen), _evaluating(network), torch.no_grad():
         for one in batches:
             seen.clear()
@@ -68,13 +69,28 @@ def features_of(
                     "head, and use the head once."
                 )
             rows.append(seen[0][0].double().cpu().numpy())
-    for name, value in network.named_buffers():
-        if name not in before or not torch.equal(value, before[name]):
-            raise AssumptionError(
-                f"The buffer {name} changed while records went through the frozen network: later "
-                "features depend on earlier records, and it would be released with them. Freeze it."
-            )
+    moved = changed(before, digests(network))
+    if moved:
+        raise AssumptionError(
+            f"The buffer or weight {moved} changed while records went through the frozen network: "
+            "later features depend on earlier records, and it would be released with them. Freeze "
+            "it."
+        )
     return np.stack(rows)
+
+
+def digests(network: nn.Module) -> dict[str, str]:
+    """A digest of every weight and buffer, by name."""
+    found = {}
+    for name, value in (*network.named_parameters(), *network.named_buffers()):
+        bits = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        found[name] = hashlib.sha256(bits.numpy().tobytes()).hexdigest()
+    return found
+
+
+def changed(before: dict[str, str], now: dict[str, str]) -> str:
+    """What is not as it was, by name; empty if everything is."""
+    return ", ".join(sorted(name for name in {*before, *now} if before.get(name) != now.get(name)))
 
 
 def compare_criterion(

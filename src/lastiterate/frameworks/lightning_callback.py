@@ -13,6 +13,17 @@ from torch import Tensor
 from lastiterate.errors import UnsupportedError
 from lastiterate.frameworks.private_head import Plan, PrivateHead
 
+# Lightning's own, which average or unfreeze weights, or look at losses to choose what runs.
+_CHANGING = {
+    "BaseFinetuning",
+    "BatchSizeFinder",
+    "GradientAccumulationScheduler",
+    "LearningRateFinder",
+    "ModelPruning",
+    "StochasticWeightAveraging",
+    "WeightAveraging",
+}
+
 
 class LightningPrivateHead(PrivateHead, Callback):  # type: ignore[misc]
     """Trains the linear head of a LightningModule with a promise, and certifies it.
@@ -48,6 +59,13 @@ class LightningPrivateHead(PrivateHead, Callback):  # type: ignore[misc]
         super().__init__(epsilon, delta, **settings)
         self._labels = labels or labels_of
 
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Before any callback looks at the data."""
+        kinds = {kind.__name__ for each in trainer.callbacks for kind in type(each).__mro__}
+        found = sorted(kinds & _CHANGING)
+        if stage == "fit" and found:
+            raise _other(f"the callback {found[0]}")
+
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Everything happens here; then the Trainer is told to stop."""
         _refuse(trainer)
@@ -62,6 +80,7 @@ class LightningPrivateHead(PrivateHead, Callback):  # type: ignore[misc]
 
         def loss(batch: Any) -> Tensor:
             moved = pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
+            moved = trainer.precision_plugin.convert_input(moved)
             found = pl_module.training_step(moved, 0)
             mean: Tensor = found["loss"] if isinstance(found, dict) else found
             return mean
@@ -113,14 +132,19 @@ def _refuse(trainer: Any) -> None:
         or not trainer.lightning_module.automatic_optimization,
         "a part of the batches (limit_train_batches, overfit_batches)": trainer.num_training_batches
         != len(trainer.train_dataloader),
+        "reload_dataloaders_every_n_epochs": bool(trainer.reload_dataloaders_every_n_epochs),
         "an endless run (max_epochs=-1)": not math.isfinite(trainer.estimated_stepping_batches),
     }
     found = [reason for reason, there in reasons.items() if there]
     if found:
-        raise UnsupportedError(
-            f"The Trainer is set to something that the described run has not: {found[0]}. An "
-            "epsilon for another run than the one that trains is no guarantee: leave it out."
-        )
+        raise _other(found[0])
+
+
+def _other(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"The Trainer is set to something that the described run has not: {what}. An epsilon for "
+        "another run than the one that trains is no guarantee: leave it out."
+    )
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from lastiterate.certificate import Certificate, certify
 from lastiterate.certificate.signing import Computed
@@ -28,7 +28,9 @@ from lastiterate.errors import AssumptionError, UnsupportedError
 from lastiterate.frameworks.frozen_features import (
     COMPARED,
     Step,
+    changed,
     compare_criterion,
+    digests,
     features_of,
     held,
     put,
@@ -99,6 +101,9 @@ class PrivateHead:
         self.diameter, self.adjacency, self.dataset = diameter, adjacency, dataset
         self.feature_bound = Rows(feature_bound, False).norm
         self._head: nn.Linear | None = None
+        self._network: nn.Module
+        self._released: dict[str, str] = {}
+        self._buffers: dict[str, Tensor] = {}
         if self.folder is not None:
             _need_report()
 
@@ -142,6 +147,8 @@ class PrivateHead:
             adjacency=self.adjacency,
         )
         self._train(head, run, rows, l2, features, y)
+        self._network, self._released = plan.network, digests(plan.network)
+        self._buffers = {name: value.clone() for name, value in plan.network.named_buffers()}
 
     def _train(
         self,
@@ -195,15 +202,21 @@ class PrivateHead:
             p.grad = None
 
     def _end(self) -> None:
-        """Write the certificate and the report, if the head is still what was released."""
+        """Write the certificate and the report, if the network is still what was released.
+
+        A batch that the trainer computed by itself may have moved statistics: they are put back.
+        """
         if self._head is None:
             return
-        now = held(self._head)
-        if any(not np.array_equal(now[name], self.parameters_[name]) for name in now):
+        for name, value in self._network.named_buffers():
+            if name in self._buffers and value.shape == self._buffers[name].shape:
+                value.copy_(self._buffers[name])
+        moved = changed(self._released, digests(self._network))
+        if moved:
             del self.certificate_
             raise AssumptionError(
-                "The head changed after it was released: another callback, or the trainer, wrote "
-                "there without noise. Nothing is certified; train again without it."
+                f"The network ({moved}) changed after it was released: another callback, or the "
+                "trainer, wrote there without noise. Nothing is certified; train again without it."
             )
         if self.folder is not None:
             from lastiterate.report.page import Report
