@@ -23,7 +23,7 @@ from lastiterate.explore.findings import Outcome, Task
 from lastiterate.explore.worker import Worker
 
 QUICK_LIMIT = 1.0  # seconds in the quick lane; what takes longer changes lanes
-LANES = {"quick": 0, "slow": 5, "idle": 10}  # and how far their workers stand back for others
+LANES = {"quick": 3, "slow": 8, "idle": 12}  # and how far workers stand back for the page itself
 _FORGET = 2.5  # seconds after which an answer that nobody asked for again is not worth computing
 _KEPT = 4096  # answers
 _KEPT_BYTES = 32 << 20  # of those answers and of the files that they are about
