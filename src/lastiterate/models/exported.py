@@ -13,9 +13,11 @@ import numpy as np
 
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import CappedLogistic, CappedSoftmax, OneVsRest
+from lastiterate.models.cells import Array
 from lastiterate.models.columns import Boolean, Categorical, Column, Date
 from lastiterate.models.saved import TableModel
 from lastiterate.models.scaler import PrivateStandardScaler
+from lastiterate.verifier.document import UNLEARNING
 
 FORMAT, VERSION = "lastiterate-weights", 1
 HOW = (
@@ -51,10 +53,10 @@ def exported(trained: TableModel, kind: str) -> bytes:
 
 
 def weights(trained: TableModel) -> dict[str, Any]:
-    """Encoding and weights as plain values."""
+    """Encoding and weights as plain values; refused where their words do not say what it does."""
     model, schema = trained.model, trained.schema
     classes = model.classes_.tolist() if schema.classifies else None
-    return {
+    told = {
         "format": FORMAT,
         "version": VERSION,
         "model": type(model).__name__,
@@ -74,6 +76,49 @@ def weights(trained: TableModel) -> dict[str, Any]:
         "probabilities": _link(model) if schema.classifies else None,
         "privacy": _privacy(model),
     }
+    _check(told, model)
+    return told
+
+
+def _check(told: dict[str, Any], model: Any) -> None:
+    """A step of the model that `HOW` does not describe would be left out in silence."""
+    X = np.random.default_rng(0).uniform(size=(64, model.n_features_in_))
+    scores = _scores(told, X)
+    if told["classes"] is None:
+        same = np.allclose(scores[:, 0] + told["offset"], model.predict(X), rtol=1e-9)
+    else:
+        same = np.allclose(scores, model._scores(X), rtol=1e-9, atol=1e-12)
+        if told["probabilities"] is not None:
+            found = _probabilities(told["probabilities"], scores)
+            same = same and np.allclose(found, model.predict_proba(X), rtol=1e-9)
+    if not same:
+        raise UnsupportedError(
+            f"This {type(model).__name__} does more than an export can say: use `lastiterate "
+            "predict`, or train it without what was set beside the defaults."
+        )
+
+
+def _scores(told: dict[str, Any], X: Array) -> Array:
+    if (facts := told["prepare"]) is not None:
+        X = (np.clip(X, facts["low"], facts["high"]) - facts["mean"]) / np.array(facts["scale"])
+    table, bound = np.array(told["coef"]), told["longest"]
+    if bound is not None:
+        X = X * np.minimum(1.0, bound / np.linalg.norm(X, axis=1, keepdims=True))
+    if told["fit_intercept"]:
+        table = np.column_stack([table, told["intercept"]])
+        X = np.hstack([X, np.ones((len(X), 1))])
+    if bound is None:
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    return np.asarray(X @ table.T)
+
+
+def _probabilities(how: dict[str, Any], scores: Array) -> Array:
+    if how["link"] == "capped-logistic":
+        chance = CappedLogistic(how["cap"]).probability(scores)
+        if scores.shape[1] == 1:
+            return np.hstack([1 - chance, chance])
+        return np.asarray(chance / chance.sum(axis=1, keepdims=True))
+    return CappedSoftmax(scores.shape[1], how["cap"]).probability(scores)
 
 
 def _column(name: str, kind: Column) -> dict[str, Any]:
@@ -121,12 +166,15 @@ def _privacy(model: Any) -> dict[str, Any]:
     certificate = model.certificate_
     if certificate is None:
         return {"certified": False, "epsilon": None, "delta": None}
+    digest = {"certified": True, "certificate_sha256": certificate.sha256}
+    if certificate.content["kind"] == UNLEARNING:  # a promise to the erased, and to nobody else
+        told = {"deleted": certificate.content["deleted"], "epsilon": certificate.epsilon}
+        forgetting = {**told, "delta": certificate.delta}
+        return {**digest, "epsilon": None, "delta": None, "forgetting": forgetting}
     return {
-        "certified": True,
-        "kind": certificate.content["kind"],
+        **digest,
         "epsilon": certificate.epsilon,
         "delta": certificate.delta,
         "adjacency": certificate.adjacency,
         "for": str(certificate.exposure),
-        "certificate_sha256": certificate.sha256,
     }
