@@ -14,12 +14,20 @@ import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from lastiterate import verify
 from lastiterate.certificate import Certificate, make_key
 from lastiterate.cli.main import run as command
-from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
+from lastiterate.errors import (
+    CertificateError,
+    DescriptionError,
+    LastIterateError,
+    UnsupportedError,
+)
 from lastiterate.models import (
+    PrivacyWarning,
     PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,
@@ -27,6 +35,7 @@ from lastiterate.models import (
     PrivateSoftmaxRegression,
     PrivateStandardScaler,
     PrivateTableModel,
+    certificate_of,
 )
 from lastiterate.verifier.refusals import TamperedCertificateError
 
@@ -185,6 +194,21 @@ def test_what_is_not_fitted_says_so() -> None:
         failing.fit(PEOPLE.drop(columns="age"))
     with pytest.raises(NotFittedError):  # the older model does not stand beside a failed fit
         failing.predict(PEOPLE)
+
+
+def test_what_stood_before_it_in_a_pipeline_is_remembered() -> None:
+    """The steps may be changed after the fit; what they learnt then is not covered."""
+    told = {"columns": {"hours": {"low": -3, "high": 3}}, "target": TARGETS["income"]}
+    scaler = StandardScaler().set_output(transform="pandas")
+    table = PrivateTableModel(told, epsilon=4.0, delta=1e-4)
+    pipeline = make_pipeline(scaler, table)
+    with pytest.warns(PrivacyWarning, match="StandardScaler"):
+        pipeline.fit(PEOPLE[["hours"]], PEOPLE["income"])
+    pipeline.set_params(standardscaler="passthrough")
+    for asked in (pipeline, pipeline[-1]):
+        with pytest.raises(CertificateError, match="StandardScaler"):
+            certificate_of(asked)
+    assert certificate_of(model()).epsilon <= 4.0
 
 
 @pytest.mark.parametrize("y", [PEOPLE["income"][:-1], ["low"] * (N - 1) + ["s3cret"]])

@@ -383,6 +383,44 @@ def test_bad_declarations(entry: Any) -> None:
         declared("c", entry)
 
 
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ("0001-01-01T00:00:00+14:00", "2000-01-01"),  # before the calendar begins
+        ("1900-01-01", "9999-12-31T23:59:59-14:00"),
+        ("2000-01-01T00:00:00.1", "2000-01-01T00:00:00.9"),  # ranges are to the second
+    ],
+)
+def test_dates_that_no_calendar_has(low: str, high: str) -> None:
+    with pytest.raises(DescriptionError, match="column 'c'"):
+        declared("c", {"low": low, "high": high})
+
+
+def test_dates_at_the_ends_of_the_calendar() -> None:
+    ends = {"low": datetime.date.min, "high": datetime.date.max}
+    kind = declared("c", ends)
+    assert declared("c", kind.to_table()) == kind
+    cells = read_table(pa.table({"c": [datetime.date.min, datetime.date.max]})).column("c")
+    assert kind.columns(cells, "c")[0] == 0
+    assert 0.99999 < kind.columns(cells, "c")[1] <= 1
+
+
+def test_many_categories_take_no_more_room_than_their_features() -> None:
+    kind = Categorical(tuple(map(str, range(200_000))))  # a square of them would be 320 GB
+    assert kind.columns(TextCells(["199999"]), "c").argmax() == 199_999
+
+
+def test_a_public_table_of_extremes(tmp_path: Path) -> None:
+    def public(text: str) -> Schema:
+        (tmp_path / "public.csv").write_text("c,label\n" + text)
+        return Schema.public(tmp_path / "public.csv", "label")
+
+    assert public("1e300,a\n1e300,b\n").columns["c"] == Numeric(1e300, 2e300)
+    assert public(",a\n3,b\n").columns["c"] == Numeric(3, 6, missing=True)
+    with pytest.raises(DescriptionError, match="'c'"):
+        public("-1.7e308,a\n1.7e308,b\n")
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.one_of(st.none(), st.floats(), st.integers(-(2**63), 2**63 - 1).map(float))),

@@ -100,7 +100,10 @@ class Categorical:
 
     def columns(self, cells: Cells, name: str) -> Array:
         """The features of every cell."""
-        return np.eye(len(self.features(name)))[self.places(cells, name)]
+        places = self.places(cells, name)
+        ones = np.zeros((len(places), len(self.features(name))))
+        ones[np.arange(len(places)), places] = 1.0
+        return ones
 
     def places(self, cells: Cells, name: str) -> NDArray[np.int64]:
         """The place of every cell among the features."""
@@ -212,11 +215,13 @@ def _blank(entry: Any) -> bool:
 
 
 def _seconds(end: Any) -> float | None:
-    """A date of TOML, or a text that is one."""
+    """A date of TOML, or a text that is one, to the second."""
     try:  # a datetime of TOML is a date too
-        return instant(end.isoformat() if isinstance(end, datetime.date) else end)
+        seconds = instant(end.isoformat() if isinstance(end, datetime.date) else end) // 1.0
+        _ = _EPOCH + datetime.timedelta(seconds=seconds)  # a zone may lead out of the calendar
     except (TypeError, ValueError, OverflowError):
         return None
+    return seconds
 
 
 def inferred(cells: Cells, name: str) -> Column:
@@ -232,4 +237,5 @@ def inferred(cells: Cells, name: str) -> Column:
         return Categorical(tuple(found), missing=any(is_hole(text) for text in texts))
     seen = values[~np.isnan(values)]
     low, high = (float(seen.min()), float(seen.max())) if len(seen) else (0.0, 0.0)
-    return kind(low, high if high > low else low + 1.0, missing=len(seen) < len(values))
+    high = high if high > low else low + max(1.0, abs(low))
+    return declared(name, kind(low, high, missing=len(seen) < len(values)).to_table())

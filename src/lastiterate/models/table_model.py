@@ -99,7 +99,7 @@ class PrivateTableModel(BaseEstimator):  # type: ignore[misc]
             groups: whose record it is, with the estimator's ``per_person``: the name of a column,
                 which is then no feature, or one owner per record.
         """
-        for name in ("model_", "schema_"):
+        for name in ("model_", "schema_", "learnt_before_"):
             self.__dict__.pop(name, None)
         schema, table = self._read_schema(), read_table(X)
         if isinstance(groups, str):
@@ -109,7 +109,7 @@ class PrivateTableModel(BaseEstimator):  # type: ignore[misc]
         estimator.set_params(**{name: value for name, value in given.items() if value is not None})
         features, labels = schema.encode(table if y is None else _joined(table, schema, y))
         self.model_ = estimator.fit(features, labels, groups=groups)
-        self.schema_ = schema
+        self.schema_, self.learnt_before_ = schema, self.model_.learnt_before_
         return self
 
     def _read_schema(self) -> Schema:
