@@ -212,16 +212,29 @@ def rows() -> list[dict[str, Any]]:
     return judged({(task.name, e): m for (task, e), m in zip(work, means.tolist(), strict=True)})
 
 
+def keep(found: dict[str, Any], path: Path = PEERS) -> None:
+    """Add scores of peers ({task: {peer: {epsilon: ...}}}) to those that are saved."""
+    saved = json.loads(path.read_text()) if path.exists() else {}
+    for task, peers in found.items():
+        for peer, scores in peers.items():
+            saved.setdefault(task, {}).setdefault(peer, {}).update(scores)
+    path.write_text(json.dumps(saved, indent=1) + "\n")
+
+
+def scores_of(peers: dict[str, Any], epsilon: float) -> dict[str, float]:
+    """By the name of the peer, those that were run with this epsilon."""
+    key = f"{epsilon:g}"
+    return {name: each[key]["score"] for name, each in peers.items() if key in each}
+
+
 def judged(ours: dict[tuple[str, float], float]) -> list[dict[str, Any]]:
     """A row for each data set and epsilon, then how often and how far behind or ahead."""
-    peers = json.loads(PEERS.read_text())["scores"]
+    peers = json.loads(PEERS.read_text())
     found: list[dict[str, Any]] = []
     for task in JUDGED:
         room, unit = ROOM[task.kind == "numbers"]
         for epsilon in EPSILONS:
-            scores = {
-                name: each[f"{epsilon:g}"]["score"] for name, each in peers[task.name].items()
-            }
+            scores = scores_of(peers[task.name], epsilon)
             best = max(scores, key=lambda name: scores[name])
             ahead = ours[task.name, epsilon] - scores[best]
             row = {"name": f"{task.name}, epsilon {epsilon:g}", "kind": task.kind}
@@ -229,15 +242,17 @@ def judged(ours: dict[tuple[str, float], float]) -> list[dict[str, Any]]:
             row |= {"measured": round(ours[task.name, epsilon] * unit, 4), "ahead": ahead * unit}
             row |= {"ok": ahead >= -room if epsilon >= 0.5 else None, "peers": scores}
             found.append(row)
+    whole: list[dict[str, Any]] = []
     for title, numbers in (("classes", False), ("numbers", True)):
         some = [row for row in found if (row["kind"] == "numbers") == numbers]
         some = [row for row in some if row["ok"] is not None]
-        share, ahead = np.mean([row["ok"] for row in some]), np.mean([row["ahead"] for row in some])
+        share = sum(row["ok"] for row in some) / len(some)
+        ahead = sum(row["ahead"] for row in some) / len(some)
         name = f"{title}, epsilon >= 0.5: share of {len(some)} within the goal"
-        found.append({"name": name, "goal": ">= 0.9", "measured": share, "ok": share >= 0.9})
+        whole.append({"name": name, "goal": ">= 0.9", "measured": share, "ok": share >= 0.9})
         name = f"{title}, epsilon >= 0.5: ahead of the best tuned peer on average"
-        found.append({"name": name, "goal": "> 0", "measured": ahead, "ok": ahead > 0})
-    return found
+        whole.append({"name": name, "goal": "> 0", "measured": ahead, "ok": ahead > 0})
+    return found + whole
 
 
 def available() -> bool:

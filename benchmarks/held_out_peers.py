@@ -1,6 +1,6 @@
 """Other private methods on the data sets of `held_out`, each tuned on the test score.
 
-    PYTHONPATH=src:. python -m benchmarks.held_out_peers OUT.json [--jobs=2] PEER ...
+    PYTHONPATH=src:. python -m benchmarks.held_out_peers [--jobs=2] PEER ...
 
 `objective` (perturbation, with the tight accounting of Redberg, Koskela and Wang 2023), `adassp`
 (Wang 2018, its three Gaussian releases composed exactly), `boosting` (the DP explainable boosting
@@ -14,12 +14,10 @@ further runs with other noise.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,7 +210,7 @@ def tuned(task: held_out.Task, name: str, epsilon: float) -> dict[str, Any] | No
     return {"score": round(mean(best, range(1, 1 + AGAIN)), 5), "setting": best}
 
 
-def main(out: str, *wanted: str) -> None:
+def main(*wanted: str) -> None:
     """The named peers, or all, on every data set of both halves; saved as it comes."""
     jobs = [int(word.removeprefix("--jobs=")) for word in wanted if word.startswith("--jobs=")]
     names = [word for word in wanted if word in PEERS] or list(PEERS)
@@ -221,11 +219,9 @@ def main(out: str, *wanted: str) -> None:
     results = Parallel(n_jobs=(jobs or [1])[0], return_as="generator")(
         delayed(tuned)(*each) for each in work
     )
-    saved: dict[str, Any] = {}
     for (task, name, epsilon), result in zip(work, results, strict=True):
         if result is not None:
-            saved.setdefault(task.name, {}).setdefault(name, {})[f"{epsilon:g}"] = result
-            Path(out).write_text(json.dumps(saved, indent=1) + "\n")
+            held_out.keep({task.name: {name: {f"{epsilon:g}": result}}})
 
 
 if __name__ == "__main__":

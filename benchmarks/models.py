@@ -124,7 +124,7 @@ def _others(data: Any, epsilons: tuple[float, ...]) -> list[dict[str, Any]]:
     for epsilon in epsilons:
         name = f"{data.name}, eps {epsilon:g},"
         ours = _ours(data, epsilon, 0)
-        charged = _many(data, lambda s, e=epsilon, o=ours: peers.composition_twin(data, e, s, o))  # type: ignore[misc]
+        charged = _many(data, lambda s, e=epsilon, o=ours: peers.same_run_composed(data, e, s, o))  # type: ignore[misc]
         found.append(_row(f"{name} our run charged by composition", charged))
         # Generous to the peer: its step size is picked on the test score.
         tried = {
@@ -149,7 +149,11 @@ def _perturbations(data: Any) -> list[dict[str, Any]]:
 
 
 def _few_passes(data: Any, epsilons: tuple[float, ...], passes: int) -> list[dict[str, Any]]:
-    """Ours against the Poisson twin: the same loop, charged as most accountants do."""
+    """Ours against the same loop with Poisson batches, charged as most accountants do.
+
+    That peer has neither momentum nor its own batch size, which flatters us: beating it says that
+    the noise of this loop is smaller. `gpu/passes.py` compares with DP-SGD at its best.
+    """
     size = len(data.labels) // ONE_PASS_BATCHES
     steps = len(data.labels) // size * passes
     found = []
@@ -158,9 +162,9 @@ def _few_passes(data: Any, epsilons: tuple[float, ...], passes: int) -> list[dic
         run: dict[str, Any] = {"batch_size": size, "steps": steps}
         ours = _ours(data, epsilon, 0, **run)
         mine = _many(data, lambda s, e=epsilon, r=run: _of(_ours(data, e, s, **r)))  # type: ignore[misc]
-        twin = _many(data, lambda s, e=epsilon, o=ours: peers.poisson_twin(data, e, s, o))  # type: ignore[misc]
-        found.append(_row(f"{name} Poisson twin", twin))
-        goal = twin[0] if epsilon >= 0.5 else None
+        other = _many(data, lambda s, e=epsilon, o=ours: peers.same_loop_poisson(data, e, s, o))  # type: ignore[misc]
+        found.append(_row(f"{name} the same loop with Poisson batches", other))
+        goal = other[0] if epsilon >= 0.5 else None
         found.append(_row(f"{name} ours, equalised", mine, goal))
     return found
 

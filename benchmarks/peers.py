@@ -61,12 +61,15 @@ def dp_sgd(data: Any, epsilon: float, seed: int, step_size: float) -> np.ndarray
     ).parameters
 
 
-def poisson_twin(data: Any, epsilon: float, seed: int, ours: Any) -> np.ndarray:
-    """The same loop as ours with Poisson batches, every iterate public, PRV accounting."""
+def same_loop_poisson(data: Any, epsilon: float, seed: int, ours: Any) -> np.ndarray:
+    """The same loop as ours with Poisson batches, every iterate public, PRV accounting.
+
+    No momentum and no batch size of its own: a comparison of noise, not of methods.
+    """
     run = ours.training_
     rate = run.batches.size / run.records
     multiplier = noise_multiplier(epsilon, data.delta, rate, run.steps)
-    twin = Training.dp_sgd(
+    other = Training.dp_sgd(
         records=run.records,
         steps=run.steps,
         step_size=run.step_size,
@@ -75,10 +78,10 @@ def poisson_twin(data: Any, epsilon: float, seed: int, ours: Any) -> np.ndarray:
         batches=Poisson(rate),
         clipping="none",
     )
-    return _run(data, twin, ours, seed)
+    return _run(data, other, ours, seed)
 
 
-def composition_twin(data: Any, epsilon: float, seed: int, ours: Any) -> np.ndarray:
+def same_run_composed(data: Any, epsilon: float, seed: int, ours: Any) -> np.ndarray:
     """Exactly our run, with the noise that composition (every iterate public) asks for."""
     run = ours.training_
     known = run.replace(batches=Cyclic(run.batches.size))

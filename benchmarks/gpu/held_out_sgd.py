@@ -1,6 +1,6 @@
 """DP-SGD on the data sets of `held_out`, with its own step, batch, clip, momentum and passes.
 
-    PYTHONPATH=src:. python3 benchmarks/gpu/held_out_sgd.py OUT.json [--quick] [NAME ...]
+    PYTHONPATH=src:. python3 benchmarks/gpu/held_out_sgd.py [NAME ...]
 
 Columns are scaled to [0, 1] or to [-1, 1] by public ranges (the better one counts), an intercept is
 appended, targets of regressions are scaled to [-1, 1] likewise. For every data set and epsilon the
@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import math
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,7 @@ MOMENTA = (0.0, 0.9)
 SPLITS, AGAIN = 3, 4
 
 
-def tuned(task: held_out.Task, quick: bool = False) -> dict[str, Any]:
+def tuned(task: held_out.Task) -> dict[str, Any]:
     """For every epsilon: the score of the best setting, and the setting."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     splits = [task.split(seed) for seed in range(SPLITS)]
@@ -43,8 +41,6 @@ def tuned(task: held_out.Task, quick: bool = False) -> dict[str, Any]:
         length = float((problem.X**2).sum(2).mean().sqrt())
         delta = held_out.delta_for(problem.X.shape[1])
         grid = (held_out.EPSILONS, STEPS[rate], TRAVELS, CLIPS, MOMENTA)
-        if quick:
-            grid = tuple(each[-2:] for each in grid)  # type: ignore[assignment]
         settings = list(itertools.product(*grid))
 
         runs = {
@@ -74,17 +70,14 @@ def _placed(task: held_out.Task, split: Any, low: float, every: np.ndarray) -> A
     return X, X_new, y, y_new
 
 
-def main(out: str, *wanted: str) -> None:
-    """All data sets or those named; what was found so far is saved after each."""
+def main(*wanted: str) -> None:
+    """All data sets or those named; what was found is saved after each."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    saved: dict[str, Any] = {}
     for task in (*held_out.JUDGED, *held_out.SETTING):
-        if [name for name in wanted if name[0] != "-"] and task.name not in wanted:
-            continue
-        start = time.perf_counter()
-        saved[task.name] = tuned(task, "--quick" in wanted)
-        print(f"{task.name}: {time.perf_counter() - start:.1f} s", flush=True)
-        Path(out).write_text(json.dumps(saved, indent=1) + "\n")
+        if not wanted or task.name in wanted:
+            start = time.perf_counter()
+            held_out.keep({task.name: {"DP-SGD": tuned(task)}})
+            print(f"{task.name}: {time.perf_counter() - start:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

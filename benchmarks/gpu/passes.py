@@ -1,6 +1,6 @@
 """Accuracy against passes over the data: our runs and Poisson DP-SGD, both tuned, equal epsilon.
 
-    PYTHONPATH=src:. python3 benchmarks/gpu/passes.py OUT.json [--quick] [mnist] [adult]
+    PYTHONPATH=src:. python3 benchmarks/gpu/passes.py [mnist] [adult]
 
 Adult and MNIST as in `datasets` (rows of norm 1). For every epsilon and number of passes each
 method has its own best batch size, step size and clip (ours: cap of the loss), DP-SGD also its
@@ -31,6 +31,7 @@ from lastiterate.losses import CappedLogistic, CappedSoftmax
 from lastiterate.models.choose import choose
 from lastiterate.plan.calibration import calibrate
 
+RESULTS = Path(__file__).parents[1] / "results" / "gpu_passes.json"
 EPSILONS = (0.5, 1.0, 4.0)
 PASSES = (1, 2, 3, 5, 8, 12, 20, 40)
 BATCHES = (1, 10, 50, 200, 1000, 3000)  # in a pass
@@ -42,7 +43,7 @@ MOMENTA = (0.0, 0.9)
 AGAIN, MOST_STEPS = 5, 40_000
 
 
-def curves(data: datasets.Data, quick: bool = False) -> Iterator[list[dict[str, Any]]]:
+def curves(data: datasets.Data) -> Iterator[list[dict[str, Any]]]:
     """A row for each method, epsilon and number of passes: what was found so far, ever better."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     kind = "classes" if data.name == "MNIST" else "binary"
@@ -52,7 +53,7 @@ def curves(data: datasets.Data, quick: bool = False) -> Iterator[list[dict[str, 
     best: dict[Any, dict[str, Any]] = {}
     for batches, method in itertools.product(BATCHES, (_ours, _poisson)):
         start = time.perf_counter()
-        for (epsilon, passes), (setting, score) in method(data, problem, batches, quick).items():
+        for (epsilon, passes), (setting, score) in method(data, problem, batches).items():
             name = "ours" if method is _ours else "Poisson DP-SGD"
             row = {"data": data.name, "method": name, "epsilon": epsilon, "passes": passes}
             row |= {"accuracy": round(100 * score, 3), "setting": {"batches": batches, **setting}}
@@ -64,14 +65,14 @@ def curves(data: datasets.Data, quick: bool = False) -> Iterator[list[dict[str, 
         yield list(best.values())
 
 
-def _passes(batches: int, quick: bool) -> tuple[int, ...]:
-    return tuple(p for p in PASSES[: 2 if quick else None] if p * batches <= MOST_STEPS)
+def _passes(batches: int) -> tuple[int, ...]:
+    return tuple(p for p in PASSES if p * batches <= MOST_STEPS)
 
 
-def _ours(data: Any, problem: Problem, batches: int, quick: bool) -> dict[Any, Any]:
+def _ours(data: Any, problem: Problem, batches: int) -> dict[Any, Any]:
     _, n, columns = problem.X.shape
     count = n // (n // batches)  # what is left of the records is one batch more
-    settings = list(itertools.product(EPSILONS, _passes(batches, quick), SIZES, CAPS))
+    settings = list(itertools.product(EPSILONS, _passes(batches), SIZES, CAPS))
     fixed = (n, count, columns, problem.outputs, data.delta)
     runs = Parallel()(delayed(_calibrated)(*fixed, *each) for each in settings)
     train = functools.partial(hidden_runs, problem, count, runs)
@@ -107,8 +108,8 @@ def _calibrated(
     return calibrate(choice.training, choice.loss, epsilon, delta), choice.loss, cap
 
 
-def _poisson(data: Any, problem: Problem, batches: int, quick: bool) -> dict[Any, Any]:
-    grid = (EPSILONS, _passes(batches, quick), TRAVELS, CLIPS, MOMENTA)
+def _poisson(data: Any, problem: Problem, batches: int) -> dict[Any, Any]:
+    grid = (EPSILONS, _passes(batches), TRAVELS, CLIPS, MOMENTA)
     settings = list(itertools.product(*grid))
 
     runs = {
@@ -127,17 +128,20 @@ def _poisson(data: Any, problem: Problem, batches: int, quick: bool) -> dict[Any
     }
 
 
-def main(out: str, *options: str) -> None:
-    """Both data sets; what was found so far is saved."""
+def main(*wanted: str) -> None:
+    """Both data sets or the one named; what was found so far is saved."""
     torch.backends.cuda.matmul.allow_tf32 = False
-    done: list[dict[str, Any]] = []
     for load in (datasets.mnist, datasets.adult):
-        if load.__name__ not in options and {"mnist", "adult"} & set(options):
+        if wanted and load.__name__ not in wanted:
             continue
+        data = load()
+        saved = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": []}
+        others = [row for row in saved["rows"] if row["data"] != data.name]
         with parallel_config(n_jobs=-1):
-            for found in curves(load(), "--quick" in options):
-                Path(out).write_text(json.dumps(done + found, indent=1, default=float) + "\n")
-        done += found
+            for found in curves(data):
+                machine = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+                saved = {"machine": {"device": machine}, "rows": others + found}
+                RESULTS.write_text(json.dumps(saved, indent=1, default=float) + "\n")
 
 
 if __name__ == "__main__":

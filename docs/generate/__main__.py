@@ -16,6 +16,7 @@ from pathlib import Path
 
 import compares
 import ledger
+import measured
 import notebooks
 import reference
 
@@ -26,6 +27,7 @@ def pages(quick: bool) -> Iterator[tuple[str, str]]:
     yield from ledger.pages()
     yield from reference.pages()
     yield from compares.pages()
+    yield from measured.pages()
     yield from notebooks.pages(quick)
     if not quick:
         import figures
