@@ -228,7 +228,7 @@ def test_private_steps_are_composed(tmp_path: Any) -> None:
             [("left", scaler(), [0]), ("right", scaler(), [1, 2])], remainder="passthrough"
         ),
         Normalizer(),
-        model(),
+        model(prepare=None),
     ).fit(X, y)
     found = certificate_of(pipeline)
     parts = [step.certificate_ for _, step, _ in pipeline[0].transformers_[:2]]

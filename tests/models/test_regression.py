@@ -89,7 +89,8 @@ def test_two_declarations_of_the_range_are_refused() -> None:
 )
 def test_residuals_pull_no_harder_than_the_limit(model: Any, limit: float) -> None:
     X, y = table(60)
-    model.set_params(delta=1e-3, target_range=(0, 1000), steps=3, random_state=0).fit(X, y)
+    model.set_params(delta=1e-3, target_range=(0, 1000), steps=3, random_state=0, prepare=None)
+    model.fit(X, y)
     assert model.training_.gradient_norm == limit
     assert model.loss_.origin.limit == limit
 

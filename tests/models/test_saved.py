@@ -64,6 +64,11 @@ MODELS = {
     "numbers": (PrivateRidge(feature_bound=2.0, fit_intercept=False), Numeric(-1.0, 1.0)),
     "far from zero": (PrivateRidge(target_range=(5.0, 9.0)), Numeric(5, 9)),
     "large residuals": (PrivateHuberRegressor(threshold=0.3, target_bound=2.0), Numeric(-2, 2)),
+    "found targets": (PrivateRidge(), Numeric(-8, 8)),
+    "declared ranges": (
+        PrivateLogisticRegression(0.05, classes=["no", "yes"], feature_range=(0, 1)),
+        TWO,
+    ),
     "a scaler": (
         PrivateLogisticRegression(
             40.0,
@@ -92,7 +97,7 @@ def test_a_filed_model_comes_back(name: str, tmp_path: Path) -> None:
     if first.certificate_ is not None:
         described = hashlib.sha256((tmp_path / "run" / "run.json").read_bytes()).hexdigest()
         assert first.certificate_.beside(described) == second.certificate_
-    if first.certificate_ is not None and first.prepare is None:
+    if first.certificate_ is not None and not first.certificate_.parts:
         assert verify(tmp_path / "run" / "certificate.json", parameters=second.parameters_)
 
 

@@ -215,5 +215,5 @@ def test_what_a_day_does_not_go_on_from(data: Any) -> None:
     with pytest.raises(AttributeError):
         one_day(PrivateLogisticRegression(1.0, 1e-5), data, PrivateLogisticRegression())
     prepared = PrivateLogisticRegression(1.0, 1e-5, prepare=PrivateStandardScaler(0.1, 1e-6))
-    with pytest.raises(AssumptionError, match="certificate of its own"):
+    with pytest.raises(AssumptionError, match="preparation of its own"):
         one_day(PrivateLogisticRegression(1.0, 1e-5), data, prepared.fit(*data))

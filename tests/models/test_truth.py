@@ -121,7 +121,7 @@ def test_svc_without_noise_minimises_its_objective_and_nears_the_hinge(cancer: A
 def test_the_promise_is_kept_and_certified(batch_size: Any, adjacency: str, cancer: Any) -> None:
     X, y = cancer
     model = PrivateLogisticRegression(
-        epsilon=1.0, delta=1e-4, batch_size=batch_size, adjacency=adjacency
+        epsilon=1.0, delta=1e-4, batch_size=batch_size, adjacency=adjacency, prepare=None
     ).fit(X, y)
     spent = account(model.training_, model.loss_).epsilon(1e-4)
     assert 0.99 <= spent <= 1.0

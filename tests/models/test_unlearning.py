@@ -216,7 +216,7 @@ def test_nothing_goes_on_from_a_model_that_has_forgotten():
 
 # ---------------------------------------------------------------------------------- clean steps
 
-FULL = dict(epsilon=8.0, delta=1e-4, steps=60, batch_size=len(X), final_noise=1.0)
+FULL = dict(epsilon=8.0, delta=1e-4, steps=60, batch_size=len(X), final_noise=1.0, prepare=None)
 
 
 def full(**changed):
@@ -298,7 +298,9 @@ def test_a_copy_must_be_told_who_is_gone():
 def test_where_clean_steps_are_refused():
     asked = dict(epsilon=1.0, delta=1e-3)
     with pytest.raises(UnsupportedError, match="full batches"):
-        fitted(None).unlearn([1], X, Y, **asked)
+        fitted(None, prepare=None).unlearn([1], X, Y, **asked)
+    with pytest.raises(UnsupportedError, match="prepare=None"):
+        full(prepare="auto").unlearn([1], X, Y, **asked)
     with pytest.raises(UnsupportedError, match="average"):
         full(steps=400, final_noise=None).unlearn([1], X, Y, **asked)
     model = fitted(Ledger(0.2, 0.2), batch_size=len(X), final_noise=1.0)
@@ -339,7 +341,7 @@ def test_a_class_that_leaves_with_the_deleted_is_no_secret_of_theirs(epsilon):
             assert model.ledger_.served == 1
         else:
             assert model.unlearn([77], X, three, wait=0.0).models == 2
-    clean = ASKED | {"batch_size": len(Y), "final_noise": 1.0}
+    clean = ASKED | {"batch_size": len(Y), "final_noise": 1.0, "prepare": None}
     model = PrivateSoftmaxRegression(**clean).fit(X, three)
     with pytest.raises(AssumptionError, match="classes="):
         model.unlearn([3, 77], X, three, epsilon=1.0)

@@ -103,7 +103,7 @@ def _folder(folder: Path, data: Path | None, record: int, canary: str) -> Target
     retrained = Retrained(objective, model.training_, model.loss_.regularization, model._rows.norm)
     claim = model.certificate_
     removed = model.training_.adjacency == "zero-out"
-    if model.prepare is not None:
+    if model._learnt_statistics:
         return Target(
             RetrainedWithScaler(model.prepare_, model._rows, retrained),
             Unscaled(*inside),
@@ -112,7 +112,8 @@ def _folder(folder: Path, data: Path | None, record: int, canary: str) -> Target
             claim,
         )
     inside, outside = (
-        (np.asarray(_dense(model._rows.of(X)), float), y) for X, y in (inside, outside)
+        (np.asarray(_dense(model._rows.of(model._prepared(X))), float), y)
+        for X, y in (inside, outside)
     )
     if removed:
         outside = replaced(inside, record, np.zeros(inside[0].shape[1]), inside[1][record])

@@ -47,6 +47,9 @@ def train(
         str | None, flag("Factor on the variance of the last step's noise, or best.", _RUN)
     ] = None,
     adjacency: Annotated[str, flag("zero-out | replace", _RUN)] = "zero-out",
+    prepare: Annotated[
+        str, flag("auto: private means and scales where they pay; none: ranges alone.", _RUN)
+    ] = "auto",
     seed: Annotated[
         int | None, flag("A reproducible experiment, without a certificate.", _RUN)
     ] = None,
@@ -87,6 +90,7 @@ def train(
     """Train a private model on a table; write model, certificate and report to a folder."""
     import warnings
 
+    from lastiterate.description.validation import one_of
     from lastiterate.errors import DescriptionError, OperatorWarning, PrivacyWarning
     from lastiterate.models import erased
     from lastiterate.models.saved import Score, TableModel, about, free, report, save
@@ -107,7 +111,9 @@ def train(
         meaning, owners = meaning.without_names(groups), rows.texts(groups)
     X, y = meaning.encode(rows)
     others = None if test is None else meaning.encode(read_table(test))
+    one_of("prepare", prepare, ("auto", "none"), "either the columns are prepared, or they are not")
     estimator = chosen(meaning, model).set_params(
+        prepare="auto" if prepare == "auto" else None,
         epsilon=epsilon,
         delta=delta,
         regularization=regularization,

@@ -13,6 +13,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -25,11 +26,18 @@ from lastiterate.errors import DescriptionError, OperatorWarning, UnsupportedErr
 from lastiterate.losses import LinearLoss
 from lastiterate.models.choose import L2, Choice, choose
 from lastiterate.models.penalty import penalised
-from lastiterate.models.preparation import Preparation, beside, prepared
+from lastiterate.models.preparation import (
+    Preparation,
+    Promise,
+    beside,
+    prepared,
+    worth_paying,
+)
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
+from lastiterate.models.ranges import DeclaredRanges, ill_placed, public_ends
 from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
-from lastiterate.models.unsealed import Unsealed
+from lastiterate.models.unsealed import SealedWhenRead, Unsealed
 from lastiterate.models.weights import weights_of_records
 from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
@@ -44,6 +52,7 @@ from lastiterate.verifier.document import Head
 
 Array = NDArray[Any]
 
+NO_NOISE = "without noise nothing is paid for"
 _SECRET = ("ledger_", "_gone")
 _PULL = "it is how strongly models are pulled to zero"
 _WEIGHTS = (
@@ -53,7 +62,7 @@ _WEIGHTS = (
 
 
 @dataclass(eq=False, repr=False)
-class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
+class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     """A linear model trained by noisy gradient descent; subclasses choose the loss.
 
     The fields are the arguments of the constructor, which only stores them, as scikit-learn asks;
@@ -73,12 +82,14 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     final_noise: float | str | None = None
     fit_intercept: bool = True
     adjacency: str = "zero-out"
-    prepare: Any = None
+    prepare: Any = "auto"
+    feature_range: Any = None
     per_person: int | None = None
     max_sample_weight: float = 1.0
     random_state: Any = None
 
     _numeric_labels: ClassVar[bool] = False
+    _row_norm: ClassVar[float | None] = None  # of prepared rows; None: each is rescaled to 1
 
     # --- what a subclass says -----------------------------------------------------------------
 
@@ -150,11 +161,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         groups: Any = None,
         ledger: Ledger | None = None,
         sample_weight: Any = None,
+        unpaid: str = "",
     ) -> Self:
-        """Train the chosen run; ``with_noise`` decides how much noise it needs."""
+        """Train the chosen run; ``with_noise`` decides how much noise it needs.
+
+        ``unpaid``: why no preparation can be paid for.
+        """
         self._forget()
         self._check_people(groups)
-        if ledger is not None and self.prepare is not None:
+        if ledger is not None and isinstance(self.prepare, PrivateStandardScaler):
             raise UnsupportedError(
                 "prepare= learns from all records, and no ledger says what they did to it: prepare "
                 "them with public constants, or leave ledger= out."
@@ -171,7 +186,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         objective, targets = self._objective(), self._targets(y)
         weights, heaviest = self._weights(y, sample_weight)
         after, more = self._plan_after(X.shape[0])
-        before = self._prepare(X)  # nothing is spent on labels, or a loss, that are refused
+        # Nothing is spent on labels, or a loss, that are refused.
+        if groups is not None:
+            unpaid = "statistics are paid for by the record, not by the person"
+        elif ledger is not None:
+            unpaid = "no ledger says what a record did to statistics"
+        ends = public_ends(self.feature_range, as_given, X.shape[1])
+        before, why = self._prepare(X, y, ends, unpaid)
+        origin = (*origin, *why)
+        objective, targets = self._objective(), self._targets(y)  # in the range that was found
         data = self._rows.of(self._prepared(X))
         parameters = data.shape[1] * objective.outputs()
         chosen = self._choose(objective, X.shape[0], dimension=parameters, heaviest=heaviest)
@@ -183,7 +206,6 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self._mu_beside, origin = after, (*origin, *more)
         if (paid := self._paid_before) is not None:
             self._mu_beside = math.hypot(after, paid.mu)
-            origin = (*origin, paid.reason)
         radius = self._pay(chosen.because(*origin), engine, start, with_noise, per_length)
         described = self.training_
         released = noisy_descent(
@@ -254,15 +276,16 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             X = tensors.read_features(self, X, first)
             return X, tensors.read_labels(y, int(X.shape[0]))
         try:
-            return validate_data(  # type: ignore[no-any-return]
-                self,
-                X,
-                y,
-                accept_sparse="csr",
-                dtype=(np.float64, np.float32),
-                y_numeric=self._numeric_labels,
-                reset=first,
-            )
+            with np.errstate(invalid="ignore"):  # a warning would tell of huge values
+                return validate_data(  # type: ignore[no-any-return]
+                    self,
+                    X,
+                    y,
+                    accept_sparse="csr",
+                    dtype=(np.float64, np.float32),
+                    y_numeric=self._numeric_labels,
+                    reset=first,
+                )
         except ValueError as error:
             if not any(told in str(error) for told in ("could not convert", "Complex data")):
                 raise
@@ -270,18 +293,21 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         why = "Complex data not supported, nor texts; which cell is not said, as messages travel"
         raise DescriptionError("X or y", "not numeric", "a table of numbers, and labels", why)
 
-    def _prepare(self, X: Any) -> list[Certificate | None]:
-        """Fit the preparation, if there is one; what it cost."""
+    def _prepare(
+        self, X: Any, y: Any, ends: tuple[Array, Array], unpaid: str
+    ) -> tuple[list[Certificate | Unsealed | None], tuple[tuple[str, str], ...]]:
+        """Fit the preparation, if there is one; what it cost, and why it was chosen."""
         if self.prepare is None:
-            return []
+            self._unknown_range(y, "prepare=None")
+            if said := ill_placed(*ends, self.feature_bound):  # by public ranges alone
+                warnings.warn(
+                    f"Columns are taken as they are: {said}. prepare='auto' maps them to "
+                    "their ranges.",
+                    stacklevel=5,
+                )
+            return [], ()
         if isinstance(self.prepare, str) and self.prepare == "auto":
-            if math.isinf(self.epsilon):
-                why = "it is paid for with a share of epsilon"
-                raise DescriptionError("prepare", "auto", "absent with epsilon=inf", why)
-            asked = (self.epsilon, self.delta_, self.adjacency, self.random_state)
-            self._preparation = prepared(X, *asked)
-            self.prepare_ = self._preparation.scaler
-            return [*self._preparation.certificates]
+            return self._prepare_automatically(X, y, ends, unpaid)
         if type(self.prepare) is not PrivateStandardScaler:  # a subclass may do anything
             raise UnsupportedError(
                 f"prepare={self.prepare!r} may learn from the data without paying for it. Use "
@@ -292,8 +318,53 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             why = "the two costs compose only if they speak about the same neighbours"
             allowed = f"the model's {self.adjacency!r}"
             raise DescriptionError("prepare.adjacency", self.prepare.adjacency, allowed, why)
+        self._unknown_range(y, "prepare= is for the columns alone")
         self.prepare_ = clone(self.prepare).fit(X)
-        return [self.prepare_.certificate_]
+        return [self.prepare_.certificate_], ()
+
+    def _prepare_automatically(
+        self, X: Any, y: Any, ends: tuple[Array, Array], unpaid: str
+    ) -> tuple[list[Certificate | Unsealed | None], tuple[tuple[str, str], ...]]:
+        promise = Promise(
+            self.epsilon, self.delta_, self.adjacency, self.random_state, self._row_norm
+        )
+        declared = bool(np.isfinite(ends[0]).all())
+        if math.isinf(self.epsilon):
+            unpaid = unpaid or NO_NOISE
+        as_it_is = ""
+        if self.feature_bound is not None:
+            as_it_is = "feature_bound says how long rows are"
+        elif on_device(X):
+            as_it_is = "tensors stay where they are"
+        elif unpaid or sp.issparse(X):
+            as_it_is = unpaid or "means would fill a sparse table"
+        elif declared and not worth_paying(X.shape[0], X.shape[1], promise):
+            as_it_is = "noise on means of so few records is wider than the ranges are"
+        reason = ("preparation", f"the columns are taken as they are: {as_it_is}")
+        if as_it_is and declared and self.feature_bound is None and not on_device(X):
+            self.prepare_ = DeclaredRanges(*ends)
+            reason = ("preparation", f"declared ranges alone, which are free: {as_it_is}")
+        targets = self._unknown_range(y, unpaid)
+        if as_it_is and targets is None:
+            return [], (reason,)
+        if as_it_is:
+            ends = (np.zeros(0), np.zeros(0))
+        self._preparation = found = prepared(None if as_it_is else X, *ends, targets, promise)
+        if found.scaler is not None:
+            self.prepare_ = found.scaler
+        if found.target_range is not None:
+            self.target_range_ = found.target_range
+        return [*found.certificates], (*((reason,) if as_it_is else ()), found.reason)
+
+    def _unknown_range(self, y: Any, unpaid: str) -> Array | None:
+        """Targets whose range has to be found; None if there is nothing to find, or to pay with."""
+        return None
+
+    @property
+    def _learnt_statistics(self) -> bool:
+        """Whether anything beside the model was learnt from the records."""
+        known = self.__dict__
+        return "target_range_" in known or isinstance(known.get("prepare_"), PrivateStandardScaler)
 
     @property
     def _paid_before(self) -> Preparation | None:
@@ -301,11 +372,18 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return self.__dict__.get("_preparation")
 
     def _prepared(self, X: Any) -> Any:
-        return X if self.prepare is None else self.prepare_.transform(X)
+        before = self.__dict__.get("prepare_")
+        if before is None:
+            return X
+        dense = sp.issparse(X) and not isinstance(before, DeclaredRanges)
+        return before.transform(X.toarray() if dense else X)
 
     @property
     def _rows(self) -> Rows:
-        return Rows(self.feature_bound, bool(self.fit_intercept))
+        bound = self.feature_bound
+        if bound is None:  # a preparation may have made most rows so long
+            bound = getattr(self.__dict__.get("prepare_"), "row_norm", None)
+        return Rows(bound, bool(self.fit_intercept))
 
     def _delta(self, records: int) -> float:
         if math.isinf(
@@ -380,14 +458,17 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _check_people(self, groups: Any) -> None:
         """Raise unless it can be said whose records are whose, and what everything costs them."""
         both_or_none(groups, self.per_person)
-        if groups is not None and self.prepare is not None:
+        if groups is not None and isinstance(self.prepare, PrivateStandardScaler):
             raise UnsupportedError(
                 "prepare= is paid for by the record, and groups= asks for a guarantee by the "
                 "person. Prepare the records with public constants."
             )
 
     def _finish(
-        self, released: Descent, before: list[Certificate | None], follows: Head | None = None
+        self,
+        released: Descent,
+        before: Sequence[Certificate | Unsealed | None],
+        follows: Head | None = None,
     ) -> None:
         if released.above:  # told to the operator; a model that is handed on does not say it
             several = f"{len(released.above):,} of the people have more than per_person = "
@@ -414,20 +495,6 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return {"coef_": np.asarray(self.coef_), "intercept_": np.asarray(self.intercept_)}
 
     @property
-    def certificate_(self) -> Certificate | None:
-        """The privacy that was spent, sealed when it is first read; None for experiments."""
-        if "certificate_" not in self.__dict__:
-            raise AttributeError(f"{type(self).__name__} has no certificate_: it is not fitted")
-        held = self.__dict__["certificate_"]
-        if isinstance(held, Unsealed):
-            held = self.__dict__["certificate_"] = held.seal()
-        return held  # type: ignore[no-any-return]
-
-    @certificate_.setter
-    def certificate_(self, certificate: Certificate | Unsealed | None) -> None:
-        self.__dict__["certificate_"] = certificate
-
-    @property
     def _certified(self) -> bool:
         """Whether there is a certificate, or will be one when it is read."""
         return self.__dict__["certificate_"] is not None
@@ -435,8 +502,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _forget(self) -> None:
         """An older model must not stand beside the description of a run that failed."""
         told = ("coef_", "intercept_", "certificate_", "n_iter_", "learnt_before_")
-        beside_it = ("prepare_", "_preparation", "sharpness_", "_mu_beside", "_mechanism")
-        for name in (*told, *beside_it, "_erasable_run", "erased_", *_SECRET):
+        paid = ("prepare_", "_preparation", "target_range_")
+        after = ("sharpness_", "_mu_beside", "_mechanism")
+        for name in (*told, *paid, *after, "_erasable_run", "erased_", *_SECRET):
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -456,7 +524,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             from lastiterate.models import tensors
 
             return tensors.scores_of(tensors.read_features(self, X, False), parameters, self._rows)
-        X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
+        kinds = (np.float64, np.float32)
+        with np.errstate(invalid="ignore"):
+            X = validate_data(self, X, accept_sparse="csr", dtype=kinds, reset=False)
         rows = self._rows.of(self._prepared(X))
         return np.asarray(rows @ parameters.T)
 
@@ -476,5 +546,5 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.prepare is None
+        tags.input_tags.sparse = not isinstance(self.prepare, PrivateStandardScaler)
         return tags

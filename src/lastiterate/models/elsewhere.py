@@ -6,6 +6,7 @@ gradients are added up, and that classes have to be declared, as no pass is made
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +15,7 @@ from sklearn.base import clone
 
 from lastiterate.errors import AssumptionError, UnsupportedError
 from lastiterate.models.privacy_warning import warn_if_selected
+from lastiterate.models.ranges import public_ends
 from lastiterate.train import FiledRecords, Records, noisy_descent
 from lastiterate.train.arrow_files import ArrowFiles
 from lastiterate.train.summation import score_error, whole_arithmetic
@@ -57,7 +59,8 @@ class Elsewhere(_Model):
             return self._fit_elsewhere(records, found.features)
 
     def _refuse_elsewhere(self) -> None:
-        if self.per_person is not None or self.prepare is not None:
+        learning = not (self.prepare is None or isinstance(self.prepare, str))
+        if self.per_person is not None or learning:
             raise UnsupportedError(
                 "per_person= and prepare= look at all records before training, which must be in "
                 "memory for that: use fit, or prepare the columns with public constants."
@@ -66,6 +69,11 @@ class Elsewhere(_Model):
             raise UnsupportedError("class_weight= is for fit and fit_stream: leave it out here.")
         if getattr(self, "calibrate", False):
             raise UnsupportedError("calibrate= is for fit: leave it out here.")
+
+    def _prepare_elsewhere(self, features: int) -> tuple[tuple[str, str], ...]:
+        """Map the columns by their declared ranges, if there are any; why there is no more."""
+        ends = public_ends(self.feature_range, None, features)
+        return self._prepare(None, None, ends, "records that are elsewhere are read once")[1]
 
     def _reader(self, features: list[str]) -> Reader:
         """What makes rows and targets of raw records, here or on a worker."""
@@ -78,6 +86,7 @@ class Elsewhere(_Model):
         learning = warn_if_selected()
         self._forget()
         origin, objective = self._declare(None), self._objective()
+        origin = (*origin, *self._prepare_elsewhere(len(features)))
         self.delta_ = self._delta(data.records)
         size = data.columns * objective.outputs()
         chosen = self._choose(objective, data.records, dimension=size)
@@ -108,6 +117,9 @@ class Reader:
         self._model, self._features = clone(model), features
         self._model._declare(None)
         self._model.n_features_in_ = features
+        with warnings.catch_warnings():  # the model says it once
+            warnings.simplefilter("ignore")
+            self._model._prepare_elsewhere(features)
         self._model.random_state = None  # workers draw nothing
 
     @property
@@ -121,4 +133,4 @@ class Reader:
         targets = self._model._targets(y)
         if not np.isfinite(targets).all():
             raise AssumptionError("A target is not finite: its gradient has no bound.")
-        return self._model._rows.of(X), targets
+        return self._model._rows.of(self._model._prepared(X)), targets

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.errors import DescriptionError
 from lastiterate.losses import CappedLogistic, CappedSoftmax, OneVsRest
 from lastiterate.models.cells import Array
 from lastiterate.models.columns import Boolean, Categorical, Column, Date
+from lastiterate.models.ranges import DeclaredRanges
 from lastiterate.models.saved import TableModel
-from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.verifier.document import UNLEARNING
 
 FORMAT, VERSION = "lastiterate-weights", 1
@@ -66,7 +66,7 @@ def weights(trained: TableModel) -> dict[str, Any]:
             feature for name, kind in schema.columns.items() for feature in kind.features(name)
         ],
         "prepare": _preparation(model),
-        "longest": model.feature_bound,
+        "longest": model._rows.feature_bound,
         "fit_intercept": bool(model.fit_intercept),
         "coef": np.atleast_2d(model.coef_).tolist(),
         "intercept": np.atleast_1d(model.intercept_).tolist(),
@@ -131,21 +131,16 @@ def _column(name: str, kind: Column) -> dict[str, Any]:
 
 
 def _preparation(model: Any) -> dict[str, list[float]] | None:
-    if model.prepare is None:
+    before = vars(model).get("prepare_")
+    if before is None:
         return None
-    if type(model.prepare_) is not PrivateStandardScaler:
-        raise UnsupportedError(
-            f"What prepare={model.prepare!r} found cannot be exported. Train with declared ranges "
-            "and prepare=None, or with prepare=PrivateStandardScaler(...)."
-        )
-    scaler = model.prepare_
-    middle, half = scaler._range()
-    facts = {
-        "low": middle - half,
-        "high": middle + half,
-        "mean": scaler.mean_,
-        "scale": scaler.scale_,
-    }
+    if isinstance(before, DeclaredRanges):
+        mean, scale = (before.low + before.high) / 2, (before.high - before.low) / 2
+    else:
+        mean, scale = before.mean_, before.scale_
+    features = model.n_features_in_
+    low, high = (np.broadcast_to(end, features) for end in (before.low, before.high))
+    facts = {"low": low, "high": high, "mean": mean, "scale": scale}
     return {name: np.asarray(value).tolist() for name, value in facts.items()}
 
 

@@ -43,9 +43,15 @@ class PrivateLogisticRegression(ProbableClassifier):
             burst or an equalised last epoch, whichever has the less predicted risk.
         fit_intercept: append a column of ones.
         adjacency: "zero-out" (a record's contribution removed) or "replace".
-        prepare: "auto" for raw columns: ranges, means and deviations are found privately with a
-            share of epsilon; certificate_ covers all three. Or a `PrivateStandardScaler` to fit
-            first, whose epsilon comes on top. Missing: columns are taken as they are.
+        prepare: "auto": ranges that are not declared, means and deviations of the columns are found
+            privately with a share of epsilon; certificate_ covers everything, choice_ says what was
+            paid. Where nothing can be paid (sparse tables, tensors, streams, people, a ledger,
+            `tune`, epsilon=inf) or feature_bound is given, columns are taken as they are, or mapped
+            by their declared ranges. None: taken as they are. Or a `PrivateStandardScaler` to fit
+            first, whose epsilon comes on top.
+        feature_range: (low, high), each a number or one per column, infinite where unknown: public
+            ranges of the columns, to which they are clipped. Known beside it: columns of the types
+            bool, uint8 and int8.
         per_person: with ``fit(X, y, groups=owners)``: epsilon is for a person with up to so many
             records. Others of theirs are dropped at random, and shuffled batches keep a person's
             records apart.

@@ -1,15 +1,17 @@
 """``prepare="auto"``: ranges, means and deviations of raw columns, found privately and paid for.
 
 Two mechanisms come before the model, each one noisy full-batch step, certified as such: which
-powers of two the values of a column reach (`found_ranges`), then `PrivateStandardScaler` within
-these ranges. All three add up in mu: both have a share of what (epsilon, delta) allows one
-Gaussian, by a rule from the numbers of records and columns alone, and the model has what is left.
+powers of two the values of a column reach (`found_ranges`), where nobody declared it, then
+`PrivateStandardScaler` within these ranges. The targets of a regression are one more column. All
+add up in mu: both have a share of what (epsilon, delta) allows one Gaussian, by a rule from public
+numbers alone, and the model has what is left.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -18,8 +20,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from lastiterate.accounting import account
-from lastiterate.certificate import Certificate, certify
-from lastiterate.certificate.signing import Computed
 from lastiterate.curves import gaussian
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
@@ -29,6 +29,7 @@ from lastiterate.losses import SquaredError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.choose import Choice
 from lastiterate.models.scaler import PrivateStandardScaler
+from lastiterate.models.unsealed import Unsealed
 from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import noisy_descent
@@ -41,19 +42,41 @@ _LEAST, _MOST = -24, 40  # binary exponents that are told apart
 _BINS = 2 * (_MOST - _LEAST + 1) + 1
 _RARE = 0.02  # a bin with this share of the records should be seen
 _BLUR = 0.01  # what noise may move a mean by, of half the range
-_LARGEST = (0.1, 0.15)  # of mu squared: for the ranges, for means and deviations
-_SURE = 1.5  # deviations above the largest of so many noises
+_VAGUE = 0.25  # noise on means, of half a declared range, from which on they are not asked for
+_LARGEST = (0.2, 0.15)  # of mu squared: for the ranges, for means and deviations
+_SURE = 1.0  # deviations above the largest of so many noises
+_CLEAR = 3.0  # deviations of what is left of the noise
+_MAYBE = 2.5  # deviations of the noise where there is nothing clear
+_TARGET = 4  # the weight of targets, squared, and how many columns they weigh as much as
+_POWER = 0.75  # of deviations, which rare values would otherwise rule
+_WIDE = 4.0  # deviations on both sides of the mean that the targets' range holds
 _SMALLEST = 1e-3  # of epsilon
 _TRIES, _ROOM, _NEARLY = 30, 1e-6, 0.99
 
 
 @dataclass(frozen=True)
-class Preparation:
-    """What was found, and what it cost: ``mu`` of both mechanisms together."""
+class Promise:
+    """What everything together may cost, how its noise is drawn, and what rows are to be like."""
 
-    scaler: PrivateStandardScaler
+    epsilon: float
+    delta: float
+    adjacency: str
+    seed: Any
+    row_norm: float | None = None
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What was found, and what it cost: ``mu`` of both mechanisms together.
+
+    ``scaler`` and ``target_range`` are None where they were not asked for.
+    """
+
+    scaler: PrivateStandardScaler | None
+    target_range: tuple[float, float] | None
     mu: float
-    certificates: tuple[Certificate | None, ...]
+    certificates: tuple[Unsealed | None, ...]
+    found: tuple[Array, Array] | None
     reason: tuple[str, str]
 
 
@@ -84,44 +107,133 @@ def beside(mu: float, choice: Choice, epsilon: float, delta: float) -> Training:
     )
 
 
-def prepared(X: Array, epsilon: float, delta: float, adjacency: str, seed: Any) -> Preparation:
-    """Find ranges, means and deviations with their shares of the budget."""
-    if sp.issparse(X):
-        raise UnsupportedError(
-            "prepare='auto' subtracts means, which leaves no zeros in a sparse table: pass "
-            "X.toarray(), or leave prepare= out."
-        )
-    records, columns = X.shape
-    whole = gaussian.mu(epsilon, delta)
-    weight = 2 if adjacency == "replace" else 1
-    clear = math.sqrt(2 * math.log(_BINS * columns)) + _SURE
-    wanted = [clear / _RARE, math.sqrt(5 / 4) / _BLUR]
-    pace = weight * math.sqrt(columns) / records / whole
-    shares = [min(most, (pace * each) ** 2) for most, each in zip(_LARGEST, wanted, strict=True)]
-    alone = [gaussian.epsilon(whole * math.sqrt(share), delta) for share in shares]
-    costs = [max(each, _SMALLEST * epsilon) for each in alone]  # delta alone may allow so little
-    low, high, first, certificate = found_ranges(X, costs[0], delta, adjacency, seed)
+def prepared(
+    X: Array | None, low: Array, high: Array, y: Array | None, promise: Promise
+) -> Preparation:
+    """Find ranges (where the ends are infinite), means and deviations with their shares.
+
+    Args:
+        X: the columns, with their ends ``low`` and ``high``; None if they stay as they are.
+        y: targets whose range is to be found, or None.
+        promise: what preparation and model may cost together.
+    """
+    if y is not None:
+        low, high = np.append(low, -np.inf), np.append(high, np.inf)
+    table = np.column_stack([part for part in (X, y) if part is not None])
+    epsilon, delta = promise.epsilon, promise.delta
+    unknown = np.isinf(low)
+    weights = np.ones(int(unknown.sum()))
+    if y is not None:
+        weights[-1] = math.sqrt(max(_TARGET, len(weights) / _TARGET))
+    first, second = _shares(len(table), float(weights @ weights), len(low), promise)
+    costs, runs, paid, ends = [], [], [], None
+    if unknown.any():
+        told = (first, delta, promise.adjacency, promise.seed)
+        found = found_ranges(table[:, unknown], *told, weights=weights)
+        low, high = low.copy(), high.copy()
+        low[unknown], high[unknown] = ends = found[:2]
+        runs, paid = [found[2]], [found[3]]
+        _warn_if_vague(float(found[2].noises[0]), weights, of_targets=y is not None)
+        costs = [f"{printed(first)} of epsilon by itself for the powers of two that values reach"]
     scaler = PrivateStandardScaler(
-        costs[1], delta, low=low, high=high, adjacency=adjacency, random_state=seed
-    ).fit(X)
-    each = [account(run, _UNKNOWN).mu for run in (first, scaler.training_)]
-    mu = math.hypot(*(m if m is not None else math.inf for m in each)) * (1 + 1e-12)
-    why = (
-        f"{printed(costs[0])} of epsilon by itself for the powers of two that values reach, "
-        f"{printed(costs[1])} for means and deviations; the model has what is left of "
-        f"{printed(epsilon)}, and certificate_ covers all three"
+        second,
+        delta,
+        low=low,
+        high=high,
+        power=_POWER,
+        adjacency=promise.adjacency,
+        random_state=promise.seed,
     )
-    return Preparation(scaler, mu, (certificate, scaler.certificate_), ("preparation", why))
+    scaler._learn(table, delta)
+    target = None if y is None else _target_range(scaler)
+    kept = None if X is None else _first_columns(scaler, X.shape[1], promise.row_norm)
+    runs, paid = [*runs, scaler.training_], [*paid, scaler.__dict__["certificate_"]]
+    costs.append(f"{printed(second)} for means and deviations")
+    each = [account(run, _UNKNOWN).mu for run in runs]
+    mu = math.hypot(*(m if m is not None else math.inf for m in each)) * (1 + 1e-12)
+    why = f"{', '.join(costs)}; the model has what is left of {printed(epsilon)}, and certificate_ "
+    why += "covers everything"
+    return Preparation(kept, target, mu, tuple(paid), ends, ("preparation", why))
+
+
+def worth_paying(records: int, columns: int, promise: Promise) -> bool:
+    """Whether means within declared ranges can be known better than by the ranges themselves.
+
+    >>> promise = Promise(1.0, 1e-5, "zero-out", None)
+    >>> worth_paying(100, 20, promise), worth_paying(1000, 20, promise)
+    (False, True)
+    """
+    _, epsilon = _shares(records, 0, columns, promise)
+    weight = 2 if promise.adjacency == "replace" else 1
+    mu = gaussian.mu(epsilon, promise.delta)
+    return weight * math.sqrt(1.25 * columns) / records <= _VAGUE * mu
+
+
+def _shares(records: int, weight_of_all: float, columns: int, promise: Promise) -> list[float]:
+    """Epsilon of either mechanism by itself: what it needs, up to a part of all."""
+    whole = gaussian.mu(promise.epsilon, promise.delta)
+    weight = 2 if promise.adjacency == "replace" else 1
+    clear = math.sqrt(2 * math.log(_BINS * max(weight_of_all, 1.0))) + _SURE
+    wanted = [math.sqrt(weight_of_all) * clear / _RARE, math.sqrt(1.25 * columns) / _BLUR]
+    parts = [
+        min(most, (weight * each / records / whole) ** 2)
+        for most, each in zip(_LARGEST, wanted, strict=True)
+    ]
+    alone = [gaussian.epsilon(whole * math.sqrt(part), promise.delta) for part in parts]
+    return [max(each, _SMALLEST * promise.epsilon) for each in alone]  # delta may allow so little
+
+
+def _warn_if_vague(noise: float, weights: Array, of_targets: bool) -> None:
+    """Say so where noise, a public number, hides a bin that all values are in."""
+    columns = len(weights) - of_targets
+    largest = noise * (math.sqrt(2 * math.log(_BINS)) + _SURE)
+    lost = [
+        name
+        for name, its in (
+            ("feature_range", largest / math.sqrt(columns) if columns else 0.0),
+            ("target_range", largest / weights[-1] if of_targets else 0.0),
+        )
+        if its > 1
+    ]
+    if lost:
+        warnings.warn(
+            "So few records, with so small an epsilon, hardly show which values are reached: "
+            f"declare {' and '.join(lost)}, which costs nothing.",
+            stacklevel=8,
+        )
+
+
+def _target_range(scaler: PrivateStandardScaler) -> tuple[float, float]:
+    """Most of the last column, within what was found to be reached."""
+    low, high = (float(np.asarray(end)[-1]) for end in (scaler.low, scaler.high))
+    mean, reach = float(scaler.mean_[-1]), _WIDE * float(scaler.deviation_[-1])
+    return max(low, mean - reach), min(high, mean + reach)
+
+
+def _first_columns(
+    scaler: PrivateStandardScaler, columns: int, row_norm: float | None
+) -> PrivateStandardScaler:
+    """The scaler without the column of targets."""
+    for name in ("low", "high", "mean_", "deviation_"):
+        setattr(scaler, name, getattr(scaler, name)[:columns])
+    scaler.n_features_in_, scaler.row_norm = columns, row_norm
+    scaler._temper()
+    held = scaler.__dict__["certificate_"]
+    if held is not None:  # bound to what is used; a function of what was released
+        used = {"mean_": scaler.mean_.copy(), "scale_": scaler.scale_.copy()}
+        scaler.certificate_ = replace(held, parameters=used)
+    return scaler
 
 
 def found_ranges(
-    X: Array, epsilon: float, delta: float, adjacency: str, seed: Any
-) -> tuple[Array, Array, Training, Certificate | None]:
+    X: Array, epsilon: float, delta: float, adjacency: str, seed: Any, weights: Array | None = None
+) -> tuple[Array, Array, Training, Unsealed | None]:
     """Low and high ends of the columns, the mechanism as a run, and its certificate.
 
     A value belongs to one of the bins ±[2^(k−1), 2^k) or to the one around 0; a record is a row
-    with one 1 per column. The mean of the rows is one step of the squared error from 0 with labels
-    1, whose gradients are −x: √columns long. Bins with more than noise can explain are the range.
+    with one entry per column, its weight w. The mean of the rows is one step of the squared error
+    from 0 with labels 1, whose gradients are −x: √Σw² long. Bins with more than noise can explain
+    are the range. A column with a weight of its own is looked at by itself.
 
     >>> X = np.random.default_rng(0).uniform(5, 12, (4000, 1))
     >>> low, high, *_ = found_ranges(X, 1.0, 1e-5, "zero-out", 0)
@@ -129,8 +241,9 @@ def found_ranges(
     ([4.0], [16.0])
     """
     records, columns = X.shape
-    rows = _one_hot(X)
-    length = root_up(Fraction(columns))
+    weights = np.ones(columns) if weights is None else weights
+    rows = _one_hot(X, weights)
+    length = root_up(sum((Fraction(w) ** 2 for w in weights.tolist()), Fraction(0)))
     run = Training(
         records=records,
         steps=1,
@@ -157,19 +270,41 @@ def found_ranges(
         feature_bound=length,
         random_state=seed,
     )
-    noise = float(released.training.noises[0])
-    clear = noise * (math.sqrt(2 * math.log(_BINS * columns)) + _SURE)
-    seen = released.parameters.reshape(columns, _BINS) > clear
+    shares = released.parameters.reshape(columns, _BINS) / weights[:, None]
+    noise, low, high = float(released.training.noises[0]), np.empty(columns), np.empty(columns)
+    for weight in np.unique(weights):
+        alike = weights == weight
+        low[alike], high[alike] = _reached(shares[alike], noise / weight)
+    certificate = None
+    if not released.experiment:
+        certificate = Unsealed.of(released, _UNKNOWN, delta, {"low_": low, "high_": high})
+    return low, high, released.training, certificate
+
+
+def _reached(shares: Array, noise: float) -> tuple[Array, Array]:
+    """The ends of the ranges, by shares of the bins with so much noise on each.
+
+    Columns of one table resemble each other: every share is drawn to that of all columns together
+    as far as the columns do not differ by more than noise makes them differ (empirical Bayes).
+    """
+    columns = len(shares)
+    clear = noise / math.sqrt(columns) * (math.sqrt(2 * math.log(_BINS)) + _SURE)
+    common = shares.mean(axis=0)
+    common = np.where(common > clear, common, 0.0)
+    apart = ((shares - common) ** 2).mean(axis=0) - noise**2 * (1 + 2 * math.sqrt(2 / columns))
+    own = np.maximum(apart, 0.0) / (np.maximum(apart, 0.0) + noise**2)
+    likely = common + own * (shares - common)
+    seen = likely > np.maximum(_RARE, _CLEAR * noise * np.sqrt(own))
+    best = (likely + shares / _BINS).argmax(axis=1)[:, None]  # of equals the one that was seen more
+    doubtful = np.take_along_axis(shares, best, axis=1) > _MAYBE * noise
+    nearby = (abs(np.arange(_BINS) - best) <= 1) & doubtful
+    seen |= nearby & ~seen.any(axis=1, keepdims=True)
     lows, highs = _edges()
     low = np.where(seen, lows, math.inf).min(axis=1)
     high = np.where(seen, highs, -math.inf).max(axis=1)
     nothing = ~seen.any(axis=1)
     low[nothing], high[nothing] = -1.0, 1.0
-    certificate = None
-    if not released.experiment:
-        found = Computed({"low_": low, "high_": high})
-        certificate = certify(released.training, _UNKNOWN, delta, parameters=found)
-    return low, high, released.training, certificate
+    return low, high
 
 
 def _edges() -> tuple[Array, Array]:
@@ -179,11 +314,12 @@ def _edges() -> tuple[Array, Array]:
     return edges[:-1], edges[1:]
 
 
-def _one_hot(X: Array) -> sp.csr_array:
-    """One 1 per record and column, in the bin of its value; values beyond the last are in it."""
+def _one_hot(X: Array, weights: Array) -> sp.csr_array:
+    """One entry per record and column, in the bin of its value, or in the last one."""
     records, columns = X.shape
     exponent = np.clip(np.frexp(X)[1], _LEAST, _MOST + 1) - _LEAST  # 0: below the least
     bins = (_BINS // 2 + np.sign(X) * exponent).astype(np.int64)
     places = (np.arange(columns) * _BINS + bins).ravel()
     pointers = np.arange(0, records * columns + 1, columns)
-    return sp.csr_array((np.ones(places.size), places, pointers), (records, columns * _BINS))
+    entries = np.tile(weights, records)
+    return sp.csr_array((entries, places, pointers), (records, columns * _BINS))

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from lastiterate.errors import DescriptionError
 
 Array = NDArray[Any]
+_OF_TYPES = {"bool": (0.0, 1.0), "uint8": (0.0, 255.0), "int8": (-128.0, 127.0)}
+_UNEVEN = 20.0  # ranges so different that the narrow ones are lost
+_SHORTENED = 4.0  # how many times too long the longest possible row may be
+_OF_TYPES["boolean"] = _OF_TYPES["bool"]  # where holes are possible
 
 
 def middle_and_half(low: Any, high: Any, columns: int, why: str) -> tuple[Array, Array]:
@@ -31,3 +37,78 @@ def middle_and_half(low: Any, high: Any, columns: int, why: str) -> tuple[Array,
         allowed = "finite, low < high, and so is their difference"
         raise DescriptionError("low, high", (low, high), allowed, why)
     return middle, half
+
+
+def public_ends(feature_range: Any, X: Any, columns: int) -> tuple[Array, Array]:
+    """Low and high ends of the columns, as declared or by the type; infinite where nobody said.
+
+    >>> low, high = public_ends((0.0, [1.0, np.inf]), np.zeros((2, 2), np.uint8), 2)
+    >>> low.tolist(), high.tolist()
+    ([0.0, 0.0], [1.0, 255.0])
+    """
+    kinds = getattr(X, "dtypes", None)  # a data frame has one per column
+    if kinds is None or len(kinds) != columns:
+        kinds = [getattr(X, "dtype", None)] * columns
+    unknown = (-np.inf, np.inf)
+    low, high = np.array([_OF_TYPES.get(str(kind).lower(), unknown) for kind in kinds]).T.copy()
+    if feature_range is None:
+        return low, high
+    why = "values are clipped to it, and what is declared must not be measured on them"
+    try:
+        first, last = feature_range
+        told = [np.broadcast_to(np.asarray(end, np.float64), columns) for end in (first, last)]
+    except (TypeError, ValueError):
+        allowed = f"(low, high), each a number or one for each of {columns} columns"
+        raise DescriptionError("feature_range", feature_range, allowed, why) from None
+    known = np.isfinite(told[0]) & np.isfinite(told[1])
+    middle_and_half(told[0][known], told[1][known], int(known.sum()), why)
+    if not (known | ((told[0] == -np.inf) | (told[1] == np.inf))).all():
+        allowed = "finite, or infinite where the range is not known"
+        raise DescriptionError("feature_range", feature_range, allowed, why)
+    return np.where(known, told[0], low), np.where(known, told[1], high)
+
+
+def ill_placed(low: Array, high: Array, feature_bound: float | None) -> str:
+    """What columns of these ranges lose if they are taken as they are; "" where nobody can say.
+
+    >>> ill_placed(np.array([0.0, 0.0]), np.array([1.0, 1000.0]), None)
+    'the widest column is 1,000 times as wide as another, which then counts for nothing'
+    """
+    if not np.isfinite(low).all():
+        return ""
+    reach = np.maximum(abs(low), abs(high))
+    if feature_bound is None:
+        times = float((high - low).max() / (high - low).min())
+        said = f"the widest column is {times:,.4g} times as wide as another, which then counts for "
+        return said + "nothing" if times > _UNEVEN else ""
+    longest = float(np.linalg.norm(reach / reach.max()) * reach.max())
+    said = f"a row can be {longest:,.4g} long, and is shortened to feature_bound"
+    return said if longest > _SHORTENED * feature_bound else ""
+
+
+@dataclass(frozen=True, eq=False)
+class DeclaredRanges:
+    """Columns mapped to [-1, 1] by their declared ranges: nothing is learnt, nothing is paid.
+
+    A sparse table keeps its zeros: it is divided by the larger end.
+
+    >>> DeclaredRanges(np.array([0.0]), np.array([4.0])).transform([[3.0], [9.0]]).tolist()
+    [[0.5], [1.0]]
+    """
+
+    low: Array
+    high: Array
+
+    def transform(self, X: Any) -> Any:
+        """Clip to the ranges, and map."""
+        if sp.issparse(X):
+            factors: Array = 1 / np.maximum(abs(self.low), abs(self.high))
+            return sp.csr_array(sp.csr_array(X).multiply(factors))  # type: ignore[call-overload]
+        middle, half = middle_and_half(self.low, self.high, len(self.low), "values are clipped")
+        return unit(np.asarray(X), middle, half)
+
+
+def unit(X: Array, middle: Array, half: Array) -> Array:
+    """Values clipped to their ranges, as numbers in [-1, 1]."""
+    inside = np.clip(X, middle - half, middle + half)  # a warning of overflow would tell
+    return np.asarray(np.clip((inside - middle) / half, -1.0, 1.0))

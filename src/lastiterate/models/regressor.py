@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ from sklearn.base import RegressorMixin
 
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
-from lastiterate.models.base import Array, PrivateLinearModel
+from lastiterate.models.base import NO_NOISE, Array, PrivateLinearModel
 from lastiterate.models.choose import RESIDUAL
 from lastiterate.models.elsewhere import Elsewhere
 from lastiterate.models.stream import Streamed
@@ -27,13 +28,17 @@ class PrivateRegressor(RegressorMixin, Erasing, Elsewhere, Streamed, PrivateLine
     """A regression; targets beyond ``target_range`` are clipped to it."""
 
     _: KW_ONLY
-    target_bound: float = 1.0
+    target_bound: float | None = None
     target_range: Any = None
     _numeric_labels: ClassVar[bool] = True
+    _row_norm: ClassVar[float | None] = 1.0  # how long a row is tells about its target
 
     @property
     def _ends(self) -> tuple[float, float]:
-        """The declared range of the targets."""
+        """The range of the targets: declared, found, or else [-1, 1]."""
+        if self.target_range is None and self.target_bound is None:
+            found: tuple[float, float] = self.__dict__.get("target_range_", (-1.0, 1.0))
+            return found
         if self.target_range is None:
             bound = number("target_bound", self.target_bound, _WHY, above=_NARROWEST)
             return -bound, bound
@@ -43,9 +48,25 @@ class PrivateRegressor(RegressorMixin, Erasing, Elsewhere, Streamed, PrivateLine
             apart = _NARROWEST < high - low < math.inf and math.isfinite(low + high)
         except (TypeError, ValueError):
             apart = False
-        if not apart or self.target_bound != 1.0:
+        if not apart or self.target_bound is not None:
             raise DescriptionError("target_range", self.target_range, allowed, _WHY)
         return low, high
+
+    def _unknown_range(self, y: Any, unpaid: str) -> Array | None:
+        if not self.target_range is self.target_bound is None:
+            return None
+        if not unpaid:
+            return np.asarray(y, np.float64)
+        if unpaid == NO_NOISE:
+            y = np.asarray(y, np.float64)
+            self.target_range_ = float(y.min()), max(float(y.max()), float(y.min()) + 1.0)
+            return None
+        warnings.warn(
+            f"target_range was not given, and nothing finds it here ({unpaid}): targets are "
+            "clipped to [-1, 1]. Declare target_range=(low, high).",
+            stacklevel=6,
+        )
+        return None
 
     @property
     def _unit(self) -> float:

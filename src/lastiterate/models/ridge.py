@@ -19,8 +19,9 @@ class PrivateRidge(PrivateRegressor):
     the classes.
 
     Args:
-        target_range: (low, high), to which targets are clipped; declared, as the largest target is
-            private. Predictions are scores plus the middle of the range.
+        target_range: (low, high), to which targets are clipped. Missing: found privately, with a
+            share of epsilon, by prepare="auto"; else [-1, 1], with a warning. Predictions are
+            scores plus the middle of the range.
         target_bound: short for target_range=(-target_bound, target_bound).
         residual_limit: residuals beyond it, in the targets' units, pull no harder. Missing: a
             tenth of the range with noise, none without.

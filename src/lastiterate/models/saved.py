@@ -34,12 +34,13 @@ from lastiterate.certificate.filed import (
     read_parameters,
 )
 from lastiterate.description import Exposure, Loss, Training
-from lastiterate.description.validation import one_of, whole
+from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
 from lastiterate.models.choose import Choice
 from lastiterate.models.classifier import PrivateClassifier, declared
 from lastiterate.models.huber import PrivateHuberRegressor
 from lastiterate.models.logistic import PrivateLogisticRegression
+from lastiterate.models.ranges import DeclaredRanges, middle_and_half
 from lastiterate.models.ridge import PrivateRidge
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.schema import Schema
@@ -154,18 +155,46 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
     if not (np.isfinite(coefficients).all() and np.isfinite(intercept).all()):
         raise ValueError("a parameter that is no number")
     model.coef_, model.intercept_ = coefficients, intercept if intercept.ndim else float(intercept)
-    if (table["prepare"] is None) is not (PREPARED not in parameters):
+    if (found := table.get("target_range")) is not None:
+        low, high = (number("target_range", end, "targets were clipped to it") for end in found)
+        if low >= high:
+            raise ValueError("a range of targets that is empty")
+        model.target_range_ = (low, high)
+    before = table["prepare"]
+    learnt = before is not None and "settings" in before
+    if learnt is not (PREPARED in parameters):
         raise ValueError("a scaler without its numbers, or numbers without their scaler")
-    if table["prepare"] is not None:
-        model.prepare = PrivateStandardScaler(**unpack(table["prepare"]["settings"]))
-        model.prepare_ = scaler = PrivateStandardScaler(**unpack(table["prepare"]["settings"]))
-        scaler.training_ = Training.from_dict(table["prepare"]["training"])
+    model.prepare = None if before is None else "auto"
+    if before is not None and not learnt:
+        ends = (np.asarray(unpack(before[end]), np.float64) for end in ("low", "high"))
+        model.prepare_ = DeclaredRanges(*ends)
+        middle_and_half(model.prepare_.low, model.prepare_.high, model.n_features_in_, "")
+    if learnt:
+        if not before.get("auto", False):
+            model.prepare = PrivateStandardScaler(**unpack(before["settings"]))
+        model.prepare_ = scaler = PrivateStandardScaler(**unpack(before["settings"]))
+        scaler.training_ = Training.from_dict(before["training"])
         scaler.n_features_in_ = model.n_features_in_
         scaler.mean_, scaler.scale_ = (parameters[PREPARED][name] for name in ("mean_", "scale_"))
         scaler._range()
         if {scaler.mean_.shape, scaler.scale_.shape} != {(model.n_features_in_,)}:
             raise ValueError("a scaler of other columns")
     return model
+
+
+def _preparation(model: Any) -> dict[str, Any] | None:
+    """What came before the model; the numbers that it learnt are filed apart."""
+    before = vars(model).get("prepare_")
+    if before is None:
+        return None
+    if isinstance(before, DeclaredRanges):
+        ranges: dict[str, Any] = pack({"low": before.low, "high": before.high})
+        return ranges
+    return {
+        "settings": _settings(before),
+        "training": before.training_.to_dict(),
+        "auto": isinstance(model.prepare, str),
+    }
 
 
 def _numbers(model: Any) -> dict[str, Any]:
@@ -180,13 +209,8 @@ def _numbers(model: Any) -> dict[str, Any]:
             "A folder does not hold what calibrate= found, and its audit would not repeat it: "
             "leave it out."
         )
-    if isinstance(model.prepare, str):
-        raise UnsupportedError(
-            "A folder does not hold what prepare='auto' found about the columns, and its audit "
-            "would not repeat it: declare ranges, or use prepare=PrivateStandardScaler(...)."
-        )
-    if model.prepare is not None:
-        scaler = model.prepare_
+    scaler = vars(model).get("prepare_")
+    if isinstance(scaler, PrivateStandardScaler):
         found |= {f"{PREPARED}mean_": scaler.mean_, f"{PREPARED}scale_": scaler.scale_}
     return found
 
@@ -284,12 +308,8 @@ def about(
         "settings": _settings(model),
         "classes": model.classes_.tolist() if isinstance(model, PrivateClassifier) else None,
         "declared": getattr(model, "classes", None) is not None,
-        "prepare": None
-        if model.prepare is None
-        else {
-            "settings": _settings(model.prepare_),
-            "training": model.prepare_.training_.to_dict(),
-        },
+        "prepare": _preparation(model),
+        "target_range": list(model.target_range_) if hasattr(model, "target_range_") else None,
         "target": schema.target_name,
         "schema": schema.to_table(),
         "records": records,

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lastiterate.certificate import certify
-from lastiterate.certificate.signing import Computed
 from lastiterate.description import FullBatch, Loss, Training
 from lastiterate.description.failure import large_delta, promised_delta
+from lastiterate.description.validation import number
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
-from lastiterate.models.ranges import middle_and_half
+from lastiterate.models.ranges import middle_and_half, unit
+from lastiterate.models.rows import LONGEST
+from lastiterate.models.unsealed import SealedWhenRead, Unsealed
 from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
@@ -33,7 +34,7 @@ from lastiterate.train.summation import gradient_arithmetic
 Array = NDArray[Any]
 
 
-class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Subtract a private mean and divide by a private standard deviation, column by column.
 
     Args:
@@ -41,11 +42,16 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
         delta: the probability with which epsilon may fail; 1/(10 n) with a warning.
         low, high: the range of every column, a number or one per column; values are clipped to
             it. Declared, because the extremes of a private column are private.
+        power: 1 divides by the deviation, 0 by half the range, 1/2 by their geometric mean: rare
+            values of a column that is nearly constant then weigh less.
+        row_norm: the root mean square of the rows' norms afterwards, by the private statistics;
+            as it comes if missing. A model whose ``prepare=`` this is shortens longer rows to it.
         adjacency: "zero-out" or "replace", the same as the model's.
         random_state: a seed makes an experiment, without a certificate.
 
     Attributes:
-        mean_, scale_: private statistics, in the units of the data.
+        mean_, deviation_: private statistics, in the units of the data.
+        scale_: what is divided by: the deviation, unless power or row_norm say otherwise.
         certificate_: what they cost; None for experiments.
         training_: the mechanism as a run of one step.
 
@@ -60,6 +66,8 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
         *,
         low: Any = -1.0,
         high: Any = 1.0,
+        power: float = 1.0,
+        row_norm: float | None = None,
         adjacency: str = "zero-out",
         random_state: Any = None,
     ) -> None:
@@ -67,16 +75,26 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
         self.delta = delta
         self.low = low
         self.high = high
+        self.power = power
+        self.row_norm = row_norm
         self.adjacency = adjacency
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the means and deviations of the columns."""
         self.learnt_before_ = warn_if_selected()
-        X = validate_data(self, X, dtype=np.float64)
+        with np.errstate(invalid="ignore"):  # a warning would tell of huge values
+            X = validate_data(self, X, dtype=np.float64)
+        self._learn(X, self._delta(X.shape[0]))
+        return self
+
+    def _learn(self, X: Array, delta: float) -> None:
         records, columns = X.shape
+        self.n_features_in_ = columns
+        number("power", self.power, "it tempers the deviations", at_least=0.0, at_most=1.0)
+        if self.row_norm is not None:
+            number("row_norm", self.row_norm, "rows get about so long", above=0.0, at_most=LONGEST)
         loss = Loss.unknown(provenance="proved")
-        delta = self._delta(records)
         run = Training(
             records=records,
             steps=1,
@@ -98,9 +116,8 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
         self.training_ = released.training  # what is certified is what was computed
         self.certificate_ = None
         if not released.experiment:
-            parameters = Computed({"mean_": self.mean_, "scale_": self.scale_})
-            self.certificate_ = certify(self.training_, loss, delta, parameters=parameters)
-        return self
+            parameters = {"mean_": self.mean_, "scale_": self.scale_}
+            self.certificate_ = Unsealed.of(released, loss, delta, parameters)
 
     def _contributions(self, X: Array) -> Array:
         """What every record adds to the sums: v and v² − 1/2."""
@@ -121,20 +138,27 @@ class PrivateStandardScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimato
         # Below the noise a variance cannot be told from 0.
         variance = np.clip(second + 0.5 - mean**2, float(self.training_.noises[0]), 1.0)
         middle, half = self._range()
-        self.mean_, self.scale_ = middle + half * mean, half * np.sqrt(variance)
+        self.mean_, self.deviation_ = middle + half * mean, half * np.sqrt(variance)
+        self._temper()
         return released
+
+    def _temper(self) -> None:
+        """Set the scales by the deviations."""
+        _, half = self._range()
+        self.scale_ = half * (self.deviation_ / half) ** self.power
+        if self.row_norm is not None:
+            self.scale_ *= float(np.linalg.norm(self.deviation_ / self.scale_)) / self.row_norm
 
     def transform(self, X: Any) -> Array:
         """Clip to the declared range, subtract the mean, divide by the deviation."""
         check_is_fitted(self, "scale_")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        with np.errstate(invalid="ignore"):
+            X = validate_data(self, X, dtype=np.float64, reset=False)
         middle, half = self._range()
         return np.asarray((middle + half * self._unit(X) - self.mean_) / self.scale_)
 
     def _unit(self, X: Array) -> Array:
-        middle, half = self._range()
-        inside = np.clip(X, middle - half, middle + half)  # a warning of overflow would tell
-        return np.asarray(np.clip((inside - middle) / half, -1.0, 1.0))
+        return unit(X, *self._range())
 
     def _range(self) -> tuple[Array, Array]:
         why = "a value outside of every range could shift a mean without limit"

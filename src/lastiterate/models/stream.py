@@ -21,6 +21,7 @@ from lastiterate.description.validation import whole
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses.rounding import up
 from lastiterate.models.privacy_warning import PrivacyWarning
+from lastiterate.models.ranges import public_ends
 from lastiterate.train import noisy_descent
 from lastiterate.train.summation import (
     CALLABLE_OVERSHOOT,
@@ -92,7 +93,7 @@ class Streamed(_Model):
         if sums is not None and each is not None:
             engine = Arithmetic(error=up(Fraction(sums.error) + Fraction(each.error)))
         per_length = score_error(chosen.training, objective, columns, self._rows.norm)
-        paid = chosen.because(("stream", why), *origin)
+        paid = chosen.because(("stream", why), *origin, *reader.reasons)
         radius = self._pay(paid, engine, start, self._calibrated, per_length)
         released = noisy_descent(
             reader.gradients,
@@ -120,7 +121,7 @@ class Streamed(_Model):
                 "per_person= asks for a guarantee by the person, but a stream does not say whose "
                 "records it holds: use fit(X, y, groups=...)."
             )
-        if self.prepare is not None:
+        if not (self.prepare is None or isinstance(self.prepare, str)):
             raise UnsupportedError(
                 "prepare= reads the data before training, but a stream is read once: prepare the "
                 "batches with public constants, or use fit."
@@ -148,6 +149,12 @@ def _released(source: Any) -> tuple[dict[str, Array] | None, Head | None, bool]:
             raise DescriptionError("continue_from", "a chain of plain arrays", allowed, why)
         certified = True
     elif callable(getattr(source, "fit_stream", None)):
+        if source._learnt_statistics:
+            raise AssumptionError(
+                "The model to go on from has a preparation of its own, learnt from other records: "
+                "its coefficients mean nothing without it. Go on from a model of fit_stream, or "
+                "of fit with prepare=None."
+            )
         found, certificate = source.parameters_, source.certificate_
         if certificate is not None and certificate.content["kind"] == UNLEARNING:
             raise AssumptionError(
@@ -199,6 +206,7 @@ class _Reader:
         self._model, self._objective, self._stream = model, objective, stream
         self._size, self._batches = batch_size, batches
         self._read = 0
+        self.reasons: tuple[tuple[str, str], ...] = ()
         self._next = self._batch()
 
     def start(self) -> Array:
@@ -240,7 +248,10 @@ class _Reader:
             why = "every update is divided by the declared size"
             found = f"{X.shape[0]} records in batch {self._read}"
             raise DescriptionError("batch_size", found, f"at most {self._size}", why)
-        rows = self._model._rows.of(X)
+        if self._read == 1:
+            ends = public_ends(self._model.feature_range, some, X.shape[1])
+            self.reasons = self._model._prepare(X, y, ends, "a stream is read once")[1]
+        rows = self._model._rows.of(self._model._prepared(X))
         dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
         targets = self._model._targets(y)
         return dense, targets, self._model._weights(y, None)[0]

@@ -227,7 +227,8 @@ def chosen(schema: Schema, name: str | None = None) -> Any:
 
 
 def _fitting(estimator: Any, schema: Schema) -> Any:
-    """With the classes or the range that the schema declares."""
+    """With the classes or the ranges that the schema declares; its features are all in [0, 1]."""
+    estimator.set_params(feature_range=(0.0, 1.0))
     if isinstance(schema.target, Categorical):
         return estimator.set_params(classes=list(schema.target.categories))
     return estimator.set_params(target_range=(schema.target.low, schema.target.high))

@@ -29,7 +29,8 @@ _AT_ONCE = 1 << 23  # numbers that are scored at once
 
 def read_features(model: Any, X: Features, first: bool) -> Features:
     """The features as a table of floating-point numbers, as many columns as the model has."""
-    if model.prepare is not None:
+    learnt = vars(model).get("prepare_") is not None and not first
+    if learnt or not (model.prepare is None or isinstance(model.prepare, str)):
         raise UnsupportedError(
             "prepare= reads arrays in host memory: pass X.numpy(), or prepare the tensor by public "
             "constants."

@@ -138,7 +138,8 @@ def tune(
             with warnings.catch_warnings():
                 # What there is to say was said above; one warning a trial would tell their number.
                 warnings.simplefilter("ignore", PrivacyWarning)
-                trial._fit(X, y, lambda choice: gaussian_run(choice, share))
+                unpaid = "a selection pays for its trials alone"
+                trial._fit(X, y, lambda choice: gaussian_run(choice, share), unpaid=unpaid)
             experiment = experiment or not trial._certified
             score = noisy_score(_score(trial, X, y), len(y), mu * math.sqrt(SCORE_SHARE), draws)
             if best is None or score > best[0]:
@@ -289,7 +290,8 @@ def _refuse(model: Any, candidates: list[Mapping[str, Any]]) -> None:
         )
     if getattr(model, "calibrate", False) or any("calibrate" in each for each in candidates):
         raise UnsupportedError("tune does not account for calibrate=: leave it out.")
-    if model.prepare is not None or any("prepare" in candidate for candidate in candidates):
+    asked = [model.prepare, *(each["prepare"] for each in candidates if "prepare" in each)]
+    if any(each not in (None, "auto") for each in asked):
         raise UnsupportedError(
             "tune does not account for prepare=: prepare once, outside, and compose the costs."
         )

@@ -119,7 +119,7 @@ class Erasing(_Model):
         X, y = self._validated(X, y, first=False)
         asked = indices_of(indices, self.training_.records)
         self._check_classes(y, np.union1d(ledger.gone, asked))
-        data, targets = self._rows.of(X), self._targets(y)
+        data, targets = self._rows.of(self._prepared(X)), self._targets(y)
         training, radius = self._erasable_run
         l2, longest = self.loss_.regularization, self._rows.norm
         forgotten = unlearn(
@@ -155,7 +155,7 @@ class Erasing(_Model):
         X, y = self._validated(X, y, first=False)
         gone = np.union1d(before, asked)
         self._check_classes(y, gone)
-        data, targets = emptied(self._rows.of(X), self._targets(y), gone)
+        data, targets = emptied(self._rows.of(self._prepared(X)), self._targets(y), gone)
         loss = replace(self.loss_, strong_convexity=0.0)  # empty slots curve nothing
         plan = plan_unlearning(run, loss, Exposure(records=len(asked)), epsilon, told)
         released = gone_on(
@@ -185,8 +185,11 @@ class Erasing(_Model):
             )
         elif self.per_person is not None:
             objection = "nobody kept which records of a person were dropped"
-        elif self.prepare is not None:
-            objection = "prepare= has learnt from all records, and clean steps do not clean that"
+        elif self._learnt_statistics:
+            objection = (
+                "the preparation has learnt from all records, and clean steps do not clean that; "
+                "prepare=None learns nothing"
+            )
         elif getattr(self, "calibrate", False):
             objection = "calibrate= has learnt from all records, and clean steps do not clean that"
         elif self.training_.release != "last":

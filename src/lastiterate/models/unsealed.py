@@ -31,7 +31,7 @@ class Unsealed:
     delta: float
     parameters: Mapping[str, NDArray[Any]]
     nonce: str
-    before: tuple[Certificate, ...]
+    before: tuple[Certificate | Unsealed, ...] = ()
     follows: Head | None = None
 
     @classmethod
@@ -41,7 +41,7 @@ class Unsealed:
         loss: Loss,
         delta: float,
         parameters: Mapping[str, NDArray[Any]],
-        before: Sequence[Certificate],
+        before: Sequence[Certificate | Unsealed] = (),
         follows: Head | None = None,
     ) -> Unsealed:
         """Copies the parameters; copies of a model seal one certificate, with one nonce."""
@@ -61,4 +61,23 @@ class Unsealed:
             follows=self.follows,
             started=None if self.follows is None else self.follows.parameters,
         )
-        return compose([*self.before, own]) if self.before else own
+        paid = [each.seal() if isinstance(each, Unsealed) else each for each in self.before]
+        return compose([*paid, own]) if paid else own
+
+
+class SealedWhenRead:
+    """``certificate_`` of a fitted estimator: held unsealed until somebody reads it."""
+
+    @property
+    def certificate_(self) -> Certificate | None:
+        """The privacy that was spent, sealed when it is first read; None for experiments."""
+        if "certificate_" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__} has no certificate_: it is not fitted")
+        held = self.__dict__["certificate_"]
+        if isinstance(held, Unsealed):
+            held = self.__dict__["certificate_"] = held.seal()
+        return held  # type: ignore[no-any-return]
+
+    @certificate_.setter
+    def certificate_(self, certificate: Certificate | Unsealed | None) -> None:
+        self.__dict__["certificate_"] = certificate

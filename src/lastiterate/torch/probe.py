@@ -59,6 +59,7 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
     calibrate: ClassVar[bool] = False  # type: ignore[misc]
     class_weight: ClassVar[None] = None  # type: ignore[misc]
     max_sample_weight: ClassVar[float] = 1.0  # type: ignore[misc]
+    feature_range: ClassVar[None] = None  # type: ignore[misc]
     _in_ball = False
 
     _: KW_ONLY
