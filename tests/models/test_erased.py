@@ -61,7 +61,7 @@ class Place:
         kept += ["--ledger-noise", noise, "--ledger-requests", requests]
         asked = ["--epsilon", "4", "--delta", "1e-4", "--steps", "30"]
         asked += ["--batch-size", "300" if self.clean else "60", "--final-noise", "1"]
-        kept = [] if self.clean else kept
+        kept = ["--prepare", "none"] if self.clean else kept
         out = ["--out", self.run, "--target", "income"]
         return call("train", self.table, *out, *asked, *SCHEMA, *kept, *more)
 

@@ -111,7 +111,7 @@ def test_records_of_weight_zero_do_nothing(batch_size: int, cancer: Any) -> None
     other = np.where(weights[:, None] == 0, X[::-1], X)
     one, two, three = (
         PrivateLogisticRegression(
-            1.0, 1e-4, batch_size=batch_size, max_sample_weight=7.0, random_state=1
+            1.0, 1e-4, batch_size=batch_size, max_sample_weight=7.0, random_state=1, prepare=None
         ).fit(data, y, sample_weight=given)
         for data, given in ((X, weights), (other, weights), (other, None))
     )

@@ -144,7 +144,8 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             groups: the owner of each record, with ``per_person``: epsilon is then for a person
                 with all of their records.
             sample_weight: how often each record counts, between 0 and ``max_sample_weight``. A
-                weight belongs to its record: it must not be computed from others.
+                weight belongs to its record: it must not be computed from others. The statistics
+                of a preparation count every record once.
             ledger: a new `lastiterate.unlearning.Ledger`, with which `unlearn` can forget records.
         """
         learning = warn_if_selected()
