@@ -28,6 +28,7 @@ from lastiterate.models import (
 )
 from lastiterate.models.preparation import Promise, _one_hot, found_ranges, prepared
 from lastiterate.unlearning import Ledger
+from lastiterate.verifier.refusals import TamperedCertificateError
 
 
 def raw(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +92,9 @@ def test_all_three_together_keep_the_promise(
     assert len(certificate.parts) == 3
     assert certificate.delta == 1e-4
     assert 0.98 * epsilon < certificate.epsilon <= epsilon
-    assert verify(certificate).epsilon <= epsilon * (1 + 1e-9)
+    assert verify(certificate, parameters=model.parameters_).epsilon <= epsilon * (1 + 1e-9)
+    with pytest.raises(TamperedCertificateError):
+        verify(certificate, parameters={**model.parameters_, "coef_": model.coef_ + 1e-9})
     assert certificate.epsilon > account(model.training_, model.loss_).epsilon(1e-4)
     assert "preparation" in str(model.choice_)
 

@@ -326,9 +326,6 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     def _prepare_automatically(
         self, X: Any, y: Any, ends: tuple[Array, Array], unpaid: str
     ) -> tuple[list[Certificate | Unsealed | None], tuple[tuple[str, str], ...]]:
-        promise = Promise(
-            self.epsilon, self.delta_, self.adjacency, self.random_state, self._row_norm
-        )
         declared = bool(np.isfinite(ends[0]).all())
         if math.isinf(self.epsilon):
             unpaid = unpaid or NO_NOISE
@@ -339,7 +336,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             as_it_is = "tensors stay where they are"
         elif unpaid or sp.issparse(X):
             as_it_is = unpaid or "means would fill a sparse table"
-        elif declared and not worth_paying(X.shape[0], X.shape[1], promise):
+        elif declared and not worth_paying(X.shape[0], X.shape[1], self._promise):
             as_it_is = "noise on means of so few records is wider than the ranges are"
         reason = ("preparation", f"the columns are taken as they are: {as_it_is}")
         if as_it_is and declared and self.feature_bound is None and not on_device(X):
@@ -350,12 +347,17 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             return [], (reason,)
         if as_it_is:
             ends = (np.zeros(0), np.zeros(0))
-        self._preparation = found = prepared(None if as_it_is else X, *ends, targets, promise)
+        self._preparation = found = prepared(None if as_it_is else X, *ends, targets, self._promise)
         if found.scaler is not None:
             self.prepare_ = found.scaler
         if found.target_range is not None:
             self.target_range_ = found.target_range
         return [*found.certificates], (*((reason,) if as_it_is else ()), found.reason)
+
+    @property
+    def _promise(self) -> Promise:
+        kept = (self.epsilon, self.delta_, self.adjacency, self.random_state)
+        return Promise(*kept, row_norm=self._row_norm)
 
     def _unknown_range(self, y: Any, unpaid: str) -> Array | None:
         """Targets whose range has to be found; None if there is nothing to find, or to pay with."""

@@ -284,15 +284,16 @@ def _check_claims(certificate: Document, profile: Profile) -> None:
 
 
 def _check_parameters(certificate: Document, given: str) -> None:
-    bound = certificate.content.get("parameters")
-    if bound is None:
+    runs = certificate.parts or (certificate,)  # a joint one is bound to what each run released
+    bound = {run.content.get("parameters") for run in runs} - {None}
+    if not bound:
         raise TamperedCertificateError("The certificate is not bound to any model.")
     if certificate.of_real_numbers:
         raise ClaimError(
             f"The certificate is {THEORY}: the low bits of doubles that noise was added to tell of "
             "single records. Train again; the trainer's description says what it rounds."
         )
-    if given != bound:
+    if given not in bound:
         raise TamperedCertificateError(
             "The model is not the one that was certified: its parameters have another hash."
         )
