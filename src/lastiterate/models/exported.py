@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.errors import DescriptionError
+from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import CappedLogistic, CappedSoftmax, OneVsRest
 from lastiterate.models.cells import Array
 from lastiterate.models.columns import Boolean, Categorical, Column, Date

@@ -103,7 +103,7 @@ def beside(mu: float, choice: Choice, epsilon: float, delta: float) -> Training:
     raise UnsupportedError(
         "What this run costs together with what is released beside it could not be kept within "
         "epsilon. A larger epsilon or a smaller delta leaves more for the model; or leave "
-        "calibrate= out, and use prepare=PrivateStandardScaler(...), whose cost is composed on top."
+        "calibrate= out, and use prepare=None, or declare feature_range."
     )
 
 
