@@ -30,6 +30,7 @@ from lastiterate import (
 from lastiterate import train as numpy_engine
 from lastiterate.jax import described_noise, noisy_descent
 from lastiterate.losses import Softmax
+from lastiterate.train import MemoryCheckpoint
 
 N, D, K = 60, 4, 3
 RNG = np.random.default_rng(3)
@@ -134,6 +135,47 @@ def test_what_does_not_fit_is_refused() -> None:
         )
     with pytest.raises(AssumptionError, match="not finite"):
         noisy_descent(lambda w, x, y: jnp.inf * w["bias"].sum(), (X, Y), training, start=zero())
+
+
+class Stopped(MemoryCheckpoint):
+    """Ends the run after its first state was kept."""
+
+    def save(self, state: Any) -> None:
+        super().save(state)
+        raise KeyboardInterrupt
+
+
+def test_a_run_goes_on_with_the_same_records_alone() -> None:
+    """In another order a record would come twice in the epoch that was interrupted."""
+    training, kept = described(Cyclic(20), noise=0.5, steps=6), Stopped(every=2)
+    told = {"start": zero(), "checkpoint": kept}
+    with pytest.raises(KeyboardInterrupt):
+        noisy_descent(cross_entropy, (X, Y), training, **told)
+    again = MemoryCheckpoint(every=2)
+    MemoryCheckpoint.save(again, kept.load())
+    for data in ((X[::-1], Y[::-1]), (X, (Y + 1) % K)):
+        with pytest.raises(AssumptionError, match="another run"):
+            noisy_descent(cross_entropy, data, training, start=zero(), checkpoint=again)
+    _, released = noisy_descent(cross_entropy, (X, Y), training, start=zero(), checkpoint=again)
+    assert released.certificate(1e-5, loss=Loss.unknown()).epsilon > 0
+
+
+def test_losses_that_look_at_a_batch_or_overflow_are_refused() -> None:
+    training = described(FullBatch(), noise=0.5, steps=2)
+
+    def mixing(head: Any, x: Any, y: Any) -> Any:
+        return cross_entropy(head, x - jax.lax.pmean(x, "batch"), y)
+
+    with pytest.raises(Exception, match="batch"):
+        noisy_descent(mixing, (X, Y), training, start=zero())
+    half = jax.tree_util.tree_map(lambda leaf: leaf.astype(jnp.float16), zero())
+    with pytest.raises(AssumptionError, match="not finite"):
+        noisy_descent(
+            lambda w, x, y: 1e5 * cross_entropy(w, x.astype(jnp.float16), y).sum(),
+            (X, Y),
+            training,
+            start=half,
+        )
 
 
 def test_the_noise_for_optax_is_the_described_one() -> None:

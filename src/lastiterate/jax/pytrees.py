@@ -76,26 +76,8 @@ def noisy_descent(
     >>> np.asarray(found["weight"]).round(3)
     array([ 1.177, -1.177], dtype=float32)
     """
-    records = _records(data, training.records)
     flat, unravel = _vector(start)
-    kind = flat.dtype
-    size = int(flat.size)
-    each = jax.jit(
-        jax.vmap(jax.grad(lambda vector, record: loss(unravel(vector), *record)), in_axes=(None, 0))
-    )
-    batch = math.ceil(training.batches.divisor(training.records))
-    chunk = max(1, min(batch, _AT_ONCE // max(size, 1)))
-
-    def gradients(parameters: NDArray[np.float64], index: NDArray[np.int64]) -> NDArray[Any]:
-        vector = jnp.asarray(parameters, dtype=kind)
-        found = np.empty((len(index), size), dtype=kind)
-        for first in range(0, len(index), chunk):
-            some = index[first : first + chunk]
-            filled = np.resize(some, chunk)  # one shape, compiled once; the rest is dropped
-            rows = jax.tree_util.tree_map(lambda values, at=filled: values[at], records)
-            found[first : first + chunk] = np.asarray(each(vector, rows))[: len(some)]
-        return found
-
+    gradients = _RecordGradients(loss, _records(data, training.records), training, flat, unravel)
     done = train.noisy_descent(
         gradients,
         None,
@@ -111,7 +93,35 @@ def noisy_descent(
         per_person=per_person,
         per_batch=per_batch,
     )
-    return Trained(unravel(jnp.asarray(done.parameters, dtype=kind)), done)
+    return Trained(unravel(jnp.asarray(done.parameters, dtype=flat.dtype)), done)
+
+
+class _RecordGradients:
+    """One gradient per record, as rows, in the type of the parameters."""
+
+    def __init__(
+        self, loss: Callable[..., Any], records: Any, training: Training, flat: Any, unravel: Any
+    ) -> None:
+        self._records, self._kind, self._size = records, flat.dtype, int(flat.size)
+        one = jax.grad(lambda vector, record: loss(unravel(vector), *record))
+        self._each = jax.jit(jax.vmap(one, in_axes=(None, 0)))
+        batch = math.ceil(training.batches.divisor(training.records))
+        self._chunk = max(1, min(batch, _AT_ONCE // max(self._size, 1)))
+
+    def __call__(self, parameters: NDArray[np.float64], index: NDArray[np.int64]) -> NDArray[Any]:
+        vector = jnp.asarray(parameters, dtype=self._kind)
+        found = np.empty((len(index), self._size), dtype=self._kind)
+        for first in range(0, len(index), self._chunk):
+            some = index[first : first + self._chunk]
+            filled = np.resize(some, self._chunk)  # one shape, compiled once; the rest is dropped
+            rows = jax.tree_util.tree_map(lambda values, at=filled: values[at], self._records)
+            found[first : first + self._chunk] = np.asarray(self._each(vector, rows))[: len(some)]
+        return found
+
+    def content(self) -> list[NDArray[Any]]:
+        """The records in their order: a checkpoint goes on with these and no others."""
+        leaves: list[NDArray[Any]] = jax.tree_util.tree_leaves(self._records)
+        return leaves
 
 
 def _vector(start: Any) -> tuple[Any, Callable[[Any], Any]]:

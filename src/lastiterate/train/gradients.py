@@ -199,8 +199,9 @@ class CallableGradients:
         return gradient_arithmetic(self._training, size, over)
 
     def content(self) -> Iterable[NDArray[Any]]:
-        """Nothing: the function has the records."""
-        return ()
+        """The records as far as the function knows them (a method ``content``); else nothing."""
+        told = getattr(self._gradient, "content", None)
+        return told() if callable(told) else ()
 
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of the (clipped) gradients of the records in ``rows``."""
