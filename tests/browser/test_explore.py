@@ -80,6 +80,7 @@ def test_presets_give_the_numbers_of_the_theory(explorer: Page, screenshots: Pat
     # 4.34, composition 30.5 ("Numbers to be able to reproduce"); printed rounded up.
     shown(page, "#epsilon", "3.483")
     assert abs(row(page, BY_KEY["gaussian-composition"].name) - 30.5) < 0.06
+    page.get_by_text("From the papers").click()
     page.click("#preset-ye-shokri-logistic")
     shown(page, "#epsilon", "4.34")
     shown(page, "#theorem", BY_KEY["worst-position"].name)
@@ -105,12 +106,12 @@ def test_presets_give_the_numbers_of_the_theory(explorer: Page, screenshots: Pat
 
 def test_sliders_move_the_answer(explorer: Page, screenshots: Path) -> None:
     page = explorer
-    slider = page.get_by_label("Noise, slider")
+    slider = page.get_by_label("Noise multiplier, slider")
     before = float(page.locator("#epsilon").inner_text())
     slider.focus()
     for _ in range(10):
         slider.press("ArrowRight")
-    expect(page.locator("#field-noise")).not_to_have_value("0.0005")
+    expect(page.locator("#field-multiplier")).not_to_have_value("3")
     expect(page.locator("#epsilon")).not_to_have_text(str(before), timeout=PATIENT)
     assert float(page.locator("#epsilon").inner_text()) < before
     choose(page, "batches", "full")
@@ -125,7 +126,7 @@ def test_bad_values_are_marked_at_their_field(explorer: Page, screenshots: Path)
     fill(page, "records", "many")
     shown(page, "#message-records", re.compile("records is 'many', but must be a whole number"))
     expect(page.locator("#field-records")).to_have_attribute("aria-invalid", "true")
-    expect(page.locator("#message-noise")).to_be_empty()
+    expect(page.locator("#message-multiplier")).to_be_empty()
     shown(page, "#not-yet", re.compile("marked"))
     page.screenshot(path=screenshots / "explore-bad-value.png")
     fill(page, "records", "60000")
@@ -170,6 +171,7 @@ def test_certificates_are_verified_or_refused(
 
 def test_the_link_is_the_whole_state(explorer: Page, address: str) -> None:
     page = explorer
+    page.get_by_text("From the papers").click()
     page.click("#preset-chien-li-figure-1")
     expect(page.locator("#field-length")).to_have_value("200")
     fill(page, "length", "50")
@@ -219,10 +221,61 @@ def test_no_serious_barrier(
     page = explorer
     drawn(page, "growth", "string", "positions", "curve", "hump")
     assert barriers(page) == []
-    fill(page, "noise", "loud")
-    shown(page, "#message-noise", re.compile("'loud'"))
+    fill(page, "multiplier", "loud")
+    shown(page, "#message-multiplier", re.compile("'loud'"))
     assert barriers(page) == []
-    page.set_viewport_size({"width": 420, "height": 800})
+    page.emulate_media(color_scheme="dark")
+    page.screenshot(path=screenshots / "explore-dark.png", full_page=True)
+    assert barriers(page) == []
+
+
+def test_on_a_phone_the_answer_is_always_in_view(
+    explorer: Page, barriers: Callable[[Page], list[str]], screenshots: Path
+) -> None:
+    page = explorer
+    page.set_viewport_size({"width": 360, "height": 740})
+    drawn(page, "growth", "string", "positions", "curve", "hump")
     page.wait_for_timeout(1000)  # the pictures follow the window
-    page.screenshot(path=screenshots / "explore-narrow.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    for place in ("#page > header", "#wrap-delta", "#box-growth", "#python", "#sgld"):
+        page.locator(place).first.evaluate("e => e.scrollIntoView({block: 'end'})")
+        page.wait_for_function(  # while it is written anew there is none
+            """() => {
+              const top = document.getElementById("epsilon")?.getBoundingClientRect().top;
+              return top >= 0 && top <= 200;
+            }""",
+            timeout=PATIENT,
+        )
+    outside = page.locator(".dash-graph").evaluate_all(
+        """graphs => graphs.flatMap(graph => {
+          const frame = graph.getBoundingClientRect();
+          return [...graph.querySelectorAll(".xtitle, .ytitle, .legendtext")].filter(words => {
+            const box = words.getBoundingClientRect();
+            return box.left < frame.left || box.right > frame.right + 1;
+          }).map(words => words.textContent);
+        })"""
+    )
+    assert outside == []
+    page.screenshot(path=screenshots / "explore-phone.png", full_page=True)
     assert barriers(page) == []
+
+
+def test_how_much_noise_do_i_need(explorer: Page) -> None:
+    page = explorer
+    choose(page, "told", "how much do I need?")
+    fill(page, "target", "0.5")
+    expect(page.locator("#noise-needed")).to_be_visible(timeout=PATIENT)
+    found = re.compile(r"^0\.(49|5)\d*$")
+    shown(page, "#epsilon", found)
+    expect(page.locator("#python")).to_contain_text("noise=0.00", timeout=PATIENT)
+
+
+def test_what_people_train_is_a_click_away(explorer: Page, screenshots: Path) -> None:
+    page = explorer
+    page.click("#preset-network")
+    shown(page, "#theorem", BY_KEY["poisson-composition"].name)
+    expect(page.locator("#wrap-step_size")).to_be_hidden()
+    page.click("#preset-probe")
+    shown(page, "#theorem", BY_KEY["hidden-position"].name)
+    expect(page.locator("#erasing")).to_contain_text("clean steps", timeout=PATIENT)
+    page.screenshot(path=screenshots / "explore-probe.png", full_page=True)

@@ -17,18 +17,21 @@ from lastiterate import (
     Loss,
     Training,
     account,
+    calibrate,
     certify,
     compare,
     plateau,
 )
 from lastiterate.bounds import BY_KEY
 from lastiterate.explore import answers
+from lastiterate.explore.answers import seeking
 from lastiterate.explore.fields import DEFAULTS, FIELDS
 from lastiterate.explore.findings import MOST_CERTIFICATE_BYTES, Outcome, Task
 from lastiterate.explore.page import Uploads, change, decode_upload
 from lastiterate.explore.pool import Pool
 from lastiterate.explore.presets import PRESETS
-from lastiterate.explore.reading import read
+from lastiterate.explore.reading import read, shown
+from lastiterate.explore.state import from_query
 from lastiterate.guarantee import printed
 
 # Runs that forget within a few steps: everything is known about them at once.
@@ -182,7 +185,9 @@ def test_pictures_are_drawn(pool: Pool) -> None:
     names = ("growth", "string", "positions", "curve", "hump")
     page = answered(pool, DEFAULTS, lambda p: drawn(p, *names))
     for name in names:
-        (graph,) = components(page[f"picture-{name}.children"])
+        parts = components(page[f"picture-{name}.children"])
+        (graph,) = (part for part in parts if part._type == "Graph")
+        assert graph.figure["layout"]["meta"]["heading"] in text(page[f"picture-{name}.children"])
         assert graph.figure["data"]
         json.dumps(graph.figure, allow_nan=False)
     full = answered(
@@ -323,3 +328,57 @@ def test_names_and_words_of_files_hide_nothing() -> None:
         shown = text(answers.verdict(outcome, turning))
         assert "a\\u202eb\\u200bc\\u2066d" in shown
         assert not set("\u202e\u200b\u2066") & set(shown)
+
+
+def test_the_noise_that_is_needed_is_what_calibrate_finds(pool: Pool) -> None:
+    state = DEFAULTS | {"told": "target", "target": "0.8", "gradient_norm": "5"}
+    page = answered(pool, state, lambda p: bool(p["python.children"]) and p["tick.disabled"])
+    sought = read(state).sought
+    assert sought is not None
+    found = calibrate(sought.about.training, sought.about.loss, 0.8, 1e-5)
+    epsilon = account(found, sought.about.loss).epsilon(1e-5)
+    assert epsilon <= 0.8
+    assert by_id(page["answer.children"], "epsilon") == printed(epsilon)
+    assert by_id(page["answer.children"], "noise-needed") == printed(found.noise)
+    assert repr(found.noise) in page["python.children"]
+
+
+def test_a_search_that_found_nothing_says_why() -> None:
+    assert "Searching" in text(seeking(None))
+    assert "no noise" in text(seeking(Outcome(refused="There is no noise that meets it.")))
+    assert "calibrate" in text(seeking(Outcome(overrun=True)))
+
+
+def test_a_multiplier_is_the_noise_of_dp_sgd() -> None:
+    told = read(DEFAULTS | {"told": "multiplier"}).description
+    plain = read(DEFAULTS).description
+    assert told is not None
+    assert plain is not None
+    assert told.training == plain.training
+
+
+def test_a_hidden_step_size_changes_no_number() -> None:
+    network = DEFAULTS | PRESETS["network"].values
+    assert "step_size" not in shown(network)
+    about = read(network).description
+    assert about is not None
+    for size in (1e-3, 0.05, 30.0):
+        scaled = about.training.replace(step_size=size, noise=about.training.noise * size)
+        found = [account(run, about.loss).epsilon(1e-5) for run in (about.training, scaled)]
+        assert found[0] == pytest.approx(found[1], rel=1e-6)
+    for other in ({"diameter": "1"}, {"regularization": "0.1"}, {"loss": "convex"}):
+        assert "step_size" in shown(network | other)
+
+
+def test_a_link_that_is_silent_about_the_way_of_telling_means_the_deviation() -> None:
+    state, _ = from_query("?noise=0.01&batches=full")
+    about = read(state).description
+    assert about is not None
+    assert about.training.noise == 0.01
+
+
+def test_complaints_stand_at_fields_that_are_shown() -> None:
+    for state in ({"told": "multiplier", "clip": "-1"}, {"told": "multiplier", "multiplier": "-1"}):
+        reading = read(DEFAULTS | state)
+        assert set(reading.complaints) <= shown(DEFAULTS | state)
+        assert reading.complaints

@@ -23,8 +23,11 @@ from lastiterate.printing import escaped, percent, printed, printed_down
 Outcomes = Mapping[Task, Outcome | None]
 
 
-def answer(description: Description, outcomes: Outcomes) -> Any:
-    """Epsilon, in a number and in words; what a loss really suffers; where growth ends."""
+def answer(description: Description, outcomes: Outcomes, *, sought: bool = False) -> Any:
+    """Epsilon, in a number and in words; what a loss really suffers; where growth ends.
+
+    ``sought``: the noise was to be found, and is shown first.
+    """
     bounds = {task.theorem: outcome for task, outcome in outcomes.items() if task.kind == "bound"}
     wanted = [theorem.key for theorem in description.candidates]
     if not wanted:
@@ -42,6 +45,7 @@ def answer(description: Description, outcomes: Outcomes) -> Any:
     lower = _single(outcomes, "lower")
     parts: list[Any] = [
         html.H2("Privacy of what is released"),
+        *([_noise_words(description)] if sought else []),
         _numbers(description, BY_KEY[key].name, best, lower),
         html.P(_in_words(description, min(bound.detected for bound in proved.values()))),
         html.P(_plateau_words(outcomes, best), id="plateau"),
@@ -103,6 +107,38 @@ def _numbers(description: Description, name: str, best: Bounded, lower: Outcome 
         ],
         className="numbers",
     )
+
+
+def _noise_words(description: Description) -> Any:
+    """The noise that was found, in both ways of telling it; rounded up, which is safe."""
+    training = description.training
+    if not isinstance(training.noise, float) or not isinstance(training.step_size, float):
+        deviation = "one for each step: see the Python below"
+        return html.P(["Noise you need: ", html.B(deviation, id="noise-needed")])
+    said: list[Any] = ["Noise you need: ", html.B(printed(training.noise), id="noise-needed")]
+    scale = training.step_size * training.gradient_norm
+    if 0 < scale < math.inf:
+        multiplier = training.noise * training.batches.divisor(training.records) / scale
+        said += [" in one update, a noise multiplier of ", html.B(printed(multiplier))]
+    return html.P([*said, "."])
+
+
+def seeking(outcome: Outcome | None) -> Any:
+    """While the noise is not found, or where there is none."""
+    words = "Searching for the least noise …"
+    if outcome is not None:
+        words = outcome.refused or "The search takes longer than a page waits: use calibrate."
+    return [html.H2("Noise you need"), html.P(words, id="seeking")]
+
+
+def erasing_words(outcome: Outcome | None) -> Any:
+    """The plan, line by line."""
+    if outcome is None:
+        return html.P("Searching …")
+    if not isinstance(outcome.value, str):
+        words = outcome.refused or "Not finished in time for a page: use plan_unlearning."
+        return html.P(words)
+    return [html.P(line) for line in outcome.value.splitlines()]
 
 
 def _in_words(description: Description, found: float) -> str:

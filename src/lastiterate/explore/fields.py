@@ -31,37 +31,6 @@ class Field:
 RUN = (
     Field("records", "Records", "60000", 10, 1e7, "how many records the data has", kind="whole"),
     Field(
-        "unit",
-        "Length counted in",
-        "epochs",
-        kind="choice",
-        options=(("steps", "steps"), ("epochs", "epochs")),
-    ),
-    Field(
-        "length", "Length of the run", "50", 1, 1e5, "how many steps (updates) or epochs (passes)"
-    ),
-    Field("step_size", "Step size", "0.05", 1e-4, 10),
-    Field(
-        "noise",
-        "Noise",
-        "0.0005",
-        1e-7,
-        100,
-        "standard deviation of the Gaussian added to the parameters in one update",
-    ),
-    Field("gradient_norm", "Gradient norm", "5", 1e-2, 1e3, "no record's gradient is longer"),
-    Field(
-        "clipping",
-        "Gradient norm enforced by",
-        "none",
-        kind="choice",
-        options=(
-            ("none", "the loss itself"),
-            ("gradient", "clipping gradients"),
-            ("margin", "clipping margins"),
-        ),
-    ),
-    Field(
         "batches",
         "Batches",
         "shuffled",
@@ -77,6 +46,72 @@ RUN = (
     ),
     Field("size", "Batch size", "1500", 1, 1e5, "records in one batch", kind="whole"),
     Field("rate", "Sampling rate", "0.025", 1e-5, 1, "probability that a record joins a batch"),
+    Field(
+        "unit",
+        "Length counted in",
+        "epochs",
+        kind="choice",
+        options=(("steps", "steps"), ("epochs", "epochs")),
+    ),
+    Field(
+        "length", "Length of the run", "50", 1, 1e5, "how many steps (updates) or epochs (passes)"
+    ),
+    Field(
+        "told",
+        "Noise",
+        "deviation",
+        kind="choice",
+        options=(
+            ("multiplier", "noise multiplier and clip"),
+            ("target", "how much do I need?"),
+            ("deviation", "deviation of one update"),
+        ),
+    ),
+    Field(
+        "multiplier",
+        "Noise multiplier",
+        "3",
+        1e-2,
+        100,
+        "noise of one update = step size × this × clip / batch size",
+    ),
+    Field("clip", "Clip", "5", 1e-2, 1e3, "no record's gradient is longer"),
+    Field(
+        "target",
+        "Target epsilon",
+        "1",
+        1e-2,
+        20,
+        "the least noise is found whose guarantee meets it",
+    ),
+    Field(
+        "noise",
+        "Deviation of the noise",
+        "0.0005",
+        1e-7,
+        100,
+        "standard deviation of the Gaussian added to the parameters in one update",
+    ),
+    Field("gradient_norm", "Gradient norm", "5", 1e-2, 1e3, "no record's gradient is longer"),
+    Field("step_size", "Step size", "0.05", 1e-4, 10),
+    Field(
+        "schedule",
+        "Step sizes",
+        "constant",
+        kind="choice",
+        options=(("constant", "constant"), ("equalised", "equalised in the last epoch")),
+    ),
+    Field(
+        "clipping",
+        "Gradient norm enforced by",
+        "none",
+        kind="choice",
+        options=(
+            ("none", "the loss itself"),
+            ("gradient", "clipping gradients"),
+            ("margin", "clipping margins"),
+        ),
+    ),
     Field(
         "diameter",
         "Diameter of the domain",
@@ -180,6 +215,17 @@ PERSON = (
     ),
 )
 
+ERASE = (
+    Field(
+        "forget_epsilon",
+        "Epsilon for the erased",
+        "1",
+        1e-2,
+        20,
+        "how near to a model that never saw their records; delta as above",
+    ),
+)
+
 SGLD = (
     Field(
         "sgld_records",
@@ -204,5 +250,5 @@ SGLD = (
     Field("sgld_delta", "Delta", "0.001", 1e-10, 1e-1),
 )
 
-FIELDS = {field.name: field for field in (*RUN, *LOSS, *RELEASE, *PERSON, *SGLD)}
+FIELDS = {field.name: field for field in (*RUN, *LOSS, *RELEASE, *PERSON, *ERASE, *SGLD)}
 DEFAULTS = {name: field.default for name, field in FIELDS.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from lastiterate.bounds.ledger import Run, Theorem
 from lastiterate.bounds.lower import lower_reference
 from lastiterate.curves.base import Curve
 from lastiterate.errors import UnsupportedError
-from lastiterate.explore.reading import Description, Hump
+from lastiterate.explore.reading import Description, Erasing, Hump, Sought
 from lastiterate.plan.growth import plateau
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Task:
     """One question: what about, and the theorem where that matters."""
 
     kind: str
-    about: Description | Hump | bytes
+    about: Description | Sought | Erasing | Hump | bytes
     theorem: str = ""
     heavy: bool = False  # expected to take longer than a page may wait
     urgency: int = 0  # smaller is answered first
@@ -126,6 +126,12 @@ def _bound_task(theorem: Theorem, about: Description, run: Run, best: bool) -> T
     return Task("bound", about, theorem.key, searching or expanding, urgency=3, limit=8.0)
 
 
+def search_noise(sought: Sought) -> Task:
+    """The question for the least noise: before everything else, which waits for it."""
+    batches = sought.about.training.batches
+    return Task("noise", sought, heavy=not (batches.full or batches.repeated), urgency=-1)
+
+
 def find(task: Task) -> Any:
     """Answer a task (in a worker)."""
     return _FINDERS[task.kind](task)
@@ -174,6 +180,29 @@ def _figure(task: Task) -> dict[str, Any]:
     return _plain((report.taut_string if task.kind == "string" else report.positions)(*run))
 
 
+def _noise(task: Task) -> Description:
+    """The same run with the least noise whose guarantee meets the target."""
+    from lastiterate.plan import calibrate
+
+    assert isinstance(task.about, Sought)
+    about = task.about.about
+    found = calibrate(
+        about.training, about.loss, task.about.epsilon, about.delta, exposure=about.exposure
+    )
+    return replace(about, training=found)
+
+
+def _erasing(task: Task) -> str:
+    from lastiterate.unlearning import plan_unlearning
+
+    assert isinstance(task.about, Erasing)
+    about = task.about.about
+    plan = plan_unlearning(
+        about.training, about.loss, about.exposure, task.about.epsilon, about.delta
+    )
+    return str(plan)
+
+
 @dataclass(frozen=True)
 class HumpFound:
     """The peak of the hump, its lower bounds there, and the picture."""
@@ -218,7 +247,14 @@ def _description(task: Task) -> Description:
 
 
 def _plain(figure: Any) -> dict[str, Any]:
-    """A figure as the values of its JSON: quick to send, nothing left to validate."""
+    """A figure as the values of its JSON: quick to send, nothing left to validate.
+
+    Its title is text of the page, which wraps on a phone as titles of pictures do not.
+    """
+    from lastiterate.report.narrow import narrowed
+
+    heading, detail = narrowed(figure)
+    figure.update_layout(meta={"heading": heading, "detail": detail})
     answer: dict[str, Any] = json.loads(figure.to_json())
     return answer
 
@@ -228,6 +264,8 @@ _FINDERS: dict[str, Callable[[Task], Any]] = {
     "lower": _lower,
     "plateau": _plateau,
     **dict.fromkeys(FIGURES, _figure),
+    "noise": _noise,
+    "erasing": _erasing,
     "hump": _hump,
     "certificate": _certificate,
 }

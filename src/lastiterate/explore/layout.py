@@ -1,4 +1,4 @@
-"""The page as a tree of components: form on the left, answers on the right.
+"""The page as a tree of components: the answer first, the form beside it, the reasons below.
 
 Sliders are made by the page's own script beside their fields: a slider proposes a text, and the
 text is what counts. Every field has a label, a place for its complaint, and words that explain it.
@@ -10,7 +10,17 @@ from typing import Any
 
 from dash import dcc, html
 
-from lastiterate.explore.fields import DEFAULTS, FIELDS, LOSS, PERSON, RELEASE, RUN, SGLD, Field
+from lastiterate.explore.fields import (
+    DEFAULTS,
+    ERASE,
+    FIELDS,
+    LOSS,
+    PERSON,
+    RELEASE,
+    RUN,
+    SGLD,
+    Field,
+)
 from lastiterate.explore.findings import FIGURES
 from lastiterate.explore.presets import PRESETS
 
@@ -47,7 +57,7 @@ def layout() -> Any:
                     ),
                 ]
             ),
-            html.Main([_form(), _answers()]),
+            html.Main([_answer(), _form(), _answers()]),
         ],
         id="page",
     )
@@ -59,19 +69,14 @@ def _attributes(**texts: str) -> dict[str, Any]:
 
 
 def _form() -> Any:
-    presets = html.Div(
-        [
-            html.Button(preset.label, id=f"preset-{name}", title=preset.words, type="button")
-            for name, preset in PRESETS.items()
-        ],
-        className="presets",
-        role="group",
-        **_attributes(aria_label="Presets from the papers"),
-    )
     return html.Section(
         [
             html.H2("The run"),
-            presets,
+            _presets("Start from", paper=False),
+            html.Details(
+                [html.Summary("From the papers"), _presets("Presets from the papers", paper=True)],
+                className="papers",
+            ),
             html.P(id="notice", className="notice", role="status"),
             *(_field(field) for field in RUN),
             html.H2("The loss"),
@@ -89,6 +94,27 @@ def _form() -> Any:
         ],
         id="form",
         **_attributes(aria_label="Describe the run"),
+    )
+
+
+def _presets(label: str, *, paper: bool) -> Any:
+    return html.Div(
+        [
+            html.Button(preset.label, id=f"preset-{name}", title=preset.words, type="button")
+            for name, preset in PRESETS.items()
+            if preset.paper is paper
+        ],
+        className="presets",
+        role="group",
+        **_attributes(aria_label=label),
+    )
+
+
+def _answer() -> Any:
+    return html.Section(
+        html.Div(id="answer", className="card", tabIndex="-1"),
+        id="first",
+        **_attributes(aria_label="What the run gives away"),
     )
 
 
@@ -142,18 +168,18 @@ def _slider(field: Field) -> Any:
 def _answers() -> Any:
     return html.Section(
         [
-            html.Div(id="answer", className="card", tabIndex="-1"),
             _figure("growth"),
             html.Div(id="comparison", className="card"),
             _figure("string"),
             _figure("positions"),
             _figure("curve"),
             _code(),
+            _erase(),
             _certificate(),
             _sgld(),
         ],
         id="answers",
-        **_attributes(aria_label="What the run gives away"),
+        **_attributes(aria_label="Why, and what follows"),
     )
 
 
@@ -167,14 +193,19 @@ def _figure(name: str) -> Any:
 
 
 def graph(name: str, figure: Any) -> Any:
-    """A picture, at a size that it can be drawn in."""
-    return dcc.Graph(
-        id=f"figure-{name}",
-        figure=figure,
-        responsive=True,
-        config={"displaylogo": False, "displayModeBar": False},
-        style={"height": "26rem"},
-    )
+    """A picture, at a size that it can be drawn in, under its finding in words."""
+    said = figure["layout"]["meta"]
+    return [
+        html.H3(said["heading"], id=f"heading-{name}"),
+        dcc.Graph(
+            id=f"figure-{name}",
+            figure=figure,
+            responsive=True,
+            config={"displaylogo": False, "displayModeBar": False},
+            style={"height": "24rem"},
+        ),
+        html.P(said["detail"], className="words"),
+    ]
 
 
 def _code() -> Any:
@@ -219,6 +250,23 @@ def _certificate() -> Any:
         ],
         className="card",
         id="certificate",
+    )
+
+
+def _erase() -> Any:
+    return html.Div(
+        [
+            html.H2("Erase somebody"),
+            html.P(
+                "After this run: how many steps on what remains, or which perturbation, bring the "
+                "model as near as you ask to one that never saw the records; and whether starting "
+                "again is better."
+            ),
+            html.Div([_field(field) for field in ERASE], className="row"),
+            html.Div(id="erasing", role="status"),
+        ],
+        className="card",
+        id="erase",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import time
 from collections import OrderedDict
 from pathlib import Path
 from threading import Lock
@@ -17,12 +18,19 @@ from typing import Any
 from dash import ClientsideFunction, Dash, Input, Output, State, ctx, html, no_update
 
 from lastiterate.explore import answers, guard
-from lastiterate.explore.fields import FIELDS
-from lastiterate.explore.findings import FIGURES, MOST_CERTIFICATE_BYTES, Outcome, Task, tasks
+from lastiterate.explore.fields import DEFAULTS, FIELDS
+from lastiterate.explore.findings import (
+    FIGURES,
+    MOST_CERTIFICATE_BYTES,
+    Outcome,
+    Task,
+    search_noise,
+    tasks,
+)
 from lastiterate.explore.layout import PICTURES, graph, layout
 from lastiterate.explore.pool import Pool
 from lastiterate.explore.presets import PRESETS
-from lastiterate.explore.reading import Reading, read, shown
+from lastiterate.explore.reading import Description, Erasing, Reading, read, shown
 from lastiterate.explore.state import from_query, from_values
 from lastiterate.report.recipe import python_recipe, toml_recipe
 
@@ -42,6 +50,7 @@ _OUTPUTS = [
     Output("comparison", "children"),
     Output("python", "children"),
     Output("toml", "children"),
+    Output("erasing", "children"),
     Output("hump-words", "children"),
     Output("shown", "data"),
     Output("tick", "disabled"),
@@ -89,6 +98,8 @@ def build(pool: Pool, token: str, patience: float = PATIENCE) -> Dash:
         preset = PRESETS.get(str(ctx.triggered_id).removeprefix("preset-"))
         if preset is None:
             state, notices = from_query(search)
+            if state == DEFAULTS and not notices:  # the door, not a link
+                state |= PRESETS["logistic"].values
             return [*(state[name] for name in _NAMES), " ".join(notices)]
         return [*(preset.values.get(name, no_update) for name in _NAMES), preset.words]
 
@@ -139,9 +150,20 @@ def change(pool: Pool, values: Any, before: Any, patience: float) -> list[Any]:
     reading = read(state)
     key = hashlib.sha256(repr(sorted(state.items())).encode()).hexdigest()[:16]
     done = _done(before, key)
+    began, noise = time.monotonic(), None
+    if reading.sought is not None:
+        search = search_noise(reading.sought)
+        noise = pool.ask([search], patience)[search]
+        if noise is not None and isinstance(noise.value, Description):
+            reading.description = noise.value
     wanted = list(tasks(reading.description)) if reading.description else []
     hump = [Task("hump", reading.hump)] if reading.hump else []
-    found = pool.ask([*wanted, *hump], patience)
+    erase = []
+    if reading.description is not None and reading.forget is not None:
+        asked = Erasing(reading.description, reading.forget)
+        erase = [Task("erasing", asked, heavy=True, urgency=3, limit=10.0)]
+    left = max(0.0, patience - (time.monotonic() - began))
+    found = pool.ask([*wanted, *erase, *hump], left)
     outcomes = {task: found[task] for task in wanted}
     visible = shown(state)
     result: list[Any] = []
@@ -158,17 +180,20 @@ def change(pool: Pool, values: Any, before: Any, patience: float) -> list[Any]:
         about = reading.description
         described = about.training, about.loss, about.delta
         result += [
-            answers.answer(reading.description, outcomes),
+            answers.answer(reading.description, outcomes, sought=reading.sought is not None),
             answers.comparison(reading.description, outcomes),
             python_recipe(*described, exposure=about.exposure),
             toml_recipe(*described, exposure=about.exposure),
         ]
     else:
-        result += [_not_yet(reading), [], "", ""]
+        waits = reading.sought is not None
+        result += [answers.seeking(noise) if waits else _not_yet(reading), [], "", ""]
+    result.append(answers.erasing_words(found[erase[0]]) if erase else html.P("Not yet."))
     result.append(answers.hump_words(found[hump[0]]) if hump else html.P("Not yet: see the marks."))
     finished = [name for name, outcome in pictures.items() if outcome is not None]
     result.append({"key": key, "done": finished})
-    result.append(all(outcome is not None for outcome in found.values()))
+    searching = reading.sought is not None and noise is None
+    result.append(not searching and all(outcome is not None for outcome in found.values()))
     return result
 
 

@@ -21,7 +21,7 @@ from lastiterate.description.failure import promised_delta
 from lastiterate.description.tables import BATCH_FIELDS, LOSS_FIELDS, read_training
 from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError, LastIterateError
-from lastiterate.explore.fields import FIELDS, LOSS, PERSON, RELEASE, RUN, SGLD
+from lastiterate.explore.fields import ERASE, FIELDS, LOSS, PERSON, RELEASE, RUN, SGLD
 from lastiterate.explore.state import LONGEST_TEXT
 
 # What the page is ready to wait for; Python has no such limits.
@@ -33,9 +33,18 @@ MOST_EPOCHS = 500
 
 _DEALT_OUT = ("cyclic", "shuffled", "reshuffled")  # batches that can keep records apart
 
+# How the noise is told, by which fields.
+_TOLD_BY = {
+    "deviation": {"noise", "gradient_norm"},
+    "multiplier": {"multiplier", "clip"},
+    "target": {"target", "gradient_norm"},
+}
+_NOISE_FIELDS = set[str]().union(*_TOLD_BY.values())
+
 # Fields of the page that a description has under the same name, with names that it uses otherwise.
-_SAME = ("records", "step_size", "noise", "gradient_norm", "diameter")
+_SAME = ("records", "noise", "gradient_norm", "clip", "diameter")
 _PAGE_NAME = {
+    "noise_multiplier": "multiplier",
     "steps": "length",
     "epochs": "length",
     "batches.size": "size",
@@ -80,6 +89,22 @@ class Description:
 
 
 @dataclass(frozen=True)
+class Sought:
+    """A run whose noise is to be found: the least that meets a target epsilon."""
+
+    about: Description
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Erasing:
+    """What it takes to forget somebody after a run."""
+
+    about: Description
+    epsilon: float
+
+
+@dataclass(frozen=True)
 class Hump:
     """The counterexample of Heller and Fetaya at these parameters."""
 
@@ -95,19 +120,28 @@ class Reading:
     """What the form says: a description, or complaints by field; the same for the SGLD panel."""
 
     description: Description | None = None
+    sought: Sought | None = None
     hump: Hump | None = None
+    forget: float | None = None  # the epsilon that the erased are to get
     complaints: dict[str, str] = field(default_factory=dict)
 
-    def complain(self, error: LastIterateError, fallback: str) -> None:
-        """Put the words of an error at its field."""
+    def complain(self, error: LastIterateError, fallback: str, told: str = "deviation") -> None:
+        """Put the words of an error at its field: the one that this way of telling shows."""
         name = getattr(error, "field", fallback)
         name = _PAGE_NAME.get(name, name)
+        if told == "multiplier":
+            name = {"noise": "multiplier", "gradient_norm": "clip"}.get(name, name)
         self.complaints.setdefault(name if name in FIELDS else fallback, str(error))
 
 
 def shown(state: Mapping[str, str]) -> set[str]:
     """The fields that matter for what was chosen; the others are hidden and not read."""
     hidden = {"size", "rate"} - BATCH_FIELDS[state["batches"]]
+    hidden |= _NOISE_FIELDS - _TOLD_BY[state["told"]]
+    if state["batches"] not in _DEALT_OUT:
+        hidden.add("schedule")
+    if _step_size_cancels(state):
+        hidden.add("step_size")
     hidden |= {"smoothness", "strong_convexity", "exponent"} - LOSS_FIELDS[state["loss"]]
     if state["release"] == "last":
         hidden.add("window")
@@ -129,9 +163,21 @@ def read(state: Mapping[str, str]) -> Reading:
     values = _numbers(state, reading)
     if not any(f.name in reading.complaints for f in (*RUN, *LOSS, *RELEASE, *PERSON)):
         try:
-            reading.description = _description(state, values)
+            found = _description(state, values)
+            if state["told"] == "target":
+                why = "it is the epsilon to meet"
+                target = number("target", values["target"], why, above=0.0)
+                reading.sought = Sought(found, target)
+            else:
+                reading.description = found
         except DescriptionError as error:
-            reading.complain(error, "length")
+            reading.complain(error, "length", state["told"])
+    if not any(f.name in reading.complaints for f in ERASE):
+        try:
+            why = "it is the epsilon to meet"
+            reading.forget = number("forget_epsilon", values["forget_epsilon"], why, above=0.0)
+        except DescriptionError as error:
+            reading.complain(error, "forget_epsilon")
     if not any(f.name in reading.complaints for f in SGLD):
         try:
             reading.hump = _hump(values)
@@ -176,7 +222,14 @@ def _description(state: Mapping[str, str], values: Mapping[str, float]) -> Descr
     """The tables that a file would have, read as a file is; then what this page is ready for."""
     scheme, kind = state["batches"], state["loss"]
     batches = {name: values[name] for name in BATCH_FIELDS[scheme]}
-    table: dict[str, Any] = {name: values[name] for name in _SAME}
+    table: dict[str, Any] = {name: values[name] for name in _SAME if name in values}
+    table["step_size"] = values.get("step_size", 1.0)
+    if state["told"] == "multiplier":
+        table["noise_multiplier"] = values["multiplier"]
+    elif state["told"] == "target":
+        table["noise"] = table["step_size"]  # of any size: it is to be found
+    if state["schedule"] == "equalised" and state["batches"] in _DEALT_OUT:
+        table["schedule"] = "equalised"
     table |= {name: state[name] for name in ("adjacency", "clipping")}
     table |= {state["unit"]: values["length"], "batches": {"scheme": scheme, **batches}}
     if state["release"] == "tail":
@@ -193,6 +246,14 @@ def _description(state: Mapping[str, str], values: Mapping[str, float]) -> Descr
     delta = promised_delta(values["delta"])
     described = Description(training, Loss.from_dict({"kind": kind, **loss}), delta)
     return replace(described, exposure=_exposure(state, values, training))
+
+
+def _step_size_cancels(state: Mapping[str, str]) -> bool:
+    """Whether only noise over impulse counts, both of which are multiples of the step size."""
+    lengths = (state["diameter"].strip(), state["regularization"].strip().strip("0."))
+    told = state["told"] == "multiplier" and state["loss"] == "unknown"
+    constant = state["schedule"] == "constant" or state["batches"] not in _DEALT_OUT
+    return told and constant and not any(lengths) and not state["own_norm"].strip()
 
 
 def _exposure(

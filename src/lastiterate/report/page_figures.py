@@ -7,8 +7,6 @@ without JavaScript, and for whoever cannot see the picture.
 from __future__ import annotations
 
 import math
-import re
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,16 +27,14 @@ from lastiterate.report.figures.forgetting import forgetting
 from lastiterate.report.figures.growth import epsilon_growth
 from lastiterate.report.figures.positions import positions
 from lastiterate.report.figures.string import taut_string
+from lastiterate.report.narrow import narrowed, words
 from lastiterate.report.run_folder import RunFolder
 from lastiterate.report.style import FROM_BELOW
 
 _ROWS = 12  # of a table, for each line of the figure
 _DIGITS = 5
-_HEIGHT = 360  # two of them fit on a printed page
 _QUICK = 0.3  # seconds for one epsilon; a slower bound is not asked dozens of times
 _PATIENCE = 3.0  # seconds for one bound; beyond, a figure that needs many would take minutes
-_WIDEST = 38  # letters of a title along a figure of that height, or on a phone
-_NAME = 17  # letters of the name of a bar: the bar itself needs the rest of a phone
 _CURVE = (
     "The smaller the probability delta that the promise may fail, the larger the epsilon of the "
     "promise. Every pair on or to the right of the line holds."
@@ -211,36 +207,12 @@ def _with_claims(figure: Any, certificate: Certificate | None) -> Any:
 
 def _ready(name: str, caption: str, figure: Any) -> Drawn:
     layout = figure.layout
-    heading, detail = (_words(text) for text in (layout.title.text, layout.title.subtitle.text))
-    columns = ("line", _words(layout.xaxis.title.text), _words(layout.yaxis.title.text))
+    columns = ("line", words(layout.xaxis.title.text), words(layout.yaxis.title.text))
     rows = tuple(row for trace in figure.data for row in _rows(trace))
-    figure.update_layout(
-        title={"text": "", "subtitle": {"text": ""}},
-        autosize=True,
-        width=None,
-        height=_HEIGHT,
-        margin={"l": 70, "r": 15, "t": 30, "b": 75},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
-    )
-    ys = [y for trace in figure.data if trace.y is not None for y in trace.y]
-    names = list(dict.fromkeys(y for y in ys if isinstance(y, str)))
-    if names:
-        figure.update_yaxes(tickvals=names, ticktext=[_wrapped(name, _NAME) for name in names])
-    figure.update_xaxes(title_text=_wrapped(layout.xaxis.title.text or ""))
-    figure.update_yaxes(title_text=_wrapped(layout.yaxis.title.text or ""))
+    heading, detail = narrowed(figure)
     if detail:
         caption += f" ({detail[0].upper()}{detail[1:].rstrip('.')}.)"
     return Drawn(name, heading, caption, _inert(figure.to_json()), columns, rows)
-
-
-def _wrapped(title: str, width: int = _WIDEST) -> str:
-    """A long title of an axis on two lines: it has the height of a figure, or a phone's width."""
-    return "<br>".join(textwrap.wrap(title, width)) if "<br>" not in title else title
-
-
-def _words(text: str | None) -> str:
-    """A text of the figure without its markup."""
-    return " ".join(re.sub(r"<[^>]*>", " ", text or "").split())
 
 
 def _inert(text: str) -> str:
