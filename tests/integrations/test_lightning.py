@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -409,3 +410,12 @@ def test_two_loaders_and_a_sampler_that_draws_twice_are_refused() -> None:
     for data in ([loader(), loader()], loader(sampler=weighted, shuffle=None)):
         with pytest.raises(UnsupportedError):
             fit(Classifier(), private(), data)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes of this test are forked")
+def test_several_processes_are_refused() -> None:
+    """Each would draw its own noise, or train on a part of the records."""
+    ours = private()
+    with pytest.raises(Exception, match="several processes"):
+        fit(Classifier(), ours, devices=2, strategy="ddp_fork")
+    assert not hasattr(ours, "certificate_")
