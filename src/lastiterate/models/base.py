@@ -24,7 +24,7 @@ from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError, OperatorWarning, UnsupportedError
 from lastiterate.losses import LinearLoss
-from lastiterate.models.choose import L2, Choice, choose
+from lastiterate.models.choose import L2, MANY_PASSES, PASSES, Choice, choose
 from lastiterate.models.penalty import penalised
 from lastiterate.models.preparation import (
     Preparation,
@@ -54,6 +54,7 @@ Array = NDArray[Any]
 
 NO_NOISE = "without noise nothing is paid for"
 _SECRET = ("ledger_", "_gone")
+_PASSES = {"fast": PASSES, "best": MANY_PASSES}
 _PULL = "it is how strongly models are pulled to zero"
 _WEIGHTS = (
     "every loss counts by its weight over that, the penalty is divided by it too, and noise is as "
@@ -79,6 +80,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     steps: int | None = None
     batch_size: int | None = None
     learning_time: float | None = None
+    quality: str = "fast"
     final_noise: float | str | None = None
     fit_intercept: bool = True
     adjacency: str = "zero-out"
@@ -414,6 +416,8 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         one_of("adjacency", self.adjacency, ("replace", "zero-out"), why)
         most = 1 if self.per_person is None else min(self.per_person, records)
         given = {"steps": self.steps, "batch_size": self.batch_size, "per_person": most, **known}
+        one_of("quality", self.quality, tuple(_PASSES), "it says how long training may take")
+        given.setdefault("passes", _PASSES[self.quality])
         l2, proximal = penalised(
             self.penalty, self.regularization, self.l1_ratio, spared=int(bool(self.fit_intercept))
         )

@@ -27,6 +27,7 @@ from lastiterate.printing import printed_down
 from lastiterate.train.people import dealt
 
 PASSES = 10  # over the data
+MANY_PASSES = 100  # for a better model that takes longer
 L2 = 0.1  # times 1 / records: scikit-learn's C = 10
 CAP = 0.5  # how hard one record may push a classifier when there is noise
 BALL = 0.75  # how long the slope of a softmax of three classes or more may be then

@@ -35,7 +35,7 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
             kernels know this loss; ``ball`` asks for that of `PrivateSoftmaxRegression`, with
             products="double".)
         ball: see cap.
-        regularization, penalty, l1_ratio, steps, batch_size, learning_time: as in
+        regularization, penalty, l1_ratio, steps, batch_size, learning_time, quality: as in
             `PrivateSoftmaxRegression`; batch_size=n asks for full batches.
         final_noise, adjacency, classes: as there.
         per_person: with ``fit(X, y, groups=owners)``, for a person with up to so many records.
