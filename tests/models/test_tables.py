@@ -271,6 +271,12 @@ def test_a_bad_file_is_refused(name: str, tmp_path: Path) -> None:
         read_table(path)
 
 
+@pytest.mark.parametrize("name", ["PAR1", "ARROW1", "FEA1 of the year"])
+def test_a_csv_may_have_such_a_column(name: str, tmp_path: Path) -> None:
+    (tmp_path / "t").write_text(f"{name},b\n1,2\n")
+    assert read_table(tmp_path / "t").column(name).texts(name) == ["1"]
+
+
 def test_a_parquet_file_that_is_made_to_fill_memory_is_not_unpacked(tmp_path: Path) -> None:
     """Runs of equal values take no room in the file."""
     from pyarrow import parquet

@@ -157,9 +157,11 @@ def _kind(path: Path) -> str | None:
         return None
     try:
         with path.open("rb") as file:
-            return MAGIC.get(file.read(4))
+            head = file.read(16)
     except OSError as error:
         raise _unreadable(path, error) from None
+    binary = not head.isascii() or any(byte < 32 and byte not in b"\t\r\n" for byte in head)
+    return MAGIC.get(head[:4]) if binary else None  # a CSV may have a column called PAR1
 
 
 @contextmanager
