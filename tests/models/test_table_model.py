@@ -355,6 +355,8 @@ MODELS: dict[str, tuple[str, Any]] = {
         PrivateLogisticRegression(prepare=PrivateStandardScaler(1.0, 1e-5, low=0.0, high=1.0)),
     ),
     "several": ("level", PrivateLogisticRegression()),
+    "calibrated": ("level", PrivateLogisticRegression(calibrate=True)),
+    "calibrated, two": ("income", PrivateSoftmaxRegression(calibrate=True, prepare=None)),
     "softmax": ("level", PrivateSoftmaxRegression(cap=0.5)),
     "ball": ("level", PrivateSoftmaxRegression()),
     "two scores": ("income", PrivateSoftmaxRegression()),
@@ -410,6 +412,7 @@ def by_hand(told: dict[str, Any], table: Any) -> dict[str, Any]:
         else:
             p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
             chance = p * np.maximum(1, (1 - p) / cap)
+        chance = (chance / chance.sum(axis=1, keepdims=True)) ** told["probabilities"]["sharpness"]
         found["probabilities"] = chance / chance.sum(axis=1, keepdims=True)
     return found
 

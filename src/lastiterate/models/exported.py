@@ -15,6 +15,7 @@ from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import CappedLogistic, CappedSoftmax, OneVsRest
 from lastiterate.models.cells import Array
 from lastiterate.models.columns import Boolean, Categorical, Column, Date
+from lastiterate.models.confidence import sharpened
 from lastiterate.models.ranges import DeclaredRanges
 from lastiterate.models.saved import TableModel
 from lastiterate.verifier.document import UNLEARNING
@@ -35,7 +36,8 @@ HOW = (
     "positive; otherwise the class with the largest score.",
     "capped-logistic: u = min(s(score), cap), d = min(s(-score), cap) with s(x) = 1/(1+exp(-x)); "
     "the probability is u / (u + d), and of several classes these are divided by their sum. "
-    "capped-softmax: p = softmax(scores), q = p * max(1, (1 - p) / cap), divided by its sum.",
+    "capped-softmax: p = softmax(scores), q = p * max(1, (1 - p) / cap), divided by its sum. "
+    "In the end every probability is raised to the power of sharpness, and divided by their sum.",
 )
 
 
@@ -115,10 +117,10 @@ def _scores(told: dict[str, Any], X: Array) -> Array:
 def _probabilities(how: dict[str, Any], scores: Array) -> Array:
     if how["link"] == "capped-logistic":
         chance = CappedLogistic(how["cap"]).probability(scores)
-        if scores.shape[1] == 1:
-            return np.hstack([1 - chance, chance])
-        return np.asarray(chance / chance.sum(axis=1, keepdims=True))
-    return CappedSoftmax(scores.shape[1], how["cap"]).probability(scores)
+        chance = np.hstack([1 - chance, chance]) if scores.shape[1] == 1 else chance
+    else:
+        chance = CappedSoftmax(scores.shape[1], how["cap"]).probability(scores)
+    return sharpened(chance / chance.sum(axis=1, keepdims=True), how["sharpness"])
 
 
 def _column(name: str, kind: Column) -> dict[str, Any]:
@@ -148,13 +150,11 @@ def _link(model: Any) -> dict[str, Any] | None:
     """How scores become probabilities; None where that is no formula, or there are none."""
     objective = model._objective()
     one = objective.binary if isinstance(objective, OneVsRest) else objective
-    if not hasattr(model, "predict_proba"):
+    names = {CappedLogistic: "capped-logistic", CappedSoftmax: "capped-softmax"}
+    if not hasattr(model, "predict_proba") or type(one) not in names:
         return None
-    if type(one) is CappedLogistic:
-        return {"link": "capped-logistic", "cap": one.cap}
-    if type(one) is CappedSoftmax:
-        return {"link": "capped-softmax", "cap": one.cap}
-    return None
+    sharpness = vars(model).get("sharpness_", 1.0)  # calibrate= finds another
+    return {"link": names[type(one)], "cap": one.cap, "sharpness": sharpness}
 
 
 def _privacy(model: Any) -> dict[str, Any]:

@@ -225,10 +225,15 @@ def _probabilities(graph: _Graph, scores: str, how: Mapping[str, Any], one: bool
         down = graph.op("Min", graph.op("Sigmoid", graph.op("Neg", scores)), cap)
         chance = graph.op("Div", up, graph.op("Add", up, down))
         if one:
-            return graph.op("Concat", graph.op("Sub", unit, chance), chance, axis=1)
+            chance = graph.op("Concat", graph.op("Sub", unit, chance), chance, axis=1)
     else:
         p = graph.op("Softmax", scores, axis=1)
         others = graph.op("Div", graph.op("Sub", unit, p), cap)
         chance = graph.op("Mul", p, graph.op("Max", unit, others))
-    every = graph.op("ReduceSum", chance, graph.constant(np.array([1])))
-    return graph.op("Div", chance, every)
+    sharp = graph.op("Pow", _shared(graph, chance), graph.constant(float(how["sharpness"])))
+    return _shared(graph, sharp)
+
+
+def _shared(graph: _Graph, parts: str) -> str:
+    """Each over the sum of its row."""
+    return graph.op("Div", parts, graph.op("ReduceSum", parts, graph.constant(np.array([1]))))

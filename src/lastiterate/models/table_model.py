@@ -55,7 +55,8 @@ class PrivateTableModel(BaseEstimator):  # type: ignore[misc]
         schema_: the schema as it was read.
         model_: the fitted estimator, and ``classes_`` its classes.
         certificate_: the privacy that was spent; None for experiments.
-        guarantee_: the same as an object that can be asked at other deltas.
+        guarantee_: the same as an object that can be asked at other deltas; of a model before
+            which nothing was paid for (``prepare=None``).
 
     A table is a path (CSV, packed by gzip or not, Parquet, Arrow, Feather), a data frame of pandas
     or Polars, a relation of DuckDB or a table of Arrow.
@@ -166,8 +167,9 @@ class PrivateTableModel(BaseEstimator):  # type: ignore[misc]
             return None
         if model.certificate_.parts or model.certificate_.training != model.training_:
             raise UnsupportedError(
-                "What was released is more than one run (a preparation was paid for, or records "
-                "were forgotten), and one guarantee does not speak of all: use certificate_."
+                "What was released is more than one run (a preparation or a calibration was paid "
+                "for, or records were forgotten), and one guarantee does not speak of all: use "
+                "certificate_, whose curve has other deltas; or prepare=None."
             )
         return account(model.training_, model.loss_, exposure=model.choice_.exposure)
 
