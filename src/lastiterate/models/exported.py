@@ -149,8 +149,8 @@ def _preparation(model: Any) -> dict[str, list[float]] | None:
 def _link(model: Any) -> dict[str, Any] | None:
     """How scores become probabilities; None where that is no formula, or there are none."""
     objective = model._objective()
-    one = objective.binary if isinstance(objective, OneVsRest) else objective
-    names = {CappedLogistic: "capped-logistic", CappedSoftmax: "capped-softmax"}
+    one: Any = objective.binary if isinstance(objective, OneVsRest) else objective
+    names: dict[Any, str] = {CappedLogistic: "capped-logistic", CappedSoftmax: "capped-softmax"}
     if not hasattr(model, "predict_proba") or type(one) not in names:
         return None
     sharpness = vars(model).get("sharpness_", 1.0)  # calibrate= finds another
