@@ -340,6 +340,7 @@ def test_json_of_the_commands(filed: Path, tmp_path: Path, capsys: Any) -> None:
     certificate = json.loads((filed / "certificate.json").read_text())
     assert answer["certificate"] == certificate["sha256"]
     assert answer["epsilon"] == certificate["epsilon"]
+    assert call("export", filed, tmp_path / "M.JSON") == 0
     assert call("export", filed, tmp_path / "m.pkl") == 2
     assert call("export", filed, tmp_path / "m.json") == 2
 

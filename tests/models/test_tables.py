@@ -349,6 +349,13 @@ def test_only_the_first_line_of_a_csv_is_read(tmp_path: Path) -> None:
     assert read_header(tmp_path / "t.csv") == (["age", "label"], None)
 
 
+@pytest.mark.parametrize("text", ["", "\n\n", "\na,b\n"])
+def test_no_header_no_schema(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(DescriptionError, match="empty"):
+        template(tmp_path / "t.csv")
+
+
 def test_what_is_not_filled_in_is_refused_with_the_remedy() -> None:
     blank = tomllib.loads(template(arrow(), "label"))
     assert blank["columns"]["member"] == {"boolean": True}

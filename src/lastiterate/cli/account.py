@@ -14,6 +14,7 @@ from lastiterate.cli.output import (
     theorem_entry,
 )
 from lastiterate.printing import printed, printed_down
+from lastiterate.progress import Working
 
 
 @describes_a_run
@@ -25,11 +26,12 @@ def account(described: Described, as_json: AsJson = False) -> None:
     guarantee = lastiterate.account(
         training, loss, releases=described.releases, exposure=described.exposure
     )
-    epsilon, lower, best = (
-        guarantee.epsilon(delta),
-        guarantee.lower(delta),
-        guarantee.best_at(delta),
-    )
+    with Working("accounting"):
+        epsilon, lower, best = (
+            guarantee.epsilon(delta),
+            guarantee.lower(delta),
+            guarantee.best_at(delta),
+        )
     if as_json:
         from lastiterate.description.words import not_covered
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from lastiterate.cli.new_file import refuse_taken, write_new
 from lastiterate.cli.output import print_json, print_text, warn_of
 from lastiterate.errors import LastIterateError
+from lastiterate.progress import Working
 
 
 def compose_certificates(
@@ -28,7 +29,8 @@ def compose_certificates(
             "joint one is checked beside them. Choose another name for --out."
         )
     certificates = [lastiterate.Certificate.load(file) for file in files]
-    joint = lastiterate.compose(certificates, delta)
+    with Working("composition"):
+        joint = lastiterate.compose(certificates, delta)
     warn_of(joint.delta, max(run.training.records for run in joint.parts if run.training))
     write_new(output, joint.to_json(), force, "--out")
     if as_json:

@@ -35,7 +35,7 @@ def export(
     if run.is_dir() and (code := readable(seconds, megabytes, run)):
         raise typer.Exit(code)
     trained = TableModel.load(run)
-    write_new(output, exported(trained, output.suffix[1:]), force, "the output")
+    write_new(output, exported(trained, output.suffix[1:].lower()), force, "the output")
     certificate = trained.model.certificate_
     if as_json:
         told = {

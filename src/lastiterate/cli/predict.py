@@ -38,7 +38,7 @@ def predict(
         refuse_taken([output], force)
     if run.is_dir() and (code := readable(seconds, megabytes, run)):
         raise typer.Exit(code)
-    found = Predictions.of(run, table, "csv" if output is None else output.suffix[1:])
+    found = Predictions.of(run, table, "csv" if output is None else output.suffix[1:].lower())
     if output is not None:
         write_new(output, found.content(), force)
     if as_json:

@@ -100,7 +100,7 @@ def read_table(source: Source) -> Table:
     while rows and not rows[-1]:  # an empty line at the end is no row
         rows.pop()
     if not rows:
-        raise DescriptionError("table", f"{path}, which is empty", "a CSV with a header", _NOBODY)
+        raise _nothing(path)
     names, rows = list(rows[0]), rows[1:]
     for number, row in enumerate(rows, 2):
         if len(row) != len(names):
@@ -122,7 +122,13 @@ def read_header(source: Source) -> tuple[list[str], list[Cells] | None]:
         return _named(names), cells
     with _lines(path) as lines:
         header = next(lines, ())
+    if not header:
+        raise _nothing(path)
     return _named(list(header)), None
+
+
+def _nothing(path: Path) -> DescriptionError:
+    return DescriptionError("table", f"{path}, which is empty", "a CSV with a header", _NOBODY)
 
 
 def _path(source: Source) -> Path:

@@ -195,7 +195,7 @@ class PrivateTableModel(BaseEstimator):  # type: ignore[misc]
         Both carry epsilon, delta and the certificate's digest, which after `save` is that of the
         folder's. An older file is replaced.
         """
-        write_whole(Path(path), exported(self._trained, Path(path).suffix[1:]))
+        write_whole(Path(path), exported(self._trained, Path(path).suffix[1:].lower()))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:

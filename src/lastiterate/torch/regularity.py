@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from lastiterate.description import Loss
 from lastiterate.description.validation import number, whole
+from lastiterate.progress import shown
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def estimate_holder(
     with torch.random.fork_rng(enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
-        for _ in range(initialisations):
+        for _ in shown("initialisations", 0, initialisations):
             gradient, weights = _flat(model(), loss, inputs, targets)
             many = torch.func.vmap(gradient)
             for _ in range(steps):
