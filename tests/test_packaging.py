@@ -12,6 +12,7 @@ import tarfile
 import tomllib
 import venv
 import zipfile
+from collections.abc import Callable
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -242,33 +243,56 @@ def test_the_wheel_holds_the_package_and_nothing_else(tree: Path, wheel: Path) -
     assert found == {each for each in files(source) if ".egg-info/" not in each}
 
 
-@pytest.mark.slow
-def test_a_fresh_environment_gets_three_packages(wheel: Path, tmp_path: Path) -> None:
-    venv.create(tmp_path / "fresh", with_pip=True)
-    python = str(tmp_path / "fresh" / "bin" / "python")
+def fresh(folder: Path, wheel: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A program of a new environment that has the wheel, run in an empty folder."""
+    venv.create(folder / "fresh", with_pip=True)
     alone = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    (folder / "empty").mkdir()
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [python, *arguments],
+            [str(folder / "fresh" / "bin" / program), *arguments],
             env=alone,
-            cwd=tmp_path,
+            cwd=folder / "empty",
             capture_output=True,
             text=True,
             check=False,
         )
 
-    installed = run("-m", "pip", "install", "--quiet", str(wheel))
+    installed = run("python", "-m", "pip", "install", "--quiet", wheel)
     if "No matching distribution" in installed.stderr or "onnection" in installed.stderr:
         pytest.skip(f"no package index can be reached: {installed.stderr[-300:]}")
     assert installed.returncode == 0, installed.stderr
+    return run
+
+
+@pytest.mark.slow
+def test_a_fresh_environment_gets_three_packages(wheel: Path, tmp_path: Path) -> None:
+    run = fresh(tmp_path, str(wheel))
     packages = {
-        each["name"] for each in json.loads(run("-m", "pip", "list", "--format=json").stdout)
+        each["name"]
+        for each in json.loads(run("python", "-m", "pip", "list", "--format=json").stdout)
     }
     assert packages - {"pip", "setuptools"} == {"lastiterate", "numpy", "scipy"}
     program = (
         "import time; t = time.perf_counter(); import lastiterate; print(time.perf_counter() - t)"
     )
-    assert min(float(run("-c", program).stdout) for _ in range(3)) < 0.3
-    works = run("-c", CORE)
+    assert min(float(run("python", "-c", program).stdout) for _ in range(3)) < 0.3
+    works = run("python", "-c", CORE)
     assert works.returncode == 0, works.stderr
+
+
+@pytest.mark.slow
+def test_the_demo_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
+    """As a newcomer would: install, ask for the version, have it examined, run the demo."""
+    run = fresh(tmp_path, f"{wheel}[cli,models,verify,report]")
+    assert run("lastiterate", "--version").stdout.strip() == PROJECT["version"]
+    examined = run("lastiterate", "doctor", "--json")
+    assert examined.returncode == 0, examined.stdout + examined.stderr
+    assert json.loads(examined.stdout)["engines"]["NumPy"] == "certified"
+    shown = run("lastiterate", "demo", "--out", "demo")
+    assert shown.returncode == 0, shown.stderr
+    report = tmp_path / "empty" / "demo" / "report.html"
+    assert "epsilon" in report.read_text(encoding="utf-8")
+    checked = run("lastiterate", "verify", "demo/run/certificate.json")
+    assert checked.returncode == 0, checked.stderr

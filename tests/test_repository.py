@@ -15,6 +15,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*"))
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*"))
+CONDA_EXTRAS = ("cli", "models", "verify", "report")
+CONDA_NAMES = {"kaleido>=1.0": "python-kaleido>=1.0"}  # conda's own is called python-kaleido
 KINDS = {"markdown", "textarea", "input", "dropdown", "checkboxes"}
 
 
@@ -146,6 +148,18 @@ def test_the_citation_is_valid_and_of_this_version() -> None:
     for author in found["authors"]:
         assert "name" in author or {"family-names", "given-names"} <= set(author)
     assert all(isinstance(word, str) for word in found["keywords"])
+
+
+def test_the_conda_recipe_brings_what_pip_does() -> None:
+    """The core, and the extras of the command line, the estimators, the verifier, the reports."""
+    recipe = read(ROOT / "conda" / "recipe.yaml")
+    assert recipe["package"] == {"name": PROJECT["name"], "version": PROJECT["version"]}
+    (command,) = PROJECT["scripts"].items()
+    assert recipe["build"]["python"]["entry_points"] == [" = ".join(command)]
+    extras = [PROJECT["optional-dependencies"][name] for name in CONDA_EXTRAS]
+    wanted = {f"python{PROJECT['requires-python']}", *PROJECT["dependencies"], *sum(extras, [])}
+    found = {each.replace(" ", "") for each in recipe["requirements"]["run"]}
+    assert found == {CONDA_NAMES.get(each, each) for each in wanted}
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)

@@ -18,6 +18,7 @@ from lastiterate.cli.certify import certify
 from lastiterate.cli.compare import compare
 from lastiterate.cli.compose import compose
 from lastiterate.cli.demo import demo
+from lastiterate.cli.doctor import doctor
 from lastiterate.cli.explore import explore
 from lastiterate.cli.export import export
 from lastiterate.cli.generalize import generalize
@@ -60,6 +61,7 @@ COMMANDS = (
     report,
     explore,
     demo,
+    doctor,
 )
 
 
