@@ -156,8 +156,9 @@ def test_the_conda_recipe_brings_what_pip_does() -> None:
     assert recipe["package"] == {"name": PROJECT["name"], "version": PROJECT["version"]}
     (command,) = PROJECT["scripts"].items()
     assert recipe["build"]["python"]["entry_points"] == [" = ".join(command)]
-    extras = [PROJECT["optional-dependencies"][name] for name in CONDA_EXTRAS]
-    wanted = {f"python{PROJECT['requires-python']}", *PROJECT["dependencies"], *sum(extras, [])}
+    wanted = {f"python{PROJECT['requires-python']}", *PROJECT["dependencies"]}
+    for extra in CONDA_EXTRAS:
+        wanted |= set(PROJECT["optional-dependencies"][extra])
     found = {each.replace(" ", "") for each in recipe["requirements"]["run"]}
     assert found == {CONDA_NAMES.get(each, each) for each in wanted}
 
