@@ -120,7 +120,7 @@ class ArrowFiles:
         import pyarrow
 
         length = max(1, _BLOCK // (len(self.features) + 1))
-        ahead = {"batch_readahead": 2, "fragment_readahead": 1}
+        ahead = {"batch_readahead": 1, "fragment_readahead": 1, "use_threads": False}
         columns = [*self.features, self._label]
         try:
             batches = self._dataset.to_batches(columns=columns, batch_size=length, **ahead)
