@@ -8,7 +8,7 @@ TEST_EXTRAS := cli,interchange,verify,models,scattering,tables,onnx,torch,sampli
 
 # Heavy frameworks of other people, in an environment of their own: `make test` must stay quick.
 INTEGRATIONS       ?= .venv-integrations
-INTEGRATION_EXTRAS := cli,verify,models,torch,report,jax,lightning,transformers,mlflow,notebooks,dev
+INTEGRATION_EXTRAS := cli,verify,models,torch,report,jax,lightning,transformers,mlflow,spark,notebooks,dev
 
 # Libraries that people come from, whose requirements contradict ours: one environment each.
 PEERS ?= .venv-peers
@@ -17,7 +17,7 @@ diffprivlib        := "diffprivlib>=0.6.5,<0.7" "scikit-learn<1.8"
 jax_privacy        := "jax_privacy>=2,<3"
 tensorflow_privacy := "tensorflow-privacy>=0.9,<0.10" "tensorflow>=2.15,<2.16"
 
-.PHONY: demo test test-all test-integrations fuzz bench docs lint chromium lock clean
+.PHONY: demo test test-all test-integrations fuzz bench docs lint chromium java lock clean
 
 $(BIN)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -51,6 +51,9 @@ lint: $(BIN)/.test
 chromium:
 	@scripts/install-chromium
 
+java:
+	@scripts/install-java
+
 # -rs: what cannot be imported here (tests/integrations, GPUs) is skipped, and named.
 test: lint chromium
 	$(BIN)/python -m pytest -n 2 -rs -m "not slow and not fuzz"
@@ -76,7 +79,7 @@ $(PEERS)/%/.made: Makefile
 # Here nothing of tests/integrations may be skipped: whatever is missing is an error.
 test-integrations: export LASTITERATE_INTEGRATIONS = 1
 test-integrations: export LASTITERATE_PEERS = $(abspath $(PEERS))
-test-integrations: $(INTEGRATIONS)/.made $(PEER_ENVIRONMENTS:%=$(PEERS)/%/.made)
+test-integrations: java $(INTEGRATIONS)/.made $(PEER_ENVIRONMENTS:%=$(PEERS)/%/.made)
 	$(INTEGRATIONS)/bin/python -m pytest -rs tests/integrations \
 	  "tests/docs/test_code_blocks.py::test_page[docs/how-to/frameworks.md]" \
 	  "tests/docs/test_code_blocks.py::test_page[docs/how-to/jax.md]" \

@@ -25,7 +25,7 @@ DISTRIBUTIONS = packages_distributions()
 FOR_DEVELOPERS = {"docs", "browser", "kernels", "notebooks", "dev"}
 PINS = {"attrs"}  # listed to bound what another library brings
 # Not installed where `make test` runs: `make test-integrations` has them.
-ELSEWHERE = {each: {each} for each in ("jax", "lightning", "optax")}
+ELSEWHERE = {each: {each} for each in ("jax", "lightning", "optax", "pyspark")}
 ELSEWHERE["mlflow-skinny"] = {"mlflow"}
 BROUGHT_ALONG = {"dash": {"flask", "werkzeug"}}  # dash is a Flask application
 

@@ -12,9 +12,9 @@ from architecture import PACKAGE, ROOT
 from packaging.requirements import Requirement
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-EXTRAS = ("jax", "lightning", "mlflow", "notebooks", "transformers")
+EXTRAS = ("jax", "lightning", "mlflow", "notebooks", "spark", "transformers")
 PEERS = [Requirement(one) for each in EXTRAS for one in PROJECT["optional-dependencies"][each]]
-MODULES = ("jax", "optax", "lightning", "pytorch_lightning", "transformers", "mlflow")
+MODULES = ("jax", "optax", "lightning", "pytorch_lightning", "transformers", "mlflow", "pyspark")
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)

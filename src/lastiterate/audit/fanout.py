@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from lastiterate.audit.clusters import not_installed, use_dask, use_ray
+from lastiterate.cluster.connections import not_installed, use_dask, use_ray
 from lastiterate.description.validation import whole
 from lastiterate.errors import DescriptionError, LastIterateError
 

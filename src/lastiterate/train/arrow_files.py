@@ -103,12 +103,7 @@ class ArrowFiles:
         """The type that holds every feature: float32 if that loses nothing of any of them."""
         from pyarrow import types
 
-        kinds = [self._dataset.schema.field(name).type for name in self.features]
-        for name, kind in zip(self.features, kinds, strict=True):
-            number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-            if not number:
-                allowed = "numbers; encode texts, categories and dates by public rules first"
-                raise DescriptionError(f"column {name!r}", str(kind), allowed, "rows are vectors")
+        kinds = numbers(self._dataset.schema, self.features)
         short = all(
             types.is_boolean(kind) or kind.bit_width <= (32 if types.is_floating(kind) else 16)
             for kind in kinds
@@ -127,22 +122,46 @@ class ArrowFiles:
             for batch in batches:
                 if not batch.num_rows:
                     continue
-                X = np.empty((batch.num_rows, len(self.features)), self._dtype)
-                for k in range(X.shape[1]):
-                    X[:, k] = _plain(batch.column(k))
-                y = batch.column(X.shape[1])
-                if y.null_count:
-                    raise _missing()
-                yield X, y.to_numpy(zero_copy_only=False)
+                yield pair_of(batch, self.features, self._label, self._dtype)
         except (pyarrow.ArrowException, OSError) as wrong:
             raise _unreadable(wrong) from None
+
+
+def numbers(schema: Any, features: list[str]) -> list[Any]:
+    """The types of these columns; raises unless all of them are numbers."""
+    from pyarrow import types
+
+    kinds = [schema.field(name).type for name in features]
+    for name, kind in zip(features, kinds, strict=True):
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+            allowed = "numbers; encode texts, categories and dates by public rules first"
+            raise DescriptionError(f"column {name!r}", str(kind), allowed, "rows are vectors")
+    return kinds
+
+
+def pair_of(table: Any, features: list[str], label: str, dtype: Any) -> tuple[Any, Any]:
+    """Features and labels of a table or a batch of Arrow; raises if a cell is missing."""
+    X = np.empty((table.num_rows, len(features)), dtype)
+    for k, name in enumerate(features):
+        X[:, k] = _plain(table.column(name))
+    return X, _plain(table.column(label))
 
 
 def _plain(column: Any) -> NDArray[Any]:
     if column.null_count:
         raise _missing()
-    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return values
+    several = hasattr(column, "chunks")
+    values = column.to_numpy() if several else column.to_numpy(zero_copy_only=False)
+    return np.asarray(values)
+
+
+def arrow_table(frame: Any) -> Any:
+    """A data frame of pandas as a table of Arrow; a table stays."""
+    import pyarrow
+
+    if isinstance(frame, pyarrow.Table):
+        return frame
+    return pyarrow.Table.from_pandas(frame, preserve_index=False)
 
 
 def _unreadable(wrong: Exception) -> AssumptionError:

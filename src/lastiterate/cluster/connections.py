@@ -1,4 +1,4 @@
-"""Ray and Dask: clusters of our own that nobody else can use, or one that the user names.
+"""Ray, Dask and Spark: clusters of our own that nobody else can use, or one that the user names.
 
 Whoever can send a task to a cluster runs code as its owner and reads the records that it works on.
 So a cluster that is started here listens on loopback only and asks for credentials that are made
@@ -11,9 +11,11 @@ import os
 import secrets
 import sys
 import warnings
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from lastiterate.description.validation import one_of, whole
 from lastiterate.errors import AssumptionError, DescriptionError, PrivacyWarning
 
 # Ray looks at these once, while it is imported.
@@ -29,8 +31,76 @@ _RAY_TRUSTS = (
 )
 
 
+@contextmanager
+def local(engine: str, workers: int = 2) -> Iterator[Any]:
+    """A cluster of this machine's own, on loopback, that asks for credentials made for it.
+
+    Args:
+        engine: "ray", "dask" or "spark".
+        workers: how many processes.
+
+    Yields what data sets are made with: the module `ray`, a `distributed.Client` or a
+    `SparkSession`. All that was started ends with the block.
+    """
+    whole("workers", workers, "somebody has to compute")
+    ways = {"ray": connect_ray, "dask": _with_dask, "spark": use_spark}
+    one_of("engine", engine, tuple(ways), "records are sent there")
+    with ExitStack() as stack:
+        yield ways[engine](stack, workers)
+
+
+def _with_dask(stack: ExitStack, workers: int | None) -> Any:
+    use_dask(stack, workers)
+    import distributed
+
+    client: Any = distributed.get_client
+    return client()
+
+
+def use_spark(stack: ExitStack, workers: int | None) -> Any:
+    """A session of Spark in this machine's own processes, on loopback, with a secret."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as missing:
+        raise not_installed("pyspark", "spark") from missing
+    if SparkSession.getActiveSession() is not None:
+        raise AssumptionError(
+            "There is a Spark session in this process already, with settings of its own: train on "
+            "its data frames, or stop it first."
+        )
+    told = {
+        "spark.master": f"local[{workers or '*'},20]",  # so many losses of one task
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secrets.token_hex(32),
+        "spark.network.crypto.enabled": "true",
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "spark.pyspark.python": sys.executable,
+        "spark.log.level": "ERROR",
+    }
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder: Any = SparkSession.builder
+    for name, value in told.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    stack.callback(session.stop)
+    return session
+
+
 def use_ray(stack: ExitStack, workers: int | None) -> None:
-    """Let joblib work on Ray: the cluster this process is connected to, the one that RAY_ADDRESS
+    """Let joblib work on Ray (`connect_ray`)."""
+    connect_ray(stack, workers)
+    from ray.util.joblib import register_ray
+
+    start: Any = register_ray
+    start()
+
+
+def connect_ray(stack: ExitStack, workers: int | None) -> Any:
+    """Ray: the cluster this process is connected to, the one that RAY_ADDRESS
     names, or a small one of our own, which ends with ``stack``.
     """
     named = os.environ.get("RAY_ADDRESS")
@@ -48,7 +118,6 @@ def use_ray(stack: ExitStack, workers: int | None) -> None:
             os.environ.setdefault(name, value)
     try:
         import ray
-        from ray.util.joblib import register_ray
     except ImportError as missing:
         raise not_installed("ray", "cluster") from missing
     own = not (named or ray.is_initialized())
@@ -64,8 +133,7 @@ def use_ray(stack: ExitStack, workers: int | None) -> None:
     if not own:
         address = named or ray.get_runtime_context().gcs_address
         warnings.warn(_RAY_TRUSTS.format(address=address), PrivacyWarning, stacklevel=2)
-    start: Any = register_ray
-    start()
+    return ray
 
 
 def _alone(ray: Any) -> None:
@@ -101,6 +169,7 @@ def use_dask(stack: ExitStack, workers: int | None) -> None:
             processes=True,
             host="127.0.0.1",
             security=True,
+            scheduler_kwargs={"allowed_failures": 20},  # workers lost with one task
         )
         stack.callback(cluster.close)
         stack.enter_context(dask.Client(cluster))
@@ -112,5 +181,5 @@ def not_installed(package: str, extra: str) -> DescriptionError:
         "backend",
         package,
         f"installed (pip install 'lastiterate[{extra}]')",
-        "cohorts of models are handed to it",
+        "work is handed to it",
     )
