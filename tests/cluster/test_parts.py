@@ -19,7 +19,6 @@ from lastiterate.models import (
     PrivateRidge,
     PrivateSoftmaxRegression,
 )
-from lastiterate.train.whole_sums import WholeSums
 
 pa = pytest.importorskip("pyarrow")
 
@@ -45,10 +44,8 @@ def model(kind: Any = PrivateSoftmaxRegression, **changes: Any) -> Any:
 
 def spread(workers: Any, told: Any, label: str = "kind") -> Any:
     """As `cluster.fit` does, on workers of our own."""
-    reader, objective = told._reader(FEATURES), told._objective()
-    K = objective.gradient_norm(told._rows.norm)
-    sums = WholeSums(objective, reader.columns, told._rows.norm, K)
-    records = SpreadRecords(workers, Keep(reader, sums, FEATURES, label))
+    reader = told._reader(FEATURES)
+    records = SpreadRecords(workers, Keep(reader, reader.sums, FEATURES, label))
     return told._fit_elsewhere(records, FEATURES)
 
 
@@ -80,7 +77,7 @@ def test_any_division_is_the_same_model(kind: Any, more: Any, frame: Any) -> Non
 def test_it_is_the_model_of_fit_and_certified(frame: Any) -> None:
     """But for features that are rounded to 23 bits."""
     found = cluster.fit(frame, model(), label="kind")
-    same = model().fit(frame[FEATURES], frame["kind"])
+    same = model(prepare=None).fit(frame[FEATURES], frame["kind"])
     assert found.coef_ == pytest.approx(same.coef_, abs=1e-5)
     assert found.training_.batches == same.training_.batches
     secret = cluster.fit(frame, model(random_state=None), label="kind")

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 from lastiterate.cluster.engines import columns_of, workers_of
 from lastiterate.cluster.parts import Keep, SpreadRecords
 from lastiterate.errors import DescriptionError
-from lastiterate.train.whole_sums import WholeSums
 
 Model = TypeVar("Model")
 
@@ -48,9 +47,7 @@ def fit(dataset: Any, model: Model, label: str) -> Model:
         raise DescriptionError("label", label, allowed, "a model learns to predict it")
     features = [name for name in names if name != label]
     reader = told._reader(features)
-    objective, bound = told._objective(), told._rows.norm
-    sums = WholeSums(objective, reader.columns, bound, objective.gradient_norm(bound))
-    records = SpreadRecords(workers, Keep(reader, sums, features, label))
+    records = SpreadRecords(workers, Keep(reader, reader.sums, features, label))
     if not records.records:
         raise DescriptionError("dataset", "empty", "a table with records", "no records, no run")
     fitted: Model = told._fit_elsewhere(records, features)

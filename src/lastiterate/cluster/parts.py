@@ -116,7 +116,8 @@ class SpreadRecords(Records):
         self.records, self.columns = int(self._ends[-1]), job.sums.columns
 
     def total(self, sums: WholeSums, parameters: Parameters, rows: Rows) -> Limbs:
-        assert sums == self._sums  # features are kept in its units
+        if sums != self._sums:  # features are kept in its units
+            raise AssumptionError("The parts were kept for another run: keep them for this one.")
         facts = {fact.part: fact for fact in self._facts}
         asked = dict(zip(facts, self._split(rows), strict=True))
         asked = {part: some for part, some in asked.items() if _length(some)}

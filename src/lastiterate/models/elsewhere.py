@@ -19,6 +19,7 @@ from lastiterate.models.ranges import public_ends
 from lastiterate.train import FiledRecords, Records, noisy_descent
 from lastiterate.train.arrow_files import ArrowFiles
 from lastiterate.train.summation import score_error, whole_arithmetic
+from lastiterate.train.whole_sums import WholeSums
 
 if TYPE_CHECKING:
     from lastiterate.models.base import Array, PrivateLinearModel
@@ -126,6 +127,12 @@ class Reader:
     def columns(self) -> int:
         """Of a row, the intercept's included."""
         return self._features + bool(self._model.fit_intercept)
+
+    @property
+    def sums(self) -> WholeSums:
+        """What gradients are added up with."""
+        objective, bound = self._model._objective(), self._model._rows.norm
+        return WholeSums(objective, self.columns, bound, objective.gradient_norm(bound))
 
     def read(self, X: Any, y: Any) -> tuple[Any, Array]:
         """Rows no longer than the bound, and targets; raises if one has none."""
