@@ -72,6 +72,16 @@ def test_everything_is_within_the_promise(adjacency: str, batch_size: Any, tmp_p
     assert "calibration" in str(model.choice_)
 
 
+def test_preparation_model_weights_and_calibration_are_within_one_promise() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    model = PrivateLogisticRegression(
+        2.0, 1e-5, classes=[0, 1], class_weight={0: 2.0}, calibrate=True
+    ).fit(X, y)
+    assert "preparation" in str(model.choice_)
+    assert 1.9 <= model.certificate_.epsilon <= 2.0
+    assert len(model.certificate_.content["parts"]) == 4  # ranges, scales, the model, its scale
+
+
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=50, deadline=None)
 def test_one_record_moves_the_means_by_no_more_than_is_charged(seed: int) -> None:
