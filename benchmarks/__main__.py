@@ -56,6 +56,8 @@ def main(wanted: list[str]) -> int:
             mark = {True: "ok", False: "MISSED", None: "  "}[row.get("ok")]
             missed += row.get("ok") is False
             print(f"  {mark:>6}  {row['name']:<60} {_text(row['measured']):>14}  {row['goal']}")
+        if not rows:  # what it needs is missing: what was measured elsewhere stays
+            continue
         RESULTS.mkdir(exist_ok=True)
         saved = {"machine": machine(), "rows": rows}
         (RESULTS / f"{name}.json").write_text(json.dumps(saved, indent=2, default=str) + "\n")
