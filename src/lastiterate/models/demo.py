@@ -70,7 +70,9 @@ def run(folder: Path, table: Path, test: Path) -> Demonstration:
     """Train with secure noise; model, certificate and reports appear in the folder."""
     X, y = _SCHEMA.encode(read_table(table))
     classes = ["even", "odd"]
-    model = PrivateLogisticRegression(epsilon=EPSILON, delta=DELTA, classes=classes).fit(X, y)
+    model = PrivateLogisticRegression(
+        epsilon=EPSILON, delta=DELTA, classes=classes, feature_range=(0.0, 1.0)
+    ).fit(X, y)
     assert model.certificate_ is not None  # the noise was secure
     trained = TableModel(_SCHEMA, model)
     score = Score.of(model, *_SCHEMA.encode(read_table(test)))

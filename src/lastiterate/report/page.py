@@ -141,7 +141,7 @@ def _render(report: Report, summary: bool, language: str) -> str:
     )
     template = environment.get_template("summary.html" if summary else "page.html")
     return template.render(
-        **_facts(report.folder, Say(language)),
+        **_facts(report.folder, Say(language), summary),
         language=language,
         figures=report.figures,
         style=style,
@@ -153,7 +153,7 @@ def _render(report: Report, summary: bool, language: str) -> str:
     )
 
 
-def _facts(folder: RunFolder, say: Say) -> dict[str, Any]:
+def _facts(folder: RunFolder, say: Say, summary: bool) -> dict[str, Any]:
     certificate, about = folder.certificate, folder.about
     description = folder.description
     promise = words = sign = None
@@ -165,6 +165,7 @@ def _facts(folder: RunFolder, say: Say) -> dict[str, Any]:
             trainer=None if about is None else about.versions.get("lastiterate"),
             erased=promise["erased"] is not None,
             say=say,
+            short=summary,
         )
     return {
         "folder": folder,

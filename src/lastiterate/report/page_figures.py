@@ -44,6 +44,10 @@ _ATTACK = (
     "A test guesses from what is released whether a record was used. However clever, it makes at "
     "least the false negatives that the line shows. The straight line is blind guessing."
 )
+_ALONE = (
+    "This is about the training alone: what was released beside it (the preparation of the "
+    "columns, say) costs more, and the numbers of the certificate cover everything."
+)
 _CLEAN = (
     "The erased records were used before the deletion; the steps after it are clean, and every one "
     "of them hides more. The line holds towards somebody who saw no model from before the deletion."
@@ -106,6 +110,23 @@ def _of_a_run(
     guarantee.epsilon(delta)
     seconds = time.perf_counter() - began
     certificate = folder.certificate
+    if certificate is not None and seconds > _QUICK:
+        yield from _of_a_certificate(folder, certificate)
+    else:
+        claimed = _CURVE if certificate is None else f"{_CURVE} {_DOTS}"
+        yield (
+            "Privacy curve",
+            claimed,
+            lambda: _with_claims(privacy_curve(guarantee, delta), certificate),
+        )
+        yield "Best attack", _ATTACK, lambda: tradeoff(guarantee)
+    yield from _of_steps(training, loss, delta, releases, seconds)
+
+
+def _of_steps(
+    training: Training, loss: Loss, delta: float, releases: tuple[int, ...], seconds: float
+) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """What the steps of a run do; one bound of it takes so many seconds."""
 
     def growth() -> Any:
         if seconds > _PATIENCE:
@@ -121,16 +142,6 @@ def _of_a_run(
         why = "Checkpoints of this run were released too; this figure is about the end alone."
         return lambda: _refuse(why)
 
-    if certificate is not None and seconds > _QUICK:
-        yield from _of_a_certificate(folder, certificate)
-    else:
-        claimed = _CURVE if certificate is None else f"{_CURVE} {_DOTS}"
-        yield (
-            "Privacy curve",
-            claimed,
-            lambda: _with_claims(privacy_curve(guarantee, delta), certificate),
-        )
-        yield "Best attack", _ATTACK, lambda: tradeoff(guarantee)
     yield (
         "Growth",
         "What the run costs after each number of steps, by every theorem that applies to it. The "
@@ -167,11 +178,32 @@ def _of_a_certificate(
         lambda: _with_claims(certified_curve(certificate, folder.proved), certificate),
     )
     yield "Best attack", _ATTACK, lambda: certified_attack(certificate, folder.proved)
+    yield from _of_the_training(certificate)
     training, loss, exposure = certificate.training, certificate.loss, certificate.exposure
     if training is None or loss is None or exposure.left in (None, training.steps):
         return
     if not certificate.content["releases"]:
         yield "Clean steps", _CLEAN, lambda: _forgetting(training, loss, exposure, certificate)
+
+
+def _of_the_training(certificate: Certificate) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Of runs that are counted together: what the steps of the longest one do."""
+    if not certificate.parts:
+        return
+    longest = max(certificate.parts, key=_steps)
+    training, loss = longest.training, longest.loss
+    if training is None or loss is None or training.steps == 1 or not longest.exposure.default:
+        return
+    releases = tuple(longest.content["releases"])
+    began = time.perf_counter()
+    account(training, loss, releases=releases).epsilon(certificate.delta)
+    seconds = time.perf_counter() - began
+    for name, caption, draw in _of_steps(training, loss, certificate.delta, releases, seconds):
+        yield f"{name} of the training alone", f"{caption} {_ALONE}", draw
+
+
+def _steps(certificate: Certificate) -> int:
+    return 0 if certificate.training is None else certificate.training.steps
 
 
 def _forgetting(

@@ -118,9 +118,14 @@ def _promised(kind: str, promise: Mapping[str, Any], say: Say) -> Markup:
 
 
 def to_sign(
-    assumptions: list[tuple[str, str]], *, trainer: str | None, erased: bool, say: Say
+    assumptions: list[tuple[str, str]],
+    *,
+    trainer: str | None,
+    erased: bool,
+    say: Say,
+    short: bool = False,
 ) -> dict[str, Any]:
-    """What a person has to vouch for, and what not.
+    """What a person has to vouch for, and what not; ``short``: the full report has the details.
 
     What this library proved is recomputed with the certificate. What the trainer sees to is one
     word about the program, where the run's folder says which one it was (``trainer``, a version).
@@ -129,10 +134,14 @@ def to_sign(
     rest = [(text, by) for text, by in assumptions if _PROVED not in by]
     ours = [text for text, by in rest if trainer is not None and by.endswith(_TRAINER)]
     boxes: list[Any] = [text for text, _ in rest if text not in ours]
-    if ours:
+    if ours and short:
+        boxes.append(say("sign_trainer_short", version=trainer))
+    elif ours:
         boxes.append(say("sign_trainer", version=trainer, statements="; ".join(ours)))
     boxes.append(say("sign_erased" if erased else "sign_alone"))
     return {
         "boxes": boxes,
-        "proved": say("sign_proved", statements="; ".join(proved)) if proved else None,
+        "proved": say("sign_proved", statements="; ".join(proved))
+        if proved and not short
+        else None,
     }
