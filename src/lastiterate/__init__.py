@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lastiterate.lazy_names import loaded_on_use
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 _PACKAGES = {
     "lastiterate.description": (
