@@ -168,6 +168,8 @@ def test_a_folder(command, table, tmp_path, adjacency):
         20,
         "--adjacency",
         adjacency,
+        "--prepare",
+        "none",  # many models are then trained at once
     )
     assert code == 0, err
     audited = ("audit", folder, "--data", table, "--models", 6000, "--seed", 0, "--json")
