@@ -131,9 +131,18 @@ def connect_ray(stack: ExitStack, workers: int | None) -> Any:
         ray.init(address=named, **started)
         stack.callback(ray.shutdown)
     if not own:
-        address = named or ray.get_runtime_context().gcs_address
-        warnings.warn(_RAY_TRUSTS.format(address=address), PrivacyWarning, stacklevel=2)
+        warn_of_ray(named or ray.get_runtime_context().gcs_address)
     return ray
+
+
+def warn_of_ray(address: str) -> None:
+    """Say that a cluster of somebody's own may serve everybody."""
+    warnings.warn(_RAY_TRUSTS.format(address=address), PrivacyWarning, stacklevel=3)
+
+
+def asks_for_credentials() -> bool:
+    """Whether Ray of this process keeps strangers out."""
+    return os.environ.get(_CREDENTIALS) == "token"
 
 
 def _alone(ray: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate.cluster.connections import asks_for_credentials, warn_of_ray
 from lastiterate.cluster.parts import Answer, Ask, Fact, Failed, Held, Keep, Workers
 from lastiterate.description.rows import Rows
 from lastiterate.errors import AssumptionError, DescriptionError, LastIterateError
@@ -77,6 +78,8 @@ class RayWorkers(Workers):
         import ray
 
         self._ray, self._dataset = ray, dataset
+        if not asks_for_credentials():
+            warn_of_ray(ray.get_runtime_context().gcs_address)
         task: Any = ray.remote(_do)
         self._task = task.options(max_retries=_RETRIES)
         self._held: list[Any] = []
@@ -117,6 +120,7 @@ class DaskWorkers(Workers):
 
     def keep(self, job: Keep) -> list[Fact | Failed]:
         frames = self._client.compute(list(self._frame.to_delayed()))
+        self._frames = frames  # let go of while they are computed again, Dask waits for ever
         told = {"pure": False, "retries": _RETRIES}
         self._held = [
             self._client.submit(_do, job, k, frame, **told) for k, frame in enumerate(frames)
