@@ -1,7 +1,7 @@
 """A model on a cluster of two workers, as a program of its own: is it that of one process?
 
 python cluster_fit.py ENGINE KILLS; so many workers are killed at random moments while it trains,
-again and again if it has to. Prints JSON: whether every model was the same, bit for bit, how many
+again and again if it has to, for PATIENCE seconds. Prints JSON: whether every model was the same, bit for bit, how many
 workers were killed, and every address that a process of ours listened on.
 """
 
@@ -27,6 +27,7 @@ from lastiterate import cluster
 from lastiterate.models import PrivateLogisticRegression
 
 FEATURES = list("abcde")
+PATIENCE = 300  # on a busy machine engines need long for a new worker
 CUTS = [0, 700, 700, 701, 1500, 2000]  # an empty part, and one with a single record
 
 
@@ -96,8 +97,8 @@ def main() -> None:
     alone = cluster.fit(frame(), model(), label="y")
     same, done, listening = [], [], set()
     with cluster.local(engine, 2) as tool:
-        data = dataset(engine, tool)
-        while not same or len(done) < wanted:
+        data, began = dataset(engine, tool), time.monotonic()
+        while not same or (len(done) < wanted and time.monotonic() - began < PATIENCE):
             over = threading.Event()
             given = (engine, tool, wanted, done, over)
             killer = threading.Thread(target=killing, args=given, daemon=True)
