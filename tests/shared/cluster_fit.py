@@ -1,8 +1,8 @@
 """A model on a cluster of two workers, as a program of its own: is it that of one process?
 
 python cluster_fit.py ENGINE KILLS; so many workers are killed at random moments while it trains,
-again and again if it has to, for PATIENCE seconds. Prints JSON: whether every model was the same, bit for bit, how many
-workers were killed, and every address that a process of ours listened on.
+again and again if it has to, for PATIENCE seconds. Prints JSON: whether every model was the same,
+bit for bit, how many workers were killed, and every address that a process of ours listened on.
 """
 
 from __future__ import annotations
