@@ -94,7 +94,7 @@ def table(path: Path, name: str = "income", classes: tuple[str, str] = ("low", "
     return path
 
 
-def trained(folder: Path, *flags: str, name: str = "income") -> Path:
+def trained(folder: Path, *flags: str, name: str = "income", prepare: str = "none") -> Path:
     data = table(folder / "data.csv", name)
     with contextlib.redirect_stdout(io.StringIO()), pytest.raises(SystemExit) as left:
         command(
@@ -115,6 +115,8 @@ def trained(folder: Path, *flags: str, name: str = "income") -> Path:
                 "low,high",
                 "--test",
                 str(data),
+                "--prepare",
+                prepare,
                 *flags,
             ]
         )
@@ -165,6 +167,19 @@ def test_a_trained_run(call: Call, folder: Path, tmp_path: Path) -> None:
     assert page.count("table") == page.count("caption")
     assert str(tmp_path) not in html  # where the folder lies is nobody's business
     assert len(html) < 6_000_000
+
+
+def test_a_run_whose_columns_were_prepared(call: Call, tmp_path: Path) -> None:
+    """All that was released counts in the headline; what is about the training alone says so."""
+    folder = trained(tmp_path, prepare="auto")
+    assert call("report", folder, "-o", tmp_path / "report.html")[0] == 0
+    page = Page((tmp_path / "report.html").read_text())
+    certificate = Certificate.load(folder / "certificate.json")
+    assert certificate.parts
+    assert f"ε = {printed(certificate.epsilon)}" in page.text
+    assert "which those in parameters.npz have" in page.text
+    assert "Growth of the training alone" in page.text
+    assert "the numbers of the certificate cover everything" in page.text
 
 
 def test_the_printed_epsilon_is_never_below_the_certified_one(call: Call, tmp_path: Path) -> None:

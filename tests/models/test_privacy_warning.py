@@ -62,8 +62,12 @@ META: dict[str, Any] = {
     "output codes": lambda: OutputCodeClassifier(one).fit(X, y),
     "voting": lambda: VotingClassifier([("a", one), ("b", one)]).fit(X, two),
     "voting regressors": lambda: VotingRegressor([("a", ridge)]).fit(X, value),
-    "bagging": lambda: BaggingClassifier(one, n_estimators=2).fit(X, two),
-    "bagging regressors": lambda: BaggingRegressor(ridge, n_estimators=2).fit(X, value),
+    "bagging": lambda: BaggingClassifier(
+        clone(one).set_params(max_sample_weight=20.0), n_estimators=2
+    ).fit(X, two),
+    "bagging regressors": lambda: BaggingRegressor(
+        clone(ridge).set_params(max_sample_weight=20.0), n_estimators=2
+    ).fit(X, value),
     "boosting": lambda: AdaBoostRegressor(ridge, n_estimators=2).fit(X, value),
     "stacking": lambda: StackingClassifier([("a", one)], cv=2).fit(X, two),
     "stacked on": lambda: StackingClassifier([("a", clone(one).fit(X, two))], one, cv="prefit").fit(

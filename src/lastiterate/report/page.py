@@ -224,6 +224,11 @@ def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) 
         ],
         "assumptions": [_voucher(text) for text in certificate.assumptions],
         "declarations": [_voucher(text)[0] for text in certificate.declarations],
+        "bound": [
+            run.content["parameters"]
+            for run in certificate.parts or (certificate,)
+            if run.content.get("parameters")
+        ],
         "parts": [
             (run.theorem, run.release, printed(run.epsilon), printed(run.delta))
             for run in certificate.parts
