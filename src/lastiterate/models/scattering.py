@@ -77,7 +77,10 @@ class ScatteringFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def transform(self, X: Any) -> NDArray[np.float32]:
         """The coefficients of every image, normalised."""
         check_is_fitted(self, "_transform")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        with np.errstate(
+            invalid="ignore"
+        ):  # scikit-learn adds up huge numbers; a warning would tell
+            X = validate_data(self, X, dtype=np.float64, reset=False)
         rows = np.empty((len(X), self._n_features_out), np.float32)
         for first in range(0, len(X), _AT_ONCE):
             some = X[first : first + _AT_ONCE]
