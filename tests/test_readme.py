@@ -66,6 +66,28 @@ def test_the_numbers_of_the_table_of_situations() -> None:
         assert plateau(full, loss, 1e-5) is None
 
 
+def test_one_pass_of_small_batches() -> None:
+    """Noise multipliers 0.134 and 0.700 of the table."""
+    from lastiterate import Loss, Poisson, Shuffled, Training, calibrate
+
+    def multiplier(batches: Shuffled | Poisson, loss: Loss, **more: str) -> float:
+        run = Training.dp_sgd(
+            records=60_000,
+            steps=1_000,
+            step_size=1.0,
+            noise_multiplier=1.0,
+            clip=1.0,
+            batches=batches,
+            clipping="none",
+            **more,
+        )
+        return calibrate(run, loss, 1.0, 1e-6).noise * 60  # type: ignore[union-attr,operator]
+
+    ours = multiplier(Shuffled(60), Loss(smoothness=0.25), schedule="equalised")
+    assert ours == pytest.approx(0.134, abs=5e-4)
+    assert multiplier(Poisson(1e-3), Loss.unknown()) == pytest.approx(0.700, abs=2e-3)
+
+
 def test_the_picture_is_what_its_script_draws() -> None:
     """Light and dark, computed again; every number on it is rounded to the safe side."""
     path = ROOT / "examples" / "readme_figure.py"
