@@ -77,9 +77,7 @@ class ScatteringFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def transform(self, X: Any) -> NDArray[np.float32]:
         """The coefficients of every image, normalised."""
         check_is_fitted(self, "_transform")
-        with np.errstate(
-            invalid="ignore"
-        ):  # of sums of huge numbers: it would tell
+        with np.errstate(invalid="ignore"):  # of sums of huge numbers: it would tell
             X = validate_data(self, X, dtype=np.float64, reset=False)
         rows = np.empty((len(X), self._n_features_out), np.float32)
         for first in range(0, len(X), _AT_ONCE):
