@@ -27,7 +27,8 @@ def test_the_estimator_with_the_same_seed():
     X, y = digits()
     for bound, loss in ((None, {"cap": 0.5}), (2.5, {"ball": 0.7})):
         settings = {"epsilon": 3.0, "delta": 1e-4, "random_state": 2, **loss}
-        other = PrivateSoftmaxRegression(**settings, feature_bound=bound, fit_intercept=False)
+        own = {"feature_bound": bound, "fit_intercept": False, "prepare": None}
+        other = PrivateSoftmaxRegression(**settings, **own)
         other.fit(X, y)
         probe = PrivateLinearProbe(**settings, feature_bound=bound, device="cpu")
         probe.fit(torch.from_numpy(X), torch.from_numpy(y))

@@ -323,7 +323,12 @@ def test_without_noise_the_solutions_are_those_of_scikit_learn():
         assert (ours.coef_ == 0).any()
     target = np.clip(X[:, 0] - X[:, 1], -0.9, 0.9)
     net = PrivateRidge(
-        penalty="elasticnet", l1_ratio=0.5, fit_intercept=False, steps=20_000, **common
+        penalty="elasticnet",
+        l1_ratio=0.5,
+        fit_intercept=False,
+        steps=20_000,
+        target_range=(-1.0, 1.0),
+        **common,
     ).fit(X, target)
     other = ElasticNet(alpha=0.02, l1_ratio=0.5, fit_intercept=False, tol=1e-12).fit(X, target)
     assert np.allclose(net.coef_, other.coef_, atol=1e-6)

@@ -161,7 +161,7 @@ def change(pool: Pool, values: Any, before: Any, patience: float) -> list[Any]:
     erase = []
     if reading.description is not None and reading.forget is not None:
         asked = Erasing(reading.description, reading.forget)
-        erase = [Task("erasing", asked, heavy=True, urgency=3, limit=10.0)]
+        erase = [Task("erasing", asked, heavy=True, urgency=3, limit=5.0)]
     left = max(0.0, patience - (time.monotonic() - began))
     found = pool.ask([*wanted, *erase, *hump], left)
     outcomes = {task: found[task] for task in wanted}

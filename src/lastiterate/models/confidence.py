@@ -62,7 +62,7 @@ def sharpened(probabilities: Array, scale: float) -> Array:
 def crossing(differences: NDArray[np.float64]) -> float:
     """The scale at which right answers less confidence, measured at `SCALES`, fall through 0.
 
-    >>> crossing(np.array([0.5, 0.25, 0.0, -0.1, -0.2])), crossing(np.full(5, -0.3))
+    >>> round(crossing(np.array([0.5, 0.25, 0.0, -0.1, -0.2])), 6), crossing(np.full(5, -0.3))
     (2.0, 0.5)
     """
     falling = isotonic_regression(differences, increasing=False).x
