@@ -71,7 +71,10 @@ def run(folder: Path, table: Path, test: Path) -> Demonstration:
     X, y = _SCHEMA.encode(read_table(table))
     classes = ["even", "odd"]
     model = PrivateLogisticRegression(
-        epsilon=EPSILON, delta=DELTA, classes=classes, feature_range=(0.0, 1.0)
+        epsilon=EPSILON,
+        delta=DELTA,
+        classes=classes,
+        prepare=None,  # the schema scales them
     ).fit(X, y)
     assert model.certificate_ is not None  # the noise was secure
     trained = TableModel(_SCHEMA, model)
