@@ -1,6 +1,6 @@
 """Other private methods on the data sets of `held_out`, each tuned on the test score.
 
-    PYTHONPATH=src:. python -m benchmarks.held_out_peers [--jobs=2] PEER ...
+    PYTHONPATH=src:. python -m benchmarks.held_out_peers [--jobs=2] [PEER or NAME ...]
 
 `objective` (perturbation, with the tight accounting of Redberg, Koskela and Wang 2023), `adassp`
 (Wang 2018, its three Gaussian releases composed exactly), `boosting` (the DP explainable boosting
@@ -211,10 +211,11 @@ def tuned(task: held_out.Task, name: str, epsilon: float) -> dict[str, Any] | No
 
 
 def main(*wanted: str) -> None:
-    """The named peers, or all, on every data set of both halves; saved as it comes."""
+    """The named peers, or all, on the named data sets, or all of both halves; saved as it comes."""
     jobs = [int(word.removeprefix("--jobs=")) for word in wanted if word.startswith("--jobs=")]
     names = [word for word in wanted if word in PEERS] or list(PEERS)
-    tasks = (*held_out.JUDGED, *held_out.SETTING)
+    every = (*held_out.JUDGED, *held_out.SETTING)
+    tasks = [task for task in every if task.name in wanted] or every
     work = list(itertools.product(tasks, names, held_out.EPSILONS))
     results = Parallel(n_jobs=(jobs or [1])[0], return_as="generator")(
         delayed(tuned)(*each) for each in work

