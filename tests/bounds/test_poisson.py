@@ -7,7 +7,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from lastiterate import Loss, Poisson, Training, account, certify, verify
-from lastiterate.bounds import Run, poisson
+from lastiterate.bounds import Run, absorption, poisson
 from lastiterate.bounds.poisson_lower import linear_lower
 from lastiterate.bounds.sampled_batches import poisson_contraction
 from lastiterate.bounds.steps import Steps
@@ -338,3 +338,53 @@ def test_lower_reference_is_below_the_exact_law():
     lower = linear_lower(Steps(1.0, 1.0, 1.0, steps), rate, delta)
     assert law.deltas([lower - 1e-6])[0] >= delta * (1 - 1e-3)
     assert law.deltas([lower * 1.01])[0] <= delta
+
+
+def test_a_path_that_is_no_number_is_refused() -> None:
+    """Its steps would cost nothing: comparisons with nan are false."""
+    for bad in (math.nan, math.inf, -1.0):
+        with pytest.raises(DescriptionError, match="left"):
+            poisson.follow(Steps(0.99, 1.0, 1.0, 3), 0.1, [0.0, bad, bad, 0.0])
+
+
+def extreme(rng):
+    """Steps with numbers from all over the doubles, a rate, an order, a diameter and a start."""
+
+    def about(least, most):
+        return float(10 ** rng.uniform(least, most))
+
+    factors = [about(-4, 0), 1.0, 1 - about(-9, -1), about(0, 2)]
+    sizes = float(rng.choice(factors)), about(-9, 6), about(-9, 3), int(about(0, 2.5))
+    steps = Steps(*sizes, drift=float(rng.choice([0.0, about(-12, -2)])))
+    diameter = float(rng.choice([math.inf, about(-3, 4)]))
+    start = 0.0 if math.isinf(diameter) or rng.random() < 0.5 else diameter
+    return steps, about(-5, 0), about(0.01, 4), start, diameter
+
+
+def test_prices_beyond_doubles_give_a_path_of_numbers():
+    rng = np.random.default_rng(0)
+    overflowing = Steps(47.6, 2e5, 0.23, 205, drift=5e-12), 1.76e-4, 5723.0, 0.0, math.inf
+    for steps, rate, *asked in [overflowing, *(extreme(rng) for _ in range(20))]:
+        path = poisson.deferral_path(steps, rate, *asked)
+        assert np.all(np.isfinite(path.left))
+        # The last step's own impulse is the whole law of some run: nothing may cost less.
+        assert path.high[-1] >= steps.s[-1] / steps.nu[-1]
+
+
+@pytest.mark.fuzz
+def test_prices_beyond_doubles_give_paths_of_numbers_many():
+    rng = np.random.default_rng()
+    for _ in range(3000):
+        steps, rate, *asked = extreme(rng)
+        path = poisson.deferral_path(steps, rate, *asked)
+        assert np.all(np.isfinite(path.left))
+        assert path.high[-1] >= steps.s[-1] / steps.nu[-1]
+
+
+def test_payments_that_are_no_number_protect_nothing():
+    steps = Steps(2.0, 1.0, 1.0, 3)
+    for bad in (math.nan, math.inf):
+        curve = absorption.absorbing(
+            lambda *shifts: SampledPair(0.5, *shifts), steps, np.full(2, bad)
+        )
+        assert curve.epsilon(1e-5) == math.inf

@@ -84,7 +84,7 @@ def absorbing(
     rows = (x.tolist() for x in (last.c, last.drift, pays))
     for factor, slip, pay in zip(*rows, strict=True):
         z = max((factor * z + slip) * (1 + 4 * ROUNDING) - pay, 0.0) * (1 + 2 * ROUNDING)
-    if z > 0.0:
+    if z != 0.0:  # nan too
         return LossDistribution({pair_of(math.inf, math.inf): 1})
     return _composed(pair_of, _ratios(last.s, last.nu), _ratios(pays, last.nu))
 
@@ -202,9 +202,13 @@ def _levelled(shifts: Array, weight: Array) -> Array:
 
 
 def _ratios(shift: Array, nu: Array) -> Array:
-    """shift / nu rounded up to 40 bits, so that alike steps are equal; 0 / 0 = 0."""
+    """shift / nu rounded up to 40 bits, so that alike steps are equal; 0 / 0 = 0.
+
+    A shift that is no number (beyond doubles) costs everything.
+    """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = np.where(shift > 0.0, shift / nu, 0.0) * (1 + 8 * ROUNDING)
+        ratio = np.where(shift <= 0.0, 0.0, shift / nu) * (1 + 8 * ROUNDING)
+        ratio = np.where(np.isnan(ratio), math.inf, ratio)
         digits, exponent = np.frexp(ratio)
         rounded: Array = np.ldexp(np.ceil(digits * 2.0**40), exponent - 40)
     return rounded

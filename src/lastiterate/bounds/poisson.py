@@ -26,6 +26,7 @@ from lastiterate.errors import DescriptionError
 
 PATH_ORDERS = (2.0, 4.0, 6.0, 8.0, 10.0, 14.0)  # that paths are sought for
 SHORT = 64  # runs of no more steps can have other orders too, and are tuned
+_FARTHEST = 1e200  # that may be left over, or is looked for: no product may leave the doubles
 SHORT_ORDERS = (1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 8.0, 14.0, 27.0)
 TRIED = 3  # cuts that are tried in a block of a short run
 LIKELY, TUNED = 4, 6  # how many of them are composed, and how many more around the best
@@ -102,7 +103,8 @@ def follow(
     if len(z) != steps.count + 1:
         why = "something is left over after every step, and before the first"
         raise DescriptionError("left", len(z), f"{steps.count + 1} numbers", why)
-    if z[-1] != 0.0 or np.any(z < 0.0) or not (z[0] == 0.0 or z[0] >= diameter):
+    sound = np.all((z >= 0.0) & (z < math.inf)) and (z[0] == 0.0 or z[0] >= diameter)
+    if z[-1] != 0.0 or not sound:
         allowed = "0 (or the diameter) first, never negative, 0 at last"
         why = "otherwise the helper process does not start or end where the runs do"
         raise DescriptionError("left", (z[0], z.min(), z[-1]), allowed, why)
@@ -137,15 +139,18 @@ def deferral_path(
     own, nu = steps.s, steps.nu
     rounded = steps.replace(s=np.maximum(own, nu * _few_ratios(own / nu)))
     most = _free_distance(rounded.c, rounded.s, start, diameter)
-    slopes = _Slopes(order, rate, rounded.s, nu, most)
+    with np.errstate(all="ignore"):  # whatever the search finds is priced by `follow`
+        blocks = _blocks(_Slopes(order, rate, rounded.s, nu, most), rounded, start)
     z, left = start, [start]
-    for where, pays in _blocks(slopes, rounded, start):
+    for where, pays in blocks:
         part = steps[where]
+        pays = np.where(np.isnan(pays), 0.0, pays)  # prices beyond doubles: compose plainly there
         rows = zip(*(x.tolist() for x in (part.c, part.s, part.drift, pays)), strict=True)
         for factor, impulse, slip, pay in rows:
             before = factor * z + (slip if z > 0.0 else 0.0)
             # c and s are rounded up; what is left over must be there in exact numbers, too.
-            z = min(max(before - pay, 0.0), (before + impulse) * (1 - 64 * ROUNDING), diameter)
+            most = min((before + impulse) * (1 - 64 * ROUNDING), diameter, _FARTHEST)
+            z = min(max(before - pay, 0.0), most)
             left.append(z)
         left[-1] = z = 0.0
     return follow(rounded, rate, left, start if start > 0.0 else math.inf)
@@ -233,6 +238,8 @@ def _levelled(block: _Block, s: Array, nu: Array, blocks: int) -> Array:
             chosen = chosen[np.argsort(shift[chosen], kind="stable")]
             steps = np.diff(shift[chosen]) * np.maximum(np.diff((price * nu)[chosen]), 0.0)
             place = np.concatenate([[0.0], np.cumsum(np.cbrt(steps))])
+            if not math.isfinite(place[-1]):
+                place = np.arange(len(chosen), dtype=float)
             levels = max(LEVELS // (2 * len(kinds) * blocks), 2)
             group = np.minimum(place / max(place[-1], 1e-300) * levels, levels - 1).astype(int)
             mass = (weight * nu)[chosen] + 1e-300
@@ -262,7 +269,7 @@ class _Slopes:
         self._order, self._rate = order, rate
         levels, self._level = np.unique(s / nu, return_inverse=True)
         self._nu = nu
-        top = max(most / float(nu.min()), 1e-9)
+        top = min(max(most / float(nu.min()), 1e-9), _FARTHEST)
         rising = np.concatenate([[0.0], np.geomspace(1e-7 * top, top, RISING)])
         self._tables = []
         for ratio in levels:
