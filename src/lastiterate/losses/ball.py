@@ -39,7 +39,7 @@ from lastiterate.losses.rounding import up
 from lastiterate.losses.softmax import Softmax
 
 NEAR_BY = 1 << 13  # numbers that stay in a core's own memory
-_HIGHEST = 32  # classes whose probabilities are found together
+HIGHEST = 32  # classes whose probabilities are found together
 _AT_ONCE = 1 << 20  # numbers of `probability` that exist at the same time
 _NEWTON, _BISECTIONS, _HALLEY = 24, 72, 40
 _NEAR = 2.0**-18  # its third power is below what a double resolves
@@ -101,10 +101,10 @@ class BallSoftmax(Softmax):
         them as in the plain softmax.
         """
         order = np.argsort(-scores, axis=1)  # hardly anything may leave the highest class
-        if self.classes > _HIGHEST:
+        if self.classes > HIGHEST:
             ranked, law = np.take_along_axis(scores, order, axis=1), np.empty(scores.shape)
-            best = BallSoftmax(_HIGHEST, self.radius).probability(ranked[:, :_HIGHEST])
-            rest = np.exp(ranked[:, _HIGHEST:] - ranked[:, _HIGHEST - 1 : _HIGHEST])
+            best = BallSoftmax(HIGHEST, self.radius).probability(ranked[:, :HIGHEST])
+            rest = np.exp(ranked[:, HIGHEST:] - ranked[:, HIGHEST - 1 : HIGHEST])
             all_of_them = np.hstack([best, best[:, -1:] * rest])
             np.put_along_axis(law, order, all_of_them, axis=1)
             return np.asarray(law / law.sum(axis=1, keepdims=True))

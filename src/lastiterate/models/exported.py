@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate.errors import DescriptionError, UnsupportedError
-from lastiterate.losses import CappedLogistic, CappedSoftmax, OneVsRest
+from lastiterate.losses import BallSoftmax, CappedLogistic, CappedSoftmax, OneVsRest
 from lastiterate.models.cells import Array
 from lastiterate.models.columns import Boolean, Categorical, Column, Date
 from lastiterate.models.confidence import sharpened
@@ -37,6 +37,12 @@ HOW = (
     "capped-logistic: u = min(s(score), cap), d = min(s(-score), cap) with s(x) = 1/(1+exp(-x)); "
     "the probability is u / (u + d), and of several classes these are divided by their sum. "
     "capped-softmax: p = softmax(scores), q = p * max(1, (1 - p) / cap), divided by its sum. "
+    "ball-softmax: for each class y, p(y) is softmax(scores) if that minus e_y, the vector with 1 "
+    "at y, is no longer than radius; otherwise the only p that sums to 1, is as far as radius from "
+    "e_y, and has log p_j + m p_j = score_j + m [j = y] - v for all j, with some m > 0 and some v. "
+    "The probabilities are the q that sum to 1 and equal the sum over y of q_y p(y). Of "
+    "more than 32 classes this is done with the 32 highest scores; the others are the least of "
+    "these 32 times exp(score - its score), and all are divided by their sum. "
     "In the end every probability is raised to the power of sharpness, and divided by their sum.",
 )
 
@@ -118,6 +124,8 @@ def _probabilities(how: dict[str, Any], scores: Array) -> Array:
     if how["link"] == "capped-logistic":
         chance = CappedLogistic(how["cap"]).probability(scores)
         chance = np.hstack([1 - chance, chance]) if scores.shape[1] == 1 else chance
+    elif how["link"] == "ball-softmax":
+        chance = BallSoftmax(scores.shape[1], how["radius"]).probability(scores)
     else:
         chance = CappedSoftmax(scores.shape[1], how["cap"]).probability(scores)
     return sharpened(chance / chance.sum(axis=1, keepdims=True), how["sharpness"])
@@ -147,13 +155,15 @@ def _preparation(model: Any) -> dict[str, list[float]] | None:
 
 
 def _link(model: Any) -> dict[str, Any] | None:
-    """How scores become probabilities; None where that is no formula, or there are none."""
+    """How scores become probabilities; None where there are none."""
+    if not hasattr(model, "predict_proba"):
+        return None
     objective = model._objective()
     one: Any = objective.binary if isinstance(objective, OneVsRest) else objective
-    names: dict[Any, str] = {CappedLogistic: "capped-logistic", CappedSoftmax: "capped-softmax"}
-    if not hasattr(model, "predict_proba") or type(one) not in names:
-        return None
     sharpness = vars(model).get("sharpness_", 1.0)  # calibrate= finds another
+    if type(one) is BallSoftmax:
+        return {"link": "ball-softmax", "radius": one.radius, "sharpness": sharpness}
+    names: dict[Any, str] = {CappedLogistic: "capped-logistic", CappedSoftmax: "capped-softmax"}
     return {"link": names[type(one)], "cap": one.cap, "sharpness": sharpness}
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from lastiterate.errors import MissingExtraError
+from lastiterate.models.onnx_ball import ball_probabilities
+from lastiterate.models.onnx_nodes import Graph
 
 _OPSET, _ML_OPSET, _IR = 17, 3, 8
 _HOLES = ("", "nan", "NaN", "NAN", "null", "Null", "NULL")
@@ -25,7 +27,7 @@ def onnx_model(weights: Mapping[str, Any]) -> bytes:
         import onnx
     except ImportError as missing:
         raise MissingExtraError("An ONNX graph", missing.name, "onnx") from None
-    graph = _Graph([column["name"] for column in weights["columns"]])
+    graph = Graph({column["name"] for column in weights["columns"]})
     features = graph.op("Concat", *(_encoded(graph, each) for each in weights["columns"]), axis=1)
     rows = _rows(graph, _prepared(graph, features, weights["prepare"]), weights)
     table = np.array(weights["coef"])
@@ -56,77 +58,7 @@ def onnx_model(weights: Mapping[str, Any]) -> bytes:
     return content
 
 
-class _Graph:
-    """Nodes in order; names of our own never meet those of columns."""
-
-    def __init__(self, columns: list[str]) -> None:
-        self._taken = set(columns)
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
-        self._inputs: list[Any] = []
-        self._outputs: list[Any] = []
-
-    def _fresh(self, name: str) -> str:
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
-
-    def op(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """One node; the name of what it gives."""
-        from onnx import helper
-
-        result = self._fresh(f"node {len(self._nodes)}")
-        self._nodes.append(
-            helper.make_node(kind, list(inputs), [result], domain=domain, **attributes)
-        )
-        return result
-
-    def constant(self, values: Any) -> str:
-        """Doubles, or whole numbers, that the graph holds."""
-        from onnx import numpy_helper
-
-        array = np.asarray(values)
-        array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
-        name = self._fresh(f"constant {len(self._constants)}")
-        self._constants.append(numpy_helper.from_array(array, name))
-        return name
-
-    def input(self, name: str, kind: int) -> str:
-        """A column."""
-        from onnx import helper
-
-        self._inputs.append(helper.make_tensor_value_info(name, kind, ["rows", 1]))
-        return name
-
-    def output(self, name: str, value: str, kind: int, shape: list[Any]) -> None:
-        """What the graph answers under a name."""
-        from onnx import helper
-
-        name = self._fresh(name)
-        self._nodes.append(helper.make_node("Identity", [value], [name]))
-        self._outputs.append(helper.make_tensor_value_info(name, kind, shape))
-
-    def doubles(self, value: str) -> str:
-        """Truths or whole numbers as doubles."""
-        from onnx import TensorProto
-
-        return self.op("Cast", value, to=TensorProto.DOUBLE)
-
-    def clipped(self, value: str, low: Any, high: Any) -> str:
-        """Between the two ends."""
-        above = self.op("Max", value, self.constant(np.asarray(low, float)))
-        return self.op("Min", above, self.constant(np.asarray(high, float)))
-
-    def made(self) -> Any:
-        """The graph."""
-        from onnx import helper
-
-        parts = self._nodes, "lastiterate", self._inputs, self._outputs, self._constants
-        return helper.make_graph(*parts)
-
-
-def _encoded(graph: _Graph, column: Mapping[str, Any]) -> str:
+def _encoded(graph: Graph, column: Mapping[str, Any]) -> str:
     from onnx import TensorProto
 
     if column["kind"] == "text":
@@ -141,7 +73,7 @@ def _encoded(graph: _Graph, column: Mapping[str, Any]) -> str:
     return graph.op("Concat", value, graph.doubles(holes), axis=1) if column["missing"] else value
 
 
-def _one_hot(graph: _Graph, column: Mapping[str, Any], cells: str) -> str:
+def _one_hot(graph: Graph, column: Mapping[str, Any], cells: str) -> str:
     categories, other, missing = column["categories"], column["other"], column["missing"]
     place = {category: k for k, category in enumerate(categories)}
     width = len(categories) + other + missing
@@ -161,7 +93,7 @@ def _one_hot(graph: _Graph, column: Mapping[str, Any], cells: str) -> str:
     return graph.op("Where", refused, graph.constant(np.nan), ones)
 
 
-def _prepared(graph: _Graph, features: str, facts: Mapping[str, Any] | None) -> str:
+def _prepared(graph: Graph, features: str, facts: Mapping[str, Any] | None) -> str:
     if facts is None:
         return features
     inside = graph.clipped(features, facts["low"], facts["high"])
@@ -169,7 +101,7 @@ def _prepared(graph: _Graph, features: str, facts: Mapping[str, Any] | None) -> 
     return graph.op("Div", centred, graph.constant(np.array(facts["scale"])))
 
 
-def _rows(graph: _Graph, X: str, weights: Mapping[str, Any]) -> str:
+def _rows(graph: Graph, X: str, weights: Mapping[str, Any]) -> str:
     """Rows of bounded norm, with the intercept's 1."""
     longest = weights["longest"]
     if longest is None:
@@ -182,7 +114,7 @@ def _rows(graph: _Graph, X: str, weights: Mapping[str, Any]) -> str:
     return _with_ones(graph, graph.op("Mul", X, factor), weights)
 
 
-def _with_ones(graph: _Graph, X: str, weights: Mapping[str, Any]) -> str:
+def _with_ones(graph: Graph, X: str, weights: Mapping[str, Any]) -> str:
     if not weights["fit_intercept"]:
         return X
     first = graph.op("Gather", X, graph.constant(np.array([0])), axis=1)
@@ -190,12 +122,12 @@ def _with_ones(graph: _Graph, X: str, weights: Mapping[str, Any]) -> str:
     return graph.op("Concat", X, graph.op("Add", zeros, graph.constant(1.0)), axis=1)
 
 
-def _norms(graph: _Graph, X: str) -> str:
+def _norms(graph: Graph, X: str) -> str:
     squares = graph.op("ReduceSum", graph.op("Mul", X, X), graph.constant(np.array([1])))
     return graph.op("Sqrt", squares)
 
 
-def _classified(graph: _Graph, scores: str, weights: Mapping[str, Any]) -> None:
+def _classified(graph: Graph, scores: str, weights: Mapping[str, Any]) -> None:
     from onnx import TensorProto
 
     classes, one = weights["classes"], len(weights["coef"]) == 1
@@ -214,26 +146,29 @@ def _classified(graph: _Graph, scores: str, weights: Mapping[str, Any]) -> None:
     graph.output("label", label, TensorProto.STRING, ["rows", 1])
     graph.output("scores", scores, TensorProto.DOUBLE, ["rows", len(weights["coef"])])
     if weights["probabilities"] is not None:
-        chances = _probabilities(graph, scores, weights["probabilities"], one)
+        chances = _probabilities(graph, scores, weights["probabilities"], len(classes))
         graph.output("probabilities", chances, TensorProto.DOUBLE, ["rows", len(classes)])
 
 
-def _probabilities(graph: _Graph, scores: str, how: Mapping[str, Any], one: bool) -> str:
+def _probabilities(graph: Graph, scores: str, how: Mapping[str, Any], classes: int) -> str:
+    sharpness = graph.constant(float(how["sharpness"]))
+    if how["link"] == "ball-softmax":
+        chance = ball_probabilities(graph, scores, classes, float(how["radius"]))
+        return _shared(graph, graph.op("Pow", chance, sharpness))
     cap, unit = graph.constant(float(how["cap"])), graph.constant(1.0)
     if how["link"] == "capped-logistic":
         up = graph.op("Min", graph.op("Sigmoid", scores), cap)
         down = graph.op("Min", graph.op("Sigmoid", graph.op("Neg", scores)), cap)
         chance = graph.op("Div", up, graph.op("Add", up, down))
-        if one:
+        if classes == 2:
             chance = graph.op("Concat", graph.op("Sub", unit, chance), chance, axis=1)
     else:
         p = graph.op("Softmax", scores, axis=1)
         others = graph.op("Div", graph.op("Sub", unit, p), cap)
         chance = graph.op("Mul", p, graph.op("Max", unit, others))
-    sharp = graph.op("Pow", _shared(graph, chance), graph.constant(float(how["sharpness"])))
-    return _shared(graph, sharp)
+    return _shared(graph, graph.op("Pow", _shared(graph, chance), sharpness))
 
 
-def _shared(graph: _Graph, parts: str) -> str:
+def _shared(graph: Graph, parts: str) -> str:
     """Each over the sum of its row."""
     return graph.op("Div", parts, graph.op("ReduceSum", parts, graph.constant(np.array([1]))))
