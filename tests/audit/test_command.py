@@ -169,7 +169,7 @@ def test_a_folder(command, table, tmp_path, adjacency):
         "--adjacency",
         adjacency,
         "--prepare",
-        "none",  # many models are then trained at once
+        "none",
     )
     assert code == 0, err
     audited = ("audit", folder, "--data", table, "--models", 6000, "--seed", 0, "--json")
@@ -218,6 +218,32 @@ def test_a_folder_with_a_private_scaler(command, table, tmp_path, adjacency):
     assert 0.5 < found["epsilon_lower"] <= claimed.epsilon
 
 
+def test_repetitions_are_trained_together_as_each_alone(table, tmp_path):
+    model = scaled(table, tmp_path / "run", "zero-out")
+    target = named(str(tmp_path / "run"), table, 5, "mislabelled", {})
+    seeds = range(7)
+    together = target.train.cohort(target.outside, seeds)
+    alone = [target.train(target.outside, seed) for seed in seeds]
+    for one, other in zip(together, alone, strict=True):
+        assert (one.scaler.mean_ == other.scaler.mean_).all()
+        np.testing.assert_allclose(one.parameters, other.parameters, rtol=1e-4, atol=1e-5)
+    assert len({tuple(one.scaler.mean_) for one in together}) == 7
+    spread = np.std([one.parameters for one in together], axis=0)
+    assert (spread > 0.1 * model.training_.noises[-1]).all()
+
+
+def test_a_folder_of_a_sparse_model(command, table, tmp_path):
+    """An L1 term follows every update: such models are trained one by one."""
+    flags = ("--numeric", "x=-1:1", "--numeric", "z=0:1", "--classes", "no,yes", "--steps", 3)
+    more = ("--penalty", "l1", "--regularization", 0.01, "--prepare", "none")
+    told = ("--target", "label", "--epsilon", 2, "--delta", 1e-3, "--out", tmp_path / "run")
+    code, _, err = command("train", table, *told, *flags, *more)
+    assert code == 0, err
+    audited = ("audit", tmp_path / "run", "--data", table, "--models", 20, "--seed", 0)
+    code, _, err = command(*audited)
+    assert code == 0, err
+
+
 def test_repeated_scalers_have_the_law_of_the_mechanism(table, tmp_path):
     """Statistics over many repetitions; a removed record is missing in them, not a row of zeros."""
     model = scaled(table, tmp_path / "run", "zero-out")
@@ -226,7 +252,7 @@ def test_repeated_scalers_have_the_law_of_the_mechanism(table, tmp_path):
     v = np.clip(2 * target.inside.X - 1, -1, 1)
     means = {}
     for world in (target.inside, target.outside):
-        found = np.array([target.train(world, seed).scaler.mean_ for seed in range(300)])
+        found = np.array([one.scaler.mean_ for one in target.train.cohort(world, range(300))])
         rows = v if world.removed is None else np.delete(v, world.removed, axis=0)
         expected = (rows.sum(axis=0) / CSV_ROWS + 1) / 2
         error = noise / 2 / np.sqrt(300)

@@ -90,6 +90,21 @@ def test_hidden_batches_take_the_steps_of_noisy_descent(loss, clipping):
     np.testing.assert_allclose(found, [expected, expected], rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.parametrize("batches", SCHEMES)
+@pytest.mark.parametrize("loss", [CappedLogistic(0.4), Huber(threshold=0.5)])
+@pytest.mark.parametrize("clipping", ["none", "gradient"])
+def test_every_model_may_have_rows_of_its_own(batches, loss, clipping):
+    """Together as each alone on its rows."""
+    run = describe(batches, noise=0.3, steps=9, clipping=clipping, gradient_norm=0.3)
+    train = LinearCohort(loss, run, regularization=0.1, dtype=np.float64)
+    own = X * np.array([1.0, -0.5, 0.3])[:, None, None]
+    together = train.cohort((own, Y), [5, 6, 7])
+    alone = [train((rows, Y), seed) for rows, seed in zip(own, (5, 6, 7), strict=True)]
+    np.testing.assert_allclose(together, alone, rtol=1e-11, atol=1e-13)
+    with pytest.raises(DescriptionError, match="rows of both"):
+        train.cohort((own, Y), [5, 6])
+
+
 @pytest.mark.parametrize("decay", [None, 0.6])
 def test_averages_weigh_the_last_iterates(decay):
     """Against the weighted sum of the last iterates of shorter runs."""

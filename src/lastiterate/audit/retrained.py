@@ -20,6 +20,7 @@ from lastiterate.losses import LinearLoss, MarginLoss
 from lastiterate.train import noisy_descent
 
 Array = NDArray[Any]
+_ROOM = 1 << 25  # numbers of prepared records that exist at the same time
 
 
 class Retrained:
@@ -47,15 +48,20 @@ class Retrained:
 
     @property
     def cohort(self) -> Callable[[Data, Sequence[int]], Any]:
-        """Many at once, where the loss has one score."""
-        if not isinstance(self.objective, MarginLoss):
-            return lambda dataset, seeds: [self(dataset, seed) for seed in seeds]
+        """Many at once, where the loss has one score and nothing follows the updates."""
+        if not isinstance(self.objective, MarginLoss) or self.training.proximal is not None:
+            return self._one_by_one
         return LinearCohort(
             self.objective,
             self.training,
             regularization=self.regularization,
             feature_bound=self.bound,
         ).cohort
+
+    def _one_by_one(self, dataset: Data, seeds: Sequence[int]) -> list[Array]:
+        X, y = dataset
+        tables = X if np.ndim(X) == 3 else [X] * len(seeds)
+        return [self((rows, y), seed) for rows, seed in zip(tables, seeds, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -104,17 +110,31 @@ class RetrainedWithScaler:
         self.scaler, self.rows, self.model = scaler, rows, model
 
     def __call__(self, world: Unscaled, seed: int) -> Released:
-        """One repetition, with two independent streams of noise."""
-        first, second = (int(s) for s in np.random.SeedSequence(seed).generate_state(2, np.uint64))
+        """One repetition."""
+        return self.cohort(world, [seed])[0]
+
+    def cohort(self, world: Unscaled, seeds: Sequence[int]) -> list[Released]:
+        """Repetitions, each with two independent streams of noise; models are trained together."""
+        together = max(1, _ROOM // world.X.size)
+        found = []
+        for first in range(0, len(seeds), together):
+            some = [np.random.SeedSequence(seed) for seed in seeds[first : first + together]]
+            streams = [[int(s) for s in each.generate_state(2, np.uint64)] for each in some]
+            scalers = [self._drawn(world, seed) for seed, _ in streams]
+            rows = np.array([self.rows.of(scaler.transform(world.X)) for scaler in scalers])
+            if world.removed is not None:
+                rows[:, world.removed] = 0.0
+            models = self.model.cohort((rows, world.y), [seed for _, seed in streams])
+            found += [Released(*each) for each in zip(scalers, models, strict=True)]
+        return found
+
+    def _drawn(self, world: Unscaled, seed: int) -> Any:
         scaler = copy.copy(self.scaler)
         contributions = scaler._contributions(world.X)
         if world.removed is not None:
             contributions[world.removed] = 0.0
-        scaler._release(contributions, first)
-        rows = np.array(self.rows.of(scaler.transform(world.X)))
-        if world.removed is not None:
-            rows[world.removed] = 0.0
-        return Released(scaler, self.model((rows, world.y), second))
+        scaler._release(contributions, seed)
+        return scaler
 
 
 @dataclass(frozen=True)

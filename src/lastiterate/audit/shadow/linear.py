@@ -33,6 +33,8 @@ _MOST = 500  # models at once: their noise, drawn ahead, stays near too
 class LinearCohort:
     """Trains cohorts of linear models as a `Training` describes; a dataset is (X, y).
 
+    X has a row per record, or one more axis in front: then every model has rows of its own.
+
     Args:
         loss: a loss of one score: `Logistic`, `Huber`, `SquaredError`, ...
         training: what to run.
@@ -90,20 +92,23 @@ class LinearCohort:
         """The models of these seeds, one row each."""
         X = np.ascontiguousarray(dataset[0], self.dtype)
         y = self.loss.targets(dataset[1]).astype(self.dtype)
-        if X.ndim != 2 or X.shape[0] != self.training.records or len(y) != len(X):
+        own = X.ndim == 3 and len(X) == len(seeds)  # rows of every model
+        if not (own or X.ndim == 2) or not X.shape[-2] == len(y) == self.training.records:
             found = f"{np.shape(dataset[0])} features and {len(y)} labels"
             allowed = f"{self.training.records} rows of both, as the description says"
             why = "the run must be the one that is described"
             raise DescriptionError("dataset", found, allowed, why)
         if not len(seeds):
-            return np.empty((0, X.shape[1]), self.dtype)
+            return np.empty((0, X.shape[-1]), self.dtype)
         if isinstance(self.loss, BinaryLoss):
             # The loss of (x, y) is that of (y·x, +1): no label has to be multiplied any more.
             X, y = X * y[:, None], np.ones((), self.dtype)
         size = min(_MOST, max(1, _CACHE // max(1, self._width(X))))
-        parts = [seeds[k : k + size] for k in range(0, len(seeds), size)]
+        parts = [slice(k, k + size) for k in range(0, len(seeds), size)]
         with _one_thread(), np.errstate(over="ignore", invalid="ignore"):
-            models = np.concatenate([self._run(X, y, part) for part in parts])
+            models = np.concatenate(
+                [self._run(X[part] if own else X, y, seeds[part]) for part in parts]
+            )
         if not np.isfinite(models).all():
             raise AssumptionError(
                 "Shadow models diverged: their parameters are not finite. The step size is too "
@@ -114,11 +119,11 @@ class LinearCohort:
     def _width(self, X: Array) -> int:
         """Numbers that one model needs at once in a step."""
         batches = self.training.batches
-        gathered = batches.hidden and batches.fixed_size
-        return batches.largest(len(X)) * (X.shape[1] if gathered else 1)
+        gathered = (batches.hidden and batches.fixed_size) or X.ndim == 3
+        return batches.largest(self.training.records) * (X.shape[-1] if gathered else 1)
 
     def _run(self, X: Array, y: Array, seeds: Sequence[int]) -> Array:
-        training, d = self.training, X.shape[1]
+        training, d = self.training, X.shape[-1]
         streams = Streams(seeds)
         theta = np.zeros((len(seeds), d), self.dtype)
         if self.start is not None:
@@ -153,12 +158,12 @@ class LinearCohort:
         return released if training.steps else theta
 
     def _limits(self, X: Array) -> Array | None:
-        """How steep the loss of each record may be: its gradient is slope·x. One number, or n."""
+        """How steep the loss of each record may be: its gradient is slope·x. One number, or all."""
         if self.margin is not None:
             return np.asarray(self.margin, self.dtype)
         if self.training.clipping != "gradient":
             return None
-        norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+        norms = np.sqrt(np.einsum("...j,...j->...", X, X))
         steepest: Array = np.full_like(norms, np.inf)
         np.divide(self.training.gradient_norm, norms, out=steepest, where=norms > 0)
         return steepest
@@ -181,8 +186,10 @@ class _Gradients:
         self.loss, self.y, self.limits, self.models = loss, y, limits, models
         self.logistic = type(loss) in (Logistic, CappedLogistic)
         self.X = X / 2 if self.logistic else X
-        self.turned = np.ascontiguousarray(self.X.T)
-        self.pull = np.empty((models, X.shape[1]), X.dtype)
+        self.own = X.ndim == 3
+        self.turned: Any = None if self.own else np.ascontiguousarray(self.X.T)
+        self.flat = self.X.reshape(-1, X.shape[-1])
+        self.pull = np.empty((models, X.shape[-1]), X.dtype)
         self.scores: Array = np.empty(0, X.dtype)
         self.batch: Array = np.empty((0, 0, 0), X.dtype)
         steepest = np.minimum(getattr(loss, "cap", 1.0), np.inf if limits is None else limits)
@@ -194,16 +201,25 @@ class _Gradients:
     def summed(self, theta: Array, rows: slice | Array, weight: Array | None) -> Array:
         """Of the same rows for all models (a slice), or of each model's own (models, batch)."""
         if isinstance(rows, slice):
-            return self._shared(theta, rows, weight)
+            together = self._apart if self.own else self._shared
+            return together(theta, rows, weight)
         if self.batch.shape[:2] != rows.shape:
             self.batch = np.empty((*rows.shape, theta.shape[1]), theta.dtype)
             self.scores = np.empty((*rows.shape, 1), theta.dtype)
         # "clip" skips a check of indices that are known to be in range
-        np.take(self.X, rows, axis=0, out=self.batch, mode="clip")
+        places = rows + len(self.X[0]) * np.arange(self.models)[:, None] if self.own else rows
+        np.take(self.flat, places, axis=0, out=self.batch, mode="clip")
         np.matmul(self.batch, theta[:, :, None], out=self.scores)
         slopes = self._slopes(self.scores[:, :, 0], rows)
         np.matmul(slopes[:, None, :], self.batch, out=self.pull[:, None, :])
         return self.pull
+
+    def _apart(self, theta: Array, rows: slice, weight: Array | None) -> Array:
+        batch = self.X[:, rows]
+        slopes = self._slopes(np.matmul(batch, theta[:, :, None])[:, :, 0], rows)
+        if weight is not None:
+            slopes *= weight
+        return np.asarray(np.matmul(slopes[:, None, :], batch)[:, 0])
 
     def _shared(self, theta: Array, rows: slice, weight: Array | None) -> Array:
         if self.scores.shape[1:] != (rows.stop - rows.start,):
@@ -232,6 +248,8 @@ class _Gradients:
 
 def _of(values: Array, rows: slice | Array) -> Array:
     """The values of these records; one that holds for all stays alone."""
+    if values.ndim == 2:  # of every model for itself
+        return values[:, rows] if isinstance(rows, slice) else np.take_along_axis(values, rows, 1)
     return values if values.ndim == 0 else values[rows]
 
 
