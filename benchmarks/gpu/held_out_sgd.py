@@ -24,7 +24,7 @@ from benchmarks.gpu.many_runs import Problem, best_of, poisson_runs
 from benchmarks.poisson_noise import multiplier
 
 STEPS = {1.0: (10, 50, 250), 0.1: (50, 200, 1000), 0.02: (100, 500, 2000)}  # by rate
-TRAVELS = tuple(10.0 ** (k / 2) for k in range(1, 11))  # steps · size · row length
+TRAVELS = tuple(10.0 ** (k / 2) for k in range(1, 14))  # steps · size · row length
 CLIPS = (0.03, 0.1, 0.3, 1.0)  # of the row length
 MOMENTA = (0.0, 0.9)
 SPLITS, AGAIN = 3, 4

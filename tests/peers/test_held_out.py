@@ -84,13 +84,32 @@ def test_a_point_behind_the_best_peer_is_a_miss() -> None:
         for task in held_out.JUDGED
         for epsilon in held_out.EPSILONS
     }
-    assert all(
-        row["ok"] is not False for row in held_out.judged({k: v + 1e-9 for k, v in best.items()})
-    )
-    behind = held_out.judged({**best, ("cells", 1.0): best["cells", 1.0] - 0.0101})
-    assert [row["name"] for row in behind if row["ok"] is False and "peers" in row] == [
+    better = {cell: score + 1e-9 for cell, score in best.items()}
+    assert all(row["ok"] is not False for row in held_out.judged(better, best))
+    behind = {**best, ("cells", 1.0): best["cells", 1.0] - 0.0101}
+    rows = held_out.judged(behind, better)
+    assert [row["name"] for row in rows if row["ok"] is False and "peers" in row] == [
         "cells, epsilon 1"
     ]
+    means = {row["name"]: row for row in rows if row["goal"] == "> 0"}
+    every, first = (
+        means[f"classes, epsilon >= 0.5{words}: ahead of the best tuned peer on average"]
+        for words in ("", ", judged before")
+    )
+    assert every["ok"] is False
+    assert first["ok"] is None  # told, no goal
+    assert (every["measured"], first["measured"]) == pytest.approx((-1.01 / 60, -1.01 / 32))
+    assert all(row["measured"] > 0 for name, row in means.items() if "ranges told" in name)
+
+
+def test_ours_can_be_told_what_the_peers_know() -> None:
+    Z, t = make_regression(300, 3, noise=1.0, random_state=0)
+    task = held_out.Task("numbers", "numbers", lambda: (pd.DataFrame(1e4 + 1e3 * Z), t))
+    known = held_out.told_of(task)
+    assert np.array_equal(known["feature_range"][1], task.table()[0].max(axis=0))
+    assert known["target_range"] == (t.min(), t.max())
+    found, told = (held_out.scored(task, 0.1, 1, told) for told in (False, True))
+    assert told > found
 
 
 @pytest.mark.parametrize(("rate", "steps", "epsilon"), [(0.1, 50, 1.0), (0.02, 500, 0.1)])
