@@ -15,7 +15,8 @@ alone; nothing of theirs is imported, their files are read):
 
 Of KEEL, all tables that were measured, not simulated, and have 1,000 records or more were assigned
 before any score was seen: in the order of their names, alternately. `optdigits` sets rules, because
-scikit-learn's digits are a part of it; `segment` was there already.
+scikit-learn's digits are a part of it; `segment` was there already. No constant was set on `letter`
+and `penbased`, but preparing columns and the ball of the softmax were proposed by looking at them.
 
 `Task.raw` gives the columns as they are, `Task.split` scaled to [0, 1] by their ends, which stand
 for public ranges; columns of words with at most 40 different ones are one-hot (0 or 1 in both),

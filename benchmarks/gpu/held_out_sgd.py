@@ -4,7 +4,8 @@
 
 Columns are scaled to [0, 1] or to [-1, 1] by public ranges (the better one counts), an intercept is
 appended, targets of regressions are scaled to [-1, 1] likewise. For every data set and epsilon the
-setting is picked on the test score of three splits among the product of the constants below.
+setting is picked on the test score of three splits among the product of the constants below; the
+last three travels were tried only where the best one lay at 1e5, and never was the last the best.
 """
 
 from __future__ import annotations

@@ -102,6 +102,23 @@ def test_a_point_behind_the_best_peer_is_a_miss() -> None:
     assert all(row["measured"] > 0 for name, row in means.items() if "ranges told" in name)
 
 
+def test_the_page_shows_ours_ours_told_and_the_best_peer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "generate"))
+    import measured
+
+    cells = [(task.name, epsilon) for task in held_out.JUDGED for epsilon in held_out.EPSILONS]
+    rows = held_out.judged(dict.fromkeys(cells, 0.251), dict.fromkeys(cells, 0.502))
+    (tmp_path / "held_out.json").write_text(json.dumps({"rows": rows}))
+    (tmp_path / held_out.PEERS.name).write_text(held_out.PEERS.read_text())
+    monkeypatch.setattr(measured, "RESULTS", tmp_path)
+    table = list(measured.collection_table())
+    assert sum("25.1 / 50.2 / " in line or "0.251 / 0.502 / " in line for line in table) == 19
+    assert "reads 38 data sets" in measured.collection_text()
+    assert "shows 19 of the other half" in measured.collection_text()
+
+
 def test_ours_can_be_told_what_the_peers_know() -> None:
     Z, t = make_regression(300, 3, noise=1.0, random_state=0)
     task = held_out.Task("numbers", "numbers", lambda: (pd.DataFrame(1e4 + 1e3 * Z), t))
