@@ -85,7 +85,7 @@ def test_all_three_together_keep_the_promise(
 ) -> None:
     X, y = raw(600)
     model = PrivateLogisticRegression(
-        epsilon, 1e-4, prepare="auto", classes=[0, 1], adjacency=adjacency, **more
+        epsilon, 1e-4, prepare="scale", classes=[0, 1], adjacency=adjacency, **more
     ).fit(X, y)
     certificate = model.certificate_
     assert certificate is not None
@@ -117,7 +117,7 @@ def test_raw_columns_make_a_model() -> None:
 def test_the_shares_follow_public_numbers_alone() -> None:
     def share(n: int, shift: float = 0.0) -> float:
         X, _ = raw(n)
-        promise = Promise(1.0, 1e-5, "zero-out", 0)
+        promise = Promise(1.0, 1e-5, "zero-out", 0, whiten=False)
         found = prepared(X + shift, np.full(4, -np.inf), np.full(4, np.inf), None, promise)
         return (found.mu / gaussian.mu(1.0, 1e-5)) ** 2
 
@@ -190,7 +190,7 @@ def test_types_are_ranges(kind: Any) -> None:
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, (3000, 3)).astype(kind)
     y = X[:, 0].astype(int)
-    model = PrivateLogisticRegression(1.0, 1e-4, classes=[0, 1], steps=20)
+    model = PrivateLogisticRegression(1.0, 1e-4, classes=[0, 1], steps=20, prepare="scale")
     assert len(model.fit(X, y).certificate_.parts) == 2
     assert len(model.fit(pd.DataFrame(X), y).certificate_.parts) == 2
     assert len(model.fit(X.astype(float), y).certificate_.parts) == 3
@@ -229,7 +229,7 @@ def test_columns_that_public_ranges_show_to_be_lost_are_told() -> None:
 def test_the_range_of_targets_is_found_and_paid_for() -> None:
     X, _ = raw(4000)
     y = 1000 + 50 * X[:, 1]
-    ridge = PrivateRidge(1.0, 1e-5).fit(X, y)
+    ridge = PrivateRidge(1.0, 1e-5, prepare="scale").fit(X, y)
     low, high = ridge.target_range_
     assert 512 < low < 900
     assert 1100 < high < 1500

@@ -6,7 +6,6 @@ released too and the certificate pays for them, so they are drawn again for ever
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -120,21 +119,13 @@ class RetrainedWithScaler:
         for first in range(0, len(seeds), together):
             some = [np.random.SeedSequence(seed) for seed in seeds[first : first + together]]
             streams = [[int(s) for s in each.generate_state(2, np.uint64)] for each in some]
-            scalers = [self._drawn(world, seed) for seed, _ in streams]
+            scalers = [self.scaler.again(world.X, world.removed, seed) for seed, _ in streams]
             rows = np.array([self.rows.of(scaler.transform(world.X)) for scaler in scalers])
             if world.removed is not None:
                 rows[:, world.removed] = 0.0
             models = self.model.cohort((rows, world.y), [seed for _, seed in streams])
             found += [Released(*each) for each in zip(scalers, models, strict=True)]
         return found
-
-    def _drawn(self, world: Unscaled, seed: int) -> Any:
-        scaler = copy.copy(self.scaler)
-        contributions = scaler._contributions(world.X)
-        if world.removed is not None:
-            contributions[world.removed] = 0.0
-        scaler._release(contributions, seed)
-        return scaler
 
 
 @dataclass(frozen=True)

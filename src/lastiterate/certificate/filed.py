@@ -20,7 +20,7 @@ from lastiterate.verifier.document import UNLEARNING, parameters_hash
 
 CERTIFICATE, ABOUT, PARAMETERS = "certificate.json", "run.json", "parameters.npz"
 FORMAT, VERSION = "lastiterate-run", 2
-PREPARED = "prepare."  # names of what the scaler before the model released
+PREPARED, WHITENED = "prepare.", "whiten."  # names of what came before the model released
 _PICKLE = "model.joblib"  # up to version 1
 
 
@@ -47,10 +47,10 @@ def refuse_pickles(folder: Path) -> None:
 
 
 def read_parameters(folder: Path) -> dict[str, dict[str, NDArray[Any]]]:
-    """The released numbers: of the model (""), and of the scaler before it (`PREPARED`)."""
+    """The released numbers: of the model (""), of the scaler (`PREPARED`), of `WHITENED`."""
     found: dict[str, dict[str, NDArray[Any]]] = {"": {}}
     for name, values in read_arrays(folder / PARAMETERS).items():
-        part = PREPARED if name.startswith(PREPARED) else ""
+        part = next((each for each in (PREPARED, WHITENED) if name.startswith(each)), "")
         found.setdefault(part, {})[name.removeprefix(part)] = values
     return found
 

@@ -48,7 +48,12 @@ def train(
     ] = None,
     adjacency: Annotated[str, flag("zero-out | replace", _RUN)] = "zero-out",
     prepare: Annotated[
-        str, flag("auto: private means and scales where they pay; none: ranges alone.", _RUN)
+        str,
+        flag(
+            "auto: private means, scales and whitening where they pay; scale: no whitening; "
+            "none: ranges alone.",
+            _RUN,
+        ),
     ] = "auto",
     seed: Annotated[
         int | None, flag("A reproducible experiment, without a certificate.", _RUN)
@@ -93,6 +98,7 @@ def train(
     from lastiterate.description.validation import one_of
     from lastiterate.errors import DescriptionError, OperatorWarning, PrivacyWarning
     from lastiterate.models import erased
+    from lastiterate.models.base import HOW
     from lastiterate.models.saved import Score, TableModel, about, free, report, save
     from lastiterate.models.table import read_table
     from lastiterate.models.table_model import chosen
@@ -111,9 +117,9 @@ def train(
         meaning, owners = meaning.without_names(groups), rows.texts(groups)
     X, y = meaning.encode(rows)
     others = None if test is None else meaning.encode(read_table(test))
-    one_of("prepare", prepare, ("auto", "none"), "either the columns are prepared, or they are not")
+    one_of("prepare", prepare, (*HOW, "none"), "it says what is learnt about the columns first")
     estimator = chosen(meaning, model).set_params(
-        prepare="auto" if prepare == "auto" else None,
+        prepare=None if prepare == "none" else prepare,
         epsilon=epsilon,
         delta=delta,
         regularization=regularization,

@@ -52,6 +52,7 @@ from lastiterate.verifier.document import Head
 
 Array = NDArray[Any]
 
+HOW = ("auto", "scale")  # to prepare columns: with whitening where it pays, or never
 NO_NOISE = "without noise nothing is paid for"
 _SECRET = ("ledger_", "_gone")
 _PASSES = {"fast": PASSES, "best": MANY_PASSES}
@@ -309,13 +310,13 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
                     stacklevel=5,
                 )
             return [], ()
-        if isinstance(self.prepare, str) and self.prepare == "auto":
+        if isinstance(self.prepare, str) and self.prepare in HOW:
             return self._prepare_automatically(X, y, ends, unpaid)
         if type(self.prepare) is not PrivateStandardScaler:  # a subclass may do anything
             raise UnsupportedError(
                 f"prepare={self.prepare!r} may learn from the data without paying for it. Use "
-                "'auto' or PrivateStandardScaler, or transform the data beforehand by public "
-                "constants."
+                "'auto', 'scale' or PrivateStandardScaler, or transform the data beforehand by "
+                "public constants."
             )
         if self.prepare.adjacency != self.adjacency:
             why = "the two costs compose only if they speak about the same neighbours"
@@ -350,16 +351,16 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         if as_it_is:
             ends = (np.zeros(0), np.zeros(0))
         self._preparation = found = prepared(None if as_it_is else X, *ends, targets, self._promise)
-        if found.scaler is not None:
-            self.prepare_ = found.scaler
+        if found.columns is not None:
+            self.prepare_ = found.columns
         if found.target_range is not None:
             self.target_range_ = found.target_range
-        return [*found.certificates], (*((reason,) if as_it_is else ()), found.reason)
+        return [*found.certificates], (*((reason,) if as_it_is else ()), *found.reasons)
 
     @property
     def _promise(self) -> Promise:
         kept = (self.epsilon, self.delta_, self.adjacency, self.random_state)
-        return Promise(*kept, row_norm=self._row_norm)
+        return Promise(*kept, row_norm=self._row_norm, whiten=self.prepare == "auto")
 
     def _unknown_range(self, y: Any, unpaid: str) -> Array | None:
         """Targets whose range has to be found; None if there is nothing to find, or to pay with."""
@@ -368,8 +369,8 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     @property
     def _learnt_statistics(self) -> bool:
         """Whether anything beside the model was learnt from the records."""
-        known = self.__dict__
-        return "target_range_" in known or isinstance(known.get("prepare_"), PrivateStandardScaler)
+        known, free = self.__dict__, (type(None), DeclaredRanges)
+        return "target_range_" in known or not isinstance(known.get("prepare_"), free)
 
     @property
     def _paid_before(self) -> Preparation | None:

@@ -18,16 +18,18 @@ from lastiterate.models.columns import Boolean, Categorical, Column, Date
 from lastiterate.models.confidence import sharpened
 from lastiterate.models.ranges import DeclaredRanges
 from lastiterate.models.saved import TableModel
+from lastiterate.models.whitening import Whitening
 from lastiterate.verifier.document import UNLEARNING
 
-FORMAT, VERSION = "lastiterate-weights", 1
+FORMAT, VERSION = "lastiterate-weights", 2  # 1: without a matrix
 HOW = (
     "A number or a date (in seconds since 1970, universal time) is clipped to [low, high] and "
     "becomes (x - low) / (high - low); a truth is 0 or 1. With missing, a second feature is 1 "
     "where the cell is empty, and the first is 0 there.",
     "A text becomes one feature per category, 1 for its own; with other, one more for texts that "
     "are not listed; with missing, one more for empty cells.",
-    "With prepare: x is clipped to [low, high] of its feature and becomes (x - mean) / scale.",
+    "With prepare: x is clipped to [low, high] of its feature and becomes (x - mean) / scale. "
+    "With matrix: the row of features is multiplied by it.",
     "With an intercept a 1 is appended, whose weight is the intercept. With longest = null the row "
     "(the 1 included) is divided by its Euclidean norm; otherwise the row without the 1 is "
     "shortened to that norm if it is longer.",
@@ -73,7 +75,7 @@ def weights(trained: TableModel) -> dict[str, Any]:
         "features": [
             feature for name, kind in schema.columns.items() for feature in kind.features(name)
         ],
-        "prepare": _preparation(model),
+        **_preparation(model),
         "longest": model._rows.feature_bound,
         "fit_intercept": bool(model.fit_intercept),
         "coef": np.atleast_2d(model.coef_).tolist(),
@@ -109,6 +111,8 @@ def _check(told: dict[str, Any], model: Any) -> None:
 def _scores(told: dict[str, Any], X: Array) -> Array:
     if (facts := told["prepare"]) is not None:
         X = (np.clip(X, facts["low"], facts["high"]) - facts["mean"]) / np.array(facts["scale"])
+    if told["matrix"] is not None:
+        X = X @ np.array(told["matrix"])
     table, bound = np.array(told["coef"]), told["longest"]
     if bound is not None:
         X = X * np.minimum(1.0, bound / np.linalg.norm(X, axis=1, keepdims=True))
@@ -140,10 +144,12 @@ def _column(name: str, kind: Column) -> dict[str, Any]:
     return {"name": name, "kind": stored, **ends, "missing": kind.missing}
 
 
-def _preparation(model: Any) -> dict[str, list[float]] | None:
-    before = vars(model).get("prepare_")
+def _preparation(model: Any) -> dict[str, Any]:
+    before, matrix = vars(model).get("prepare_"), None
     if before is None:
-        return None
+        return {"prepare": None, "matrix": None}
+    if isinstance(before, Whitening):
+        before, matrix = before.scaler, before.matrix_.tolist()
     if isinstance(before, DeclaredRanges):
         mean, scale = (before.low + before.high) / 2, (before.high - before.low) / 2
     else:
@@ -151,7 +157,7 @@ def _preparation(model: Any) -> dict[str, list[float]] | None:
     features = model.n_features_in_
     low, high = (np.broadcast_to(end, features) for end in (before.low, before.high))
     facts = {"low": low, "high": high, "mean": mean, "scale": scale}
-    return {name: np.asarray(value).tolist() for name, value in facts.items()}
+    return {"prepare": {k: np.asarray(v).tolist() for k, v in facts.items()}, "matrix": matrix}
 
 
 def _link(model: Any) -> dict[str, Any] | None:

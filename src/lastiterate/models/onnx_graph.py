@@ -29,7 +29,7 @@ def onnx_model(weights: Mapping[str, Any]) -> bytes:
         raise MissingExtraError("An ONNX graph", missing.name, "onnx") from None
     graph = Graph({column["name"] for column in weights["columns"]})
     features = graph.op("Concat", *(_encoded(graph, each) for each in weights["columns"]), axis=1)
-    rows = _rows(graph, _prepared(graph, features, weights["prepare"]), weights)
+    rows = _rows(graph, _prepared(graph, features, weights), weights)
     table = np.array(weights["coef"])
     if weights["fit_intercept"]:
         table = np.hstack([table, np.reshape(weights["intercept"], (-1, 1))])
@@ -93,12 +93,16 @@ def _one_hot(graph: Graph, column: Mapping[str, Any], cells: str) -> str:
     return graph.op("Where", refused, graph.constant(np.nan), ones)
 
 
-def _prepared(graph: Graph, features: str, facts: Mapping[str, Any] | None) -> str:
+def _prepared(graph: Graph, features: str, weights: Mapping[str, Any]) -> str:
+    facts = weights["prepare"]
     if facts is None:
         return features
     inside = graph.clipped(features, facts["low"], facts["high"])
     centred = graph.op("Sub", inside, graph.constant(np.array(facts["mean"])))
-    return graph.op("Div", centred, graph.constant(np.array(facts["scale"])))
+    scaled = graph.op("Div", centred, graph.constant(np.array(facts["scale"])))
+    if weights["matrix"] is None:
+        return scaled
+    return graph.op("MatMul", scaled, graph.constant(np.array(weights["matrix"])))
 
 
 def _rows(graph: Graph, X: str, weights: Mapping[str, Any]) -> str:

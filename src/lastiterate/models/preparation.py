@@ -1,10 +1,11 @@
 """``prepare="auto"``: ranges, means and deviations of raw columns, found privately and paid for.
 
-Two mechanisms come before the model, each one noisy full-batch step, certified as such: which
-powers of two the values of a column reach (`found_ranges`), where nobody declared it, then
-`PrivateStandardScaler` within these ranges. The targets of a regression are one more column. All
-add up in mu: both have a share of what (epsilon, delta) allows one Gaussian, by a rule from public
-numbers alone, and the model has what is left.
+Up to three mechanisms come before the model, each one noisy full-batch step, certified as such:
+which powers of two the values of a column reach (`found_ranges`), where nobody declared it, then
+`PrivateStandardScaler` within these ranges, then `Whitening`, where records are many enough. The
+targets of a regression are one more column. All add up in mu: each has a share of what
+(epsilon, delta) allows one Gaussian, by a rule from public numbers alone, and the model has what is
+left.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from lastiterate.losses.rounding import root_up
 from lastiterate.models.choose import Choice
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.unsealed import Unsealed
+from lastiterate.models.whitening import Whitening, blur
 from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import noisy_descent
@@ -44,6 +46,9 @@ _RARE = 0.02  # a bin with this share of the records should be seen
 _BLUR = 0.01  # what noise may move a mean by, of half the range
 _VAGUE = 0.25  # noise on means, of half a declared range, from which on they are not asked for
 _LARGEST = (0.2, 0.15)  # of mu squared: for the ranges, for means and deviations
+_WHITENING = 0.1  # of mu squared at most: for how columns go together
+_SHARP = (0.1, 1.0)  # noise on eigenvalues, of their mean: asked for, and too much
+_MOST_COLUMNS = 300  # whose products are whitened
 _SURE = 1.0  # deviations above the largest of so many noises
 _CLEAR = 3.0  # deviations of what is left of the noise
 _MAYBE = 2.5  # deviations of the noise where there is nothing clear
@@ -63,21 +68,22 @@ class Promise:
     adjacency: str
     seed: Any
     row_norm: float | None = None
+    whiten: bool = True
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What was found, and what it cost: ``mu`` of both mechanisms together.
+    """What was found, and what it cost: ``mu`` of all mechanisms together.
 
-    ``scaler`` and ``target_range`` are None where they were not asked for.
+    ``columns`` and ``target_range`` are None where they were not asked for.
     """
 
-    scaler: PrivateStandardScaler | None
+    columns: PrivateStandardScaler | Whitening | None
     target_range: tuple[float, float] | None
     mu: float
     certificates: tuple[Unsealed | None, ...]
     found: tuple[Array, Array] | None
-    reason: tuple[str, str]
+    reasons: tuple[tuple[str, str], ...]
 
 
 def beside(mu: float, choice: Choice, epsilon: float, delta: float) -> Training:
@@ -146,14 +152,24 @@ def prepared(
     )
     scaler._learn(table, delta)
     target = None if y is None else _target_range(scaler)
-    kept = None if X is None else _first_columns(scaler, X.shape[1], promise.row_norm)
+    columns: PrivateStandardScaler | Whitening | None = None
+    if X is not None:
+        columns = _first_columns(scaler, X.shape[1], promise.row_norm)
     runs, paid = [*runs, scaler.training_], [*paid, scaler.__dict__["certificate_"]]
     costs.append(f"{printed(second)} for means and deviations")
+    whitened: tuple[tuple[str, str], ...] = ()
+    if X is not None:
+        third, why = whitening_share(len(X), X.shape[1], promise)
+        whitened = (("whitening", why),)
+        if third:
+            columns = kept = Whitening(scaler).learn(X, third, delta, promise.seed)
+            runs, paid = [*runs, kept.training_], [*paid, kept.certificate]
+            costs.append(f"{printed(third)} for how columns go together")
     each = [account(run, _UNKNOWN).mu for run in runs]
     mu = math.hypot(*(m if m is not None else math.inf for m in each)) * (1 + 1e-12)
     why = f"{', '.join(costs)}; the model has what is left of {printed(epsilon)}, and certificate_ "
     why += "covers everything"
-    return Preparation(kept, target, mu, tuple(paid), ends, ("preparation", why))
+    return Preparation(columns, target, mu, tuple(paid), ends, (("preparation", why), *whitened))
 
 
 def worth_paying(records: int, columns: int, promise: Promise) -> bool:
@@ -167,6 +183,31 @@ def worth_paying(records: int, columns: int, promise: Promise) -> bool:
     weight = 2 if promise.adjacency == "replace" else 1
     mu = gaussian.mu(epsilon, promise.delta)
     return weight * math.sqrt(1.25 * columns) / records <= _VAGUE * mu
+
+
+def whitening_share(records: int, columns: int, promise: Promise) -> tuple[float, str]:
+    """Epsilon of the second moments by itself, 0 where they are not asked for; and why.
+
+    Rows of length 1 have eigenvalues of 1/columns on average: noise has to be well below.
+
+    >>> promise = Promise(1.0, 1e-5, "zero-out", None)
+    >>> whitening_share(1000, 20, promise)[0], whitening_share(100_000, 20, promise)[0] > 0
+    (0.0, True)
+    """
+    if not promise.whiten:
+        return 0.0, "off: prepare='scale' asks for means and deviations alone"
+    if columns < 2 or columns > _MOST_COLUMNS:
+        return 0.0, f"off: it is for 2 to {_MOST_COLUMNS} columns"
+    weight = 2 if promise.adjacency == "replace" else 1
+    whole = gaussian.mu(promise.epsilon, promise.delta)
+    wanted, needed = (
+        (blur(weight / records, columns) * columns / sharp / whole) ** 2 for sharp in _SHARP
+    )
+    if needed > _WHITENING:
+        return 0.0, "off: noise on how so few records' columns go together would hide it"
+    share = gaussian.epsilon(whole * math.sqrt(min(wanted, _WHITENING)), promise.delta)
+    why = "columns that go together are taken apart: records are many for so many columns"
+    return max(share, _SMALLEST * promise.epsilon), why
 
 
 def _shares(records: int, weight_of_all: float, columns: int, promise: Promise) -> list[float]:

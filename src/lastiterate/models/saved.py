@@ -28,6 +28,7 @@ from lastiterate.certificate.filed import (
     PARAMETERS,
     PREPARED,
     VERSION,
+    WHITENED,
     other_model,
     other_run,
     read_about,
@@ -36,6 +37,7 @@ from lastiterate.certificate.filed import (
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
+from lastiterate.models.base import HOW
 from lastiterate.models.choose import Choice
 from lastiterate.models.classifier import PrivateClassifier, declared
 from lastiterate.models.huber import PrivateHuberRegressor
@@ -47,6 +49,7 @@ from lastiterate.models.schema import Schema
 from lastiterate.models.softmax import PrivateSoftmaxRegression
 from lastiterate.models.svc import PrivateLinearSVC
 from lastiterate.models.table import Source, read_table
+from lastiterate.models.whitening import Whitening
 from lastiterate.plain_files import archived
 from lastiterate.printing import printed
 from lastiterate.verifier.authenticity import Key
@@ -164,13 +167,18 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
     learnt = before is not None and "settings" in before
     if learnt is not (PREPARED in parameters):
         raise ValueError("a scaler without its numbers, or numbers without their scaler")
-    model.prepare = None if before is None else "auto"
+    whitened = learnt and "whitening" in before
+    if whitened is not (WHITENED in parameters):
+        raise ValueError("a matrix that nothing describes, or none where one is described")
+    model.prepare = None
+    if before is not None:
+        model.prepare = one_of("prepare", before.get("how", "auto"), HOW, "it says what was asked")
     if before is not None and not learnt:
         ends = (np.asarray(unpack(before[end]), np.float64) for end in ("low", "high"))
         model.prepare_ = DeclaredRanges(*ends)
         middle_and_half(model.prepare_.low, model.prepare_.high, model.n_features_in_, "")
     if learnt:
-        if not before.get("auto", False):
+        if not before.get("auto", False):  # its own
             model.prepare = PrivateStandardScaler(**unpack(before["settings"]))
         model.prepare_ = scaler = PrivateStandardScaler(**unpack(before["settings"]))
         scaler.training_ = Training.from_dict(before["training"])
@@ -179,6 +187,12 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
         scaler._range()
         if {scaler.mean_.shape, scaler.scale_.shape} != {(model.n_features_in_,)}:
             raise ValueError("a scaler of other columns")
+    if whitened:
+        model.prepare_ = Whitening(scaler)
+        model.prepare_.training_ = Training.from_dict(before["whitening"])
+        model.prepare_.matrix_ = matrix = parameters[WHITENED]["matrix_"]
+        if matrix.shape != 2 * (model.n_features_in_,) or not np.isfinite(matrix).all():
+            raise ValueError("a matrix of other columns, or of what are no numbers")
     return model
 
 
@@ -187,14 +201,15 @@ def _preparation(model: Any) -> dict[str, Any] | None:
     before = vars(model).get("prepare_")
     if before is None:
         return None
+    how = {"how": model.prepare} if isinstance(model.prepare, str) else {}
     if isinstance(before, DeclaredRanges):
         ranges: dict[str, Any] = pack({"low": before.low, "high": before.high})
-        return ranges
-    return {
-        "settings": _settings(before),
-        "training": before.training_.to_dict(),
-        "auto": isinstance(model.prepare, str),
-    }
+        return {**ranges, **how}
+    matrix = {}
+    if isinstance(before, Whitening):
+        before, matrix = before.scaler, {"whitening": before.training_.to_dict()}
+    told = {"settings": _settings(before), "training": before.training_.to_dict()}
+    return {**told, **matrix, "auto": bool(how), **how}
 
 
 def _numbers(model: Any) -> dict[str, Any]:
@@ -210,6 +225,8 @@ def _numbers(model: Any) -> dict[str, Any]:
             "leave it out."
         )
     scaler = vars(model).get("prepare_")
+    if isinstance(scaler, Whitening):
+        found[f"{WHITENED}matrix_"], scaler = scaler.matrix_, scaler.scaler
     if isinstance(scaler, PrivateStandardScaler):
         found |= {f"{PREPARED}mean_": scaler.mean_, f"{PREPARED}scale_": scaler.scale_}
     return found

@@ -8,6 +8,7 @@ shift by 1/2 is data-free and makes the vector shorter than (v, v²) would be.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from fractions import Fraction
 from typing import Any, Self
@@ -118,6 +119,14 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         if not released.experiment:
             parameters = {"mean_": self.mean_, "scale_": self.scale_}
             self.certificate_ = Unsealed.of(released, loss, delta, parameters)
+
+    def again(self, X: Array, removed: int | None, seed: Any) -> Self:
+        """A copy with statistics drawn anew, of other records; of one nothing is in them."""
+        other, contributions = copy.copy(self), self._contributions(X)
+        if removed is not None:
+            contributions[removed] = 0.0
+        other._release(contributions, seed)
+        return other
 
     def _contributions(self, X: Array) -> Array:
         """What every record adds to the sums: v and v² − 1/2."""

@@ -291,7 +291,7 @@ def _refuse(model: Any, candidates: list[Mapping[str, Any]]) -> None:
     if getattr(model, "calibrate", False) or any("calibrate" in each for each in candidates):
         raise UnsupportedError("tune does not account for calibrate=: leave it out.")
     asked = [model.prepare, *(each["prepare"] for each in candidates if "prepare" in each)]
-    if any(each not in (None, "auto") for each in asked):
+    if not all(each is None or isinstance(each, str) for each in asked):
         raise UnsupportedError(
             "tune does not account for prepare=: prepare once, outside, and compose the costs."
         )

@@ -1,0 +1,170 @@
+"""Private whitening: columns that go together are taken apart, by one more Gaussian mechanism.
+
+Standardised rows are rescaled to length 1 and the mean of their x xᵀ is released: one full-batch
+noisy step from 0 of ½‖Wᵀx − x‖², whose gradient there is −x xᵀ, no longer than ‖x‖² ≤ 1. What
+follows is computed from the released matrix alone (docs/theory/preparation.md).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lastiterate.description import FullBatch, Loss, Training
+from lastiterate.losses import LinearLoss
+from lastiterate.models.rows import Rows
+from lastiterate.models.scaler import PrivateStandardScaler
+from lastiterate.models.unsealed import Unsealed
+from lastiterate.plan.calibration import calibrate
+from lastiterate.train import Descent, noisy_descent
+from lastiterate.train.grid import on_its_grid
+from lastiterate.train.summation import linear_arithmetic
+
+Array = NDArray[Any]
+_UNKNOWN = Loss.unknown(provenance="proved")
+_POWER = 0.25  # 1/2 would make all directions alike, 0 leaves them
+
+
+@dataclass(frozen=True)
+class _GivenBack(LinearLoss):
+    """½‖Wᵀx − x‖²: how far a matrix is from giving rows back; a record's label is its row."""
+
+    columns: int
+
+    @property
+    def clipping(self) -> Literal["none", "margin"]:
+        return "none"
+
+    def gradient_norm(self, feature_bound: float) -> float:
+        return math.inf  # of any matrix; at 0 it is the squared length of the row
+
+    def smoothness(self, feature_bound: float) -> float:
+        return math.inf
+
+    def outputs(self, classes: int | None = None) -> int:
+        return self.columns
+
+    def targets(self, labels: ArrayLike) -> Array:
+        return np.asarray(labels, np.float64)
+
+    def value(self, scores: Array, y: Array) -> Array:
+        return np.asarray(((scores - y) ** 2).sum(axis=1) / 2)
+
+    def slope(self, scores: Array, y: Array) -> Array:
+        return np.asarray(scores - y)
+
+    def margin_limit(self, gradient_norm: float, feature_bound: float) -> float:
+        return gradient_norm / feature_bound
+
+
+class Whitening:
+    """A scaler, and the matrix that its rows are multiplied by.
+
+    Attributes:
+        scaler: what standardises the columns.
+        matrix_: symmetric, computed from the noisy second moments.
+        training_: the mechanism as a run of one step.
+        certificate: what it cost, unsealed; None for experiments.
+
+    >>> X = np.random.default_rng(0).normal(size=(20000, 1)) + [[0.0, 0.0]]
+    >>> X[:, 1] += 0.1 * np.random.default_rng(1).normal(size=20000)
+    >>> scaler = PrivateStandardScaler(1.0, 1e-6, low=-4.0, high=4.0, random_state=0).fit(X)
+    >>> white = Whitening(scaler).learn(X, 1.0, 1e-6, 0)
+    >>> before, after = (np.corrcoef(each.transform(X).T)[0, 1] for each in (scaler, white))
+    >>> bool(after < before)
+    True
+    """
+
+    def __init__(self, scaler: PrivateStandardScaler) -> None:
+        self.scaler = scaler
+
+    def learn(self, X: Array, epsilon: float, delta: float, seed: Any) -> Self:
+        """Release the second moments of the rows with this epsilon by itself."""
+        rows = self._rows(X)
+        columns = rows.shape[1]
+        run = Training(
+            records=len(rows),
+            steps=1,
+            step_size=1.0,
+            noise=1.0,
+            gradient_norm=1.0,
+            batches=FullBatch(),
+            adjacency=self.scaler.adjacency,
+            clipping="gradient",
+        )
+        self.training_, _ = on_its_grid(
+            run,
+            linear_arithmetic(run, _GivenBack(columns), columns),
+            np.zeros((columns, columns)),
+            _UNKNOWN,
+            lambda told: calibrate(told, _UNKNOWN, epsilon, delta),
+        )
+        released = self._release(rows, seed)
+        self.training_ = released.training  # what is certified is what was computed
+        self.certificate = None
+        if not released.experiment:
+            self.certificate = Unsealed.of(released, _UNKNOWN, delta, self.parameters)
+        return self
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """What the certificate is bound to."""
+        return {"matrix_": self.matrix_}
+
+    @property
+    def row_norm(self) -> float | None:
+        """As the scaler's: rows are usually as long as before."""
+        return self.scaler.row_norm
+
+    def transform(self, X: Any) -> Array:
+        """Standardise, then multiply."""
+        return np.asarray(self.scaler.transform(X) @ self.matrix_)
+
+    def again(self, X: Array, removed: int | None, seed: int) -> Self:
+        """A copy with statistics drawn anew, of other records; of one nothing is in them."""
+        first, second = (int(s) for s in np.random.SeedSequence(seed).generate_state(2, np.uint64))
+        other = copy.copy(self)
+        other.scaler = self.scaler.again(X, removed, first)
+        rows = other._rows(X)
+        if removed is not None:
+            rows[removed] = 0.0
+        other._release(rows, second)
+        return other
+
+    def _rows(self, X: Array) -> Array:
+        """Standardised and of length 1, or 0."""
+        return np.asarray(Rows(None, fit_intercept=False).of(self.scaler.transform(X)))
+
+    def _release(self, rows: Array, seed: Any) -> Descent:
+        released = noisy_descent(
+            _GivenBack(rows.shape[1]), rows, self.training_, labels=rows, random_state=seed
+        )
+        self.matrix_ = whitening(released.parameters, float(released.training.noises[0]))
+        return released
+
+
+def blur(noise: float, columns: int) -> float:
+    """What noise on the entries of a matrix moves the eigenvalues of its symmetric part by."""
+    return noise * math.sqrt(2 * columns)
+
+
+def whitening(moments: Array, noise: float) -> Array:
+    """The matrix (M + ν)^(−p) of second moments M with so much noise on every entry.
+
+    Noise on the symmetric part moves no eigenvalue by more than about ν = noise·√(2 columns):
+    what is below cannot be told from it. The mean square of the rows' lengths is kept.
+
+    >>> whitening(np.diag([0.9, 0.1]), 1e-4).round(2).tolist()
+    [[0.93, 0.0], [0.0, 1.61]]
+    """
+    sharp = blur(noise, len(moments))
+    values, directions = np.linalg.eigh((moments + moments.T) / 2)
+    values = np.maximum(values, sharp)
+    factors = (values + sharp) ** -_POWER
+    factors *= math.sqrt(values.sum() / (values @ factors**2))
+    return np.asarray((directions * factors) @ directions.T)
