@@ -114,7 +114,7 @@ def test_any_noisy_matrix_gives_one_that_can_be_used(seed: int, columns: int, no
     assert values.min() > 0
     if noise > 1:  # nothing is known, and nothing is changed
         assert values.max() / values.min() < 3
-    if noise < 1e-9:
+    if noise < 1e-9 and np.linalg.eigvalsh(moments).min() > 1e-6:
         assert np.linalg.norm(rows @ matrix) == pytest.approx(np.linalg.norm(rows), rel=1e-3)
 
 

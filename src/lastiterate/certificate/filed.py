@@ -55,6 +55,13 @@ def read_parameters(folder: Path) -> dict[str, dict[str, NDArray[Any]]]:
     return found
 
 
+def in_words(folder: Path) -> dict[str, str]:
+    """What the released numbers are, by the hash that a certificate is bound to."""
+    words = {"": "the model", PREPARED: "means and deviations", WHITENED: "how columns go together"}
+    found = read_parameters(folder)
+    return {parameters_hash(released): words[part] for part, released in found.items()}
+
+
 def other_model(
     certificate: Certificate, parameters: Mapping[str, Mapping[str, NDArray[Any]]]
 ) -> bool:

@@ -47,7 +47,7 @@ _BLUR = 0.01  # what noise may move a mean by, of half the range
 _VAGUE = 0.25  # noise on means, of half a declared range, from which on they are not asked for
 _LARGEST = (0.2, 0.15)  # of mu squared: for the ranges, for means and deviations
 _WHITENING = 0.1  # of mu squared at most: for how columns go together
-_SHARP = (0.1, 1.0)  # noise on eigenvalues, of their mean: asked for, and too much
+_SHARP = (0.02, 1.0)  # noise on eigenvalues, of their mean: asked for, and too much
 _MOST_COLUMNS = 300  # whose products are whitened
 _SURE = 1.0  # deviations above the largest of so many noises
 _CLEAR = 3.0  # deviations of what is left of the noise
@@ -196,6 +196,8 @@ def whitening_share(records: int, columns: int, promise: Promise) -> tuple[float
     """
     if not promise.whiten:
         return 0.0, "off: prepare='scale' asks for means and deviations alone"
+    if promise.row_norm is not None:
+        return 0.0, "off: it does not pay where numbers are predicted"
     if columns < 2 or columns > _MOST_COLUMNS:
         return 0.0, f"off: it is for 2 to {_MOST_COLUMNS} columns"
     weight = 2 if promise.adjacency == "replace" else 1

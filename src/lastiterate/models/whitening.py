@@ -27,7 +27,6 @@ from lastiterate.train.summation import linear_arithmetic
 
 Array = NDArray[Any]
 _UNKNOWN = Loss.unknown(provenance="proved")
-_POWER = 0.25  # 1/2 would make all directions alike, 0 leaves them
 
 
 @dataclass(frozen=True)
@@ -154,17 +153,15 @@ def blur(noise: float, columns: int) -> float:
 
 
 def whitening(moments: Array, noise: float) -> Array:
-    """The matrix (M + ν)^(−p) of second moments M with so much noise on every entry.
+    """M^(−1/2) of second moments M with so much noise on every entry; rows stay about as long.
 
-    Noise on the symmetric part moves no eigenvalue by more than about ν = noise·√(2 columns):
-    what is below cannot be told from it. The mean square of the rows' lengths is kept.
+    Noise on the symmetric part moves no eigenvalue by more than about ν = noise·√(2 columns): no
+    direction counts as one of less than ν, which could not be told from nothing.
 
     >>> whitening(np.diag([0.9, 0.1]), 1e-4).round(2).tolist()
-    [[0.93, 0.0], [0.0, 1.61]]
+    [[0.75, 0.0], [0.0, 2.24]]
     """
-    sharp = blur(noise, len(moments))
     values, directions = np.linalg.eigh((moments + moments.T) / 2)
-    values = np.maximum(values, sharp)
-    factors = (values + sharp) ** -_POWER
-    factors *= math.sqrt(values.sum() / (values @ factors**2))
+    values = np.maximum(values, blur(noise, len(moments)))
+    factors = np.sqrt(values.mean() / values)
     return np.asarray((directions * factors) @ directions.T)

@@ -14,7 +14,7 @@ import math
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -158,7 +158,7 @@ def _facts(folder: RunFolder, say: Say, summary: bool) -> dict[str, Any]:
     description = folder.description
     promise = words = sign = None
     if certificate is not None:
-        promise = _promise(certificate, folder.proved)
+        promise = _promise(certificate, folder.proved, folder.released)
         words = plain_words(certificate, promise, say)
         sign = to_sign(
             promise["assumptions"],
@@ -199,7 +199,9 @@ def _data(folder: RunFolder) -> str:
     return named or ("" if folder.about is None else folder.about.data_label)
 
 
-def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) -> dict[str, Any]:
+def _promise(
+    certificate: Certificate, proved: tuple[tuple[float, float], ...], released: Mapping[str, str]
+) -> dict[str, Any]:
     """The verified numbers, printed so that no digit promises too much."""
     claims = ((certificate.delta, certificate.epsilon), *certificate.curve)
     runs = [run.training for run in certificate.parts or (certificate,)]
@@ -230,10 +232,15 @@ def _promise(certificate: Certificate, proved: tuple[tuple[float, float], ...]) 
             if run.content.get("parameters")
         ],
         "parts": [
-            (run.theorem, run.release, printed(run.epsilon), printed(run.delta))
+            (run.theorem, _released(run, released), printed(run.epsilon), printed(run.delta))
             for run in certificate.parts
         ],
     }
+
+
+def _released(run: Certificate, words: Mapping[str, str]) -> str:
+    """What came out of a run, by the file that holds it; else as its certificate says."""
+    return words.get(run.content.get("parameters") or "", run.release)
 
 
 def _erased(certificate: Certificate) -> tuple[str, str] | None:

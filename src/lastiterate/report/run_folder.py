@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from lastiterate.certificate.filed import (
     ABOUT,
     CERTIFICATE,
     PARAMETERS,
+    in_words,
     other_model,
     other_run,
     read_about,
@@ -120,6 +121,7 @@ class RunFolder:
             "experiment" (there is no certificate, and nothing is promised).
         reason: why it was refused.
         certificate: only if it was verified.
+        released: in words, by the hashes of their numbers; only if it was verified.
     """
 
     label: str
@@ -130,6 +132,7 @@ class RunFolder:
     audited: Audited | None
     files: tuple[Hashed, ...]
     signed_by: tuple[str, ...] = ()
+    released: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -164,6 +167,7 @@ class RunFolder:
             None if audit is None else _audited(audit, certificate),
             tuple(_hashed(path / name) for name in KNOWN if (path / name).is_file()),
             signers,
+            in_words(path) if status == "verified" and (path / PARAMETERS).is_file() else {},
         )
 
     @cached_property
