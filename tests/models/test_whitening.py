@@ -156,7 +156,7 @@ def test_more_records_never_cost_more(
         assert gaussian.mu(share, promise.delta) <= whole * math.sqrt(0.1) * (1 + 1e-6)
         weight = 1 if adjacency == "zero-out" else 2
         noise = weight / n / gaussian.mu(share, promise.delta)
-        assert blur(noise, columns) <= 1 / columns * (1 + 1e-6)
+        assert blur(noise, columns) <= 0.5 / columns * (1 + 1e-6)
 
 
 def test_the_choice_says_why() -> None:
