@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import traceback
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from lastiterate.cli.main import run
+from lastiterate.errors import LastIterateError
 from lastiterate.models import (
     PrivacyWarning,
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivateRidge,
     PrivateSoftmaxRegression,
+    PrivateStandardScaler,
+    PrivateTableModel,
+    SplineFeatures,
 )
+from lastiterate.models.table import read_table
 
 SECRET = "Jane-HIV"
 HEADER = "age,job,income\n"
@@ -68,6 +75,94 @@ def test_no_message_of_fit_shows_a_cell(kind: Any) -> None:
             kind(delta=1e-4, steps=5).fit(*given)
         shown = "".join(traceback.format_exception(caught.value))
         assert SECRET not in shown
+
+
+def told(call: Callable[[], Any]) -> str:
+    """All that an error and those behind it say, and all warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises((ValueError, LastIterateError)) as raised:
+            call()
+    said, error = [str(each.message) for each in caught], raised.value
+    while error is not None:
+        said.append(f"{error} {vars(error)} {getattr(error, 'object', '')!r}")
+        error = error.__cause__ or error.__context__
+    return "\n".join(said)
+
+
+TEXTS = np.array([[SECRET, "1"]], dtype=object)
+FITTED: list[tuple[Any, str]] = [
+    (PrivateLogisticRegression(delta=1e-4, steps=2, classes=[0, 1]), "predict"),
+    (PrivateLogisticRegression(delta=1e-4, steps=2, classes=[0, 1]), "predict_proba"),
+    (PrivateLinearSVC(delta=1e-4, steps=2, classes=[0, 1]), "decision_function"),
+    (PrivateRidge(delta=1e-4, steps=2, target_range=(0, 1)), "predict"),
+    (PrivateStandardScaler(delta=1e-4), "transform"),
+    (PrivateStandardScaler(delta=1e-4), "fit"),
+    (SplineFeatures(), "transform"),
+    (SplineFeatures(), "fit"),
+]
+
+
+@pytest.mark.parametrize(("model", "method"), FITTED)
+def test_no_message_of_predict_or_transform_shows_a_cell(model: Any, method: str) -> None:
+    """Before: scikit-learn's words for texts, and all rows of a complex table."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        fitted = clone(model).fit(X, np.arange(len(X)) % 2)
+    for rows in (TEXTS, np.array([[77123j, 1.0]])):
+        said = told(lambda rows=rows: getattr(fitted, method)(rows))
+        assert "not numeric" in said
+        assert SECRET not in said
+        assert "77123" not in said
+
+
+def test_scores_do_not_show_labels() -> None:
+    model = PrivateLogisticRegression(delta=1e-4, steps=2, classes=[0, 1])
+    fitted = model.fit(X, np.arange(len(X)) % 2)
+    assert 0 <= fitted.score(X, np.arange(len(X)) % 2) <= 1
+    assert SECRET not in told(lambda: fitted.score(X, [SECRET] * len(X)))
+
+
+def test_how_many_labels_differ_is_not_told_where_classes_are_declared() -> None:
+    """Before: scikit-learn warned where more than half of the labels were different ones."""
+    labels = np.arange(len(X))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PrivateLogisticRegression(delta=1e-4, steps=2, classes=labels).fit(X, labels)
+
+
+def test_no_message_of_files_shows_a_cell(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    model = PrivateLogisticRegression(delta=1e-4, steps=2, classes=["n", "p"])
+    tables = {
+        "no header": f"{SECRET},1,n\n" * 3,
+        "a late text": "a,b,y\n" + "1,2,n\n" * 200_000 + f"{SECRET},2,n\n",
+        "an open quote": f'a,b,y\n"{SECRET},2,n\n',
+        "a class": f"a,b,y\n1,2,{SECRET}\n",
+    }
+    for name, text in tables.items():
+        path = tmp_path / f"{name}.csv"
+        path.write_text(text)
+        assert SECRET not in told(lambda path=path: model.fit_files(path, "y")), name
+
+
+def test_not_even_behind_an_error_is_a_part_of_the_table(tmp_path: Path) -> None:
+    """Before: the error of the decoder, with the bytes that it read, hung behind ours."""
+    path = tmp_path / "t.csv"
+    path.write_bytes(f"a,y\n{SECRET}\xff,n\n".encode("latin-1"))
+    assert SECRET not in told(lambda: read_table(path))
+
+
+def test_keys_of_nested_cells_are_not_types() -> None:
+    """Before: "column 'a' is stored as struct<Jane-HIV: int64>"."""
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"a": [{SECRET: 1}], "y": ["n"]})
+    target = {"name": "y", "classes": ["n", "p"]}
+    meaning = {"columns": {"a": {"low": 0, "high": 1}}, "target": target}
+    said = told(lambda: PrivateTableModel(meaning, delta=1e-4).fit(frame))
+    assert "stored as struct" in said
+    assert SECRET not in said
 
 
 @pytest.mark.parametrize("kind", KINDS)

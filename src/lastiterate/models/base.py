@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from lastiterate.certificate import Certificate
 from lastiterate.description import Arithmetic, Training
@@ -35,6 +35,7 @@ from lastiterate.models.preparation import (
 )
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.ranges import DeclaredRanges, ill_placed, public_ends
+from lastiterate.models.read_numbers import read_numbers
 from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.unsealed import SealedWhenRead, Unsealed
@@ -279,23 +280,15 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
 
             X = tensors.read_features(self, X, first)
             return X, tensors.read_labels(y, int(X.shape[0]))
-        try:
-            with np.errstate(invalid="ignore"):  # a warning would tell of huge values
-                return validate_data(  # type: ignore[no-any-return]
-                    self,
-                    X,
-                    y,
-                    accept_sparse="csr",
-                    dtype=(np.float64, np.float32),
-                    y_numeric=self._numeric_labels,
-                    reset=first,
-                )
-        except ValueError as error:
-            if not any(told in str(error) for told in ("could not convert", "Complex data")):
-                raise
-        # Raised outside of the handler: scikit-learn's message shows cells.
-        why = "Complex data not supported, nor texts; which cell is not said, as messages travel"
-        raise DescriptionError("X or y", "not numeric", "a table of numbers, and labels", why)
+        return read_numbers(  # type: ignore[no-any-return]
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=(np.float64, np.float32),
+            y_numeric=self._numeric_labels,
+            reset=first,
+        )
 
     def _prepare(
         self, X: Any, y: Any, ends: tuple[Array, Array], unpaid: str
@@ -533,8 +526,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
 
             return tensors.scores_of(tensors.read_features(self, X, False), parameters, self._rows)
         kinds = (np.float64, np.float32)
-        with np.errstate(invalid="ignore"):
-            X = validate_data(self, X, accept_sparse="csr", dtype=kinds, reset=False)
+        X = read_numbers(self, X, accept_sparse="csr", dtype=kinds, reset=False)
         rows = self._rows.of(self._prepared(X))
         return np.asarray(rows @ parameters.T)
 

@@ -132,7 +132,7 @@ class TextCells(Cells):
 
 def _finite(cell: str) -> float:
     value = float(cell)
-    if not math.isfinite(value):
+    if not math.isfinite(value) or "_" in cell:  # 1_000 is a number in Python alone
         raise ValueError
     return value
 

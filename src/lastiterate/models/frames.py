@@ -127,4 +127,5 @@ def _cells(column: Any) -> Cells:
             doubles = column.cast(pa.float64(), safe=False)
         values = np.where(holes, np.nan, pc.fill_null(doubles, 0.0).to_numpy())
         return NumberCells(values, str(kind), exact=column)
-    return Cells(np.zeros(len(column), bool), str(kind))
+    kind = str(kind).partition("<")[0]  # names of parts may be cells of a data frame
+    return Cells(np.zeros(len(column), bool), kind)

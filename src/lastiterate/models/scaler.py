@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from lastiterate.description import FullBatch, Loss, Training
 from lastiterate.description.failure import large_delta, promised_delta
@@ -24,6 +24,7 @@ from lastiterate.description.validation import number
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.ranges import middle_and_half, unit
+from lastiterate.models.read_numbers import read_numbers
 from lastiterate.models.rows import LONGEST
 from lastiterate.models.unsealed import SealedWhenRead, Unsealed
 from lastiterate.plan.calibration import calibrate
@@ -84,8 +85,7 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release the means and deviations of the columns."""
         self.learnt_before_ = warn_if_selected()
-        with np.errstate(invalid="ignore"):  # a warning would tell of huge values
-            X = validate_data(self, X, dtype=np.float64)
+        X = read_numbers(self, X, dtype=np.float64)
         self._learn(X, self._delta(X.shape[0]))
         return self
 
@@ -161,8 +161,7 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
     def transform(self, X: Any) -> Array:
         """Clip to the declared range, subtract the mean, divide by the deviation."""
         check_is_fitted(self, "scale_")
-        with np.errstate(invalid="ignore"):
-            X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = read_numbers(self, X, dtype=np.float64, reset=False)
         middle, half = self._range()
         return np.asarray((middle + half * self._unit(X) - self.mean_) / self.scale_)
 

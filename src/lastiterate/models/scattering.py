@@ -20,10 +20,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from lastiterate.description.validation import whole
 from lastiterate.errors import DescriptionError, MissingExtraError
+from lastiterate.models.read_numbers import read_numbers
 
 _TOGETHER = 3  # channels that are normalised as one
 _FAINT = 1e-5  # of an image whose largest value is 1: what is below stays small
@@ -64,7 +65,7 @@ class ScatteringFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             from kymatio.scattering2d.frontend.numpy_frontend import ScatteringNumPy2D
         except ImportError as error:
             raise MissingExtraError("Scattering", error.name, "scattering") from None
-        validate_data(self, X, dtype=np.float64)
+        read_numbers(self, X, dtype=np.float64)
         scale = whole("scale", self.scale, "coefficients are averages over 2^scale pixels")
         angles = whole("angles", self.angles, "wavelets have so many directions")
         shape = self._shape(2**scale)
@@ -77,8 +78,7 @@ class ScatteringFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def transform(self, X: Any) -> NDArray[np.float32]:
         """The coefficients of every image, normalised."""
         check_is_fitted(self, "_transform")
-        with np.errstate(invalid="ignore"):  # of sums of huge numbers: it would tell
-            X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = read_numbers(self, X, dtype=np.float64, reset=False)
         rows = np.empty((len(X), self._n_features_out), np.float32)
         for first in range(0, len(X), _AT_ONCE):
             some = X[first : first + _AT_ONCE]

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.preprocessing import SplineTransformer
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from lastiterate.description.validation import whole
 from lastiterate.errors import DescriptionError
 from lastiterate.models.ranges import middle_and_half
+from lastiterate.models.read_numbers import read_numbers
 
 _ROOM = 1 - 2.0**-40
 _NARROWEST, _WIDEST = 2.0**-1000, 2.0**1000  # beyond, quotients and further knots are no numbers
@@ -62,7 +63,7 @@ class SplineFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Look at the number of columns, and at nothing else."""
-        validate_data(self, X, dtype=np.float64)
+        read_numbers(self, X, dtype=np.float64)
         pieces = whole("pieces", self.pieces, "every piece of the range has its own line")
         degree = whole("degree", self.degree, "it is that of the polynomials", at_least=0)
         middle, half = middle_and_half(self.low, self.high, self.n_features_in_, _WHY)
@@ -83,7 +84,7 @@ class SplineFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> NDArray[Any]:
         """Clip to the declared range, then the splines, divided by the root of the columns."""
         check_is_fitted(self, "_splines")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = read_numbers(self, X, dtype=np.float64, reset=False)
         middle, half = middle_and_half(self.low, self.high, self.n_features_in_, _WHY)
         inside = np.clip(X, middle - half, middle + half)
         splines = self._splines.transform(inside)

@@ -14,8 +14,8 @@ import io
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -95,8 +95,7 @@ def read_table(source: Source) -> Table:
     if (kind := _kind(path)) is not None:
         names, columns = of_file(path, kind)
         return _checked(str(path), names, columns)
-    with _lines(path) as lines:
-        rows = list(lines)
+    rows = list(_lines(path))
     while rows and not rows[-1]:  # an empty line at the end is no row
         rows.pop()
     if not rows:
@@ -120,7 +119,7 @@ def read_header(source: Source) -> tuple[list[str], list[Cells] | None]:
     if (kind := _kind(path)) is not None:
         names, cells = of_file(path, kind, header_only=True)
         return _named(names), cells
-    with _lines(path) as lines:
+    with closing(_lines(path)) as lines:
         header = next(lines, ())
     if not header:
         raise _nothing(path)
@@ -170,19 +169,18 @@ def _kind(path: Path) -> str | None:
     return MAGIC.get(head[:4]) if binary else None  # a CSV may have a column called PAR1
 
 
-@contextmanager
-def _lines(path: Path) -> Iterator[Iterator[tuple[str, ...]]]:
+def _lines(path: Path) -> Generator[tuple[str, ...], None, None]:
     """The lines of a CSV, cells without the blanks around them."""
     try:
         with path.open("rb") as file, _unpacked(file, path) as content:
             text = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
             size = path.stat().st_size if path.is_file() else 0
-            yield _watched(csv.reader(text, skipinitialspace=True, strict=True), file, size)
+            yield from _watched(csv.reader(text, skipinitialspace=True, strict=True), file, size)
     except (OSError, EOFError, UnicodeError, csv.Error, zlib.error) as error:
-        fault = error
+        fault = _unreadable(path, error)
     else:
         return
-    raise _unreadable(path, fault) from None
+    raise fault  # outside of the handler, whose error holds a part of the file
 
 
 def _watched(reader: Iterator[list[str]], file: Any, size: int) -> Iterator[tuple[str, ...]]:

@@ -51,7 +51,10 @@ class ArrowFiles:
         try:
             self._open(files, label, dataset)
         except (pyarrow.ArrowException, OSError) as wrong:
-            raise _unreadable(wrong) from None
+            fault = type(wrong).__name__
+        else:
+            return
+        raise _unreadable(fault)
 
     def _open(self, files: Any, label: str, dataset: Any) -> None:
         found: Any = files
@@ -66,8 +69,9 @@ class ArrowFiles:
         self._one_table()
         names = found.schema.names
         if not isinstance(label, str) or names.count(label) != 1:
-            allowed = f"one of its columns, once: {', '.join(map(repr, names))}"
-            raise DescriptionError("label", label, allowed, "a model learns to predict it")
+            allowed = f"one of its columns, once ({len(names)}, not shown)"
+            why = "a model learns to predict it; in a CSV without a header names are a record"
+            raise DescriptionError("label", label, allowed, why)
         self.features = [name for name in names if name != label]
         self._dtype = self._numbers()
         self.records = int(found.count_rows())
@@ -124,7 +128,10 @@ class ArrowFiles:
                     continue
                 yield pair_of(batch, self.features, self._label, self._dtype)
         except (pyarrow.ArrowException, OSError) as wrong:
-            raise _unreadable(wrong) from None
+            fault = type(wrong).__name__
+        else:
+            return
+        raise _unreadable(fault)
 
 
 def numbers(schema: Any, features: list[str]) -> list[Any]:
@@ -164,10 +171,10 @@ def arrow_table(frame: Any) -> Any:
     return pyarrow.Table.from_pandas(frame, preserve_index=False)
 
 
-def _unreadable(wrong: Exception) -> AssumptionError:
-    """Without its own message, which may show cells."""
+def _unreadable(fault: str) -> AssumptionError:
+    """Raised outside of the handler: the library's own message may show cells."""
     return AssumptionError(
-        f"The files could not be read ({type(wrong).__name__}): they are damaged, changed "
+        f"The files could not be read ({fault}): they are damaged, changed "
         "meanwhile, or of another kind than their names say. Nothing was released."
     )
 
