@@ -6,6 +6,7 @@ import datetime
 import decimal
 import gzip
 import os
+import struct
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastiterate.errors import DescriptionError, LastIterateError
+from lastiterate.models import frames
 from lastiterate.models.cells import TextCells
 from lastiterate.models.columns import Boolean, Categorical, Date, Numeric, declared
 from lastiterate.models.schema import Schema
@@ -288,6 +290,75 @@ def test_a_parquet_file_that_is_made_to_fill_memory_is_not_unpacked(tmp_path: Pa
     assert os.stat(tmp_path / "t").st_size < 300_000
     with pytest.raises(DescriptionError, match="cells per byte"):
         read_table(tmp_path / "t")
+
+
+def arrow_file(table: Any, path: Path, packed: str | None, stream: bool) -> Path:
+    options = pa.ipc.IpcWriteOptions(compression=packed)
+    opened = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with opened(path, table.schema, options=options) as file:
+        file.write_table(table)
+    return path
+
+
+LONG = "x" * (1 << 20)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows"])
+def test_a_long_text_in_all_rows_is_one(kind: str, tmp_path: Path) -> None:
+    """Before: 12 KB became a hundred gigabytes."""
+    from pyarrow import parquet
+
+    once = pa.DictionaryArray.from_arrays(np.zeros(10**5, np.int32), pa.array([LONG]))
+    table = pa.table({"a": once, "n": once.cast(pa.dictionary(pa.int32(), pa.binary()))})
+    if kind == "parquet":
+        parquet.write_table(table, tmp_path / "t", compression="zstd")
+    else:
+        arrow_file(table, tmp_path / "t", "zstd", kind == "arrows")
+    assert (tmp_path / "t").stat().st_size < 200_000
+    found = read_table(tmp_path / "t")
+    texts = found.column("a").texts("a")
+    assert len(texts) == 10**5
+    assert len({*map(id, texts)}) == 1
+    assert found.column("n").stored == "binary"
+
+
+def views(times: int) -> Any:
+    """The same long text again and again, which is stored once."""
+    each = struct.pack("<i4sii", len(LONG), LONG[:4].encode(), 0, 0)
+    buffers = [None, pa.py_buffer(each * times), pa.py_buffer(LONG.encode())]
+    return pa.Array.from_buffers(pa.string_view(), times, buffers)
+
+
+VAST: dict[str, Callable[[], Any]] = {
+    "numbers": lambda: pa.array(np.zeros(1 << 21)),
+    "texts": lambda: pa.array([LONG * 16]),
+    "dictionary": lambda: pa.array([LONG * 16]).dictionary_encode(),
+    "views": lambda: views(16),
+}
+
+
+@pytest.mark.parametrize(("packed", "stream"), [("zstd", True), ("lz4", False)])
+@pytest.mark.parametrize("name", VAST)
+def test_an_arrow_file_that_is_made_to_fill_memory_is_not_unpacked(
+    name: str, packed: str, stream: bool, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Before: it was unpacked, then its rows were counted; long texts were not looked at."""
+    monkeypatch.setattr(frames, "_BYTES", 1 << 20)
+    path = arrow_file(pa.table({"a": VAST[name]()}), tmp_path / "t", packed, stream)
+    assert path.stat().st_size < (1 << 24) / 120
+    with pytest.raises(DescriptionError, match="made to fill memory"):
+        read_table(path)
+    assert read_header(path)[0] == ["a"]
+
+
+@pytest.mark.parametrize("packed", ["zstd", "lz4", "uncompressed"])
+def test_arrow_files_of_others_are_read(packed: Any, tmp_path: Path) -> None:
+    frame = pl.DataFrame(COLUMNS).cast({"job": pl.Categorical})
+    frame.write_ipc(tmp_path / "t.arrow", compression=packed)
+    frame.write_ipc_stream(tmp_path / "t.arrows", compression=packed)
+    for name in ("t.arrow", "t.arrows"):
+        X, _ = Schema.of_table(SCHEMA).encode(read_table(tmp_path / name))
+        np.testing.assert_allclose(X, TRUTH)
 
 
 def test_a_hundred_thousand_columns(tmp_path: Path) -> None:

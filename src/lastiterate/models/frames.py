@@ -7,6 +7,7 @@ libraries only PyArrow is imported here, and nothing in a file runs.
 from __future__ import annotations
 
 import io
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate.errors import DescriptionError, MissingExtraError
+from lastiterate.models.arrow_sizes import unpacked
 from lastiterate.models.cells import Cells, MomentCells, NumberCells, TextCells
 
 MAGIC = {b"PAR1": "Parquet", b"ARRO": "Arrow", b"FEA1": "Feather", b"\xff\xff\xff\xff": "stream"}
@@ -24,6 +26,8 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
 # A file may say in a few bytes that one value stands in 10^12 rows.
 _ROOM, _PER_BYTE = 10**7, 100  # cells that any file may have, and per byte
+_BYTES = 1 << 28  # that any file may become, and so many per byte of its own
+_AT_ONCE = 1000  # texts
 
 
 def is_frame(source: Any) -> bool:
@@ -40,7 +44,7 @@ def of_frame(source: Any) -> Columns:
             table = pa.Table.from_pandas(source, preserve_index=False)
         else:  # a lazy frame of Polars is asked first
             table = pa.table(source if hasattr(source, "__arrow_c_stream__") else source.collect())
-        return _columns(table)
+        return _columns(table.schema, table.columns, table.num_rows, math.inf)
     except Exception as error:  # libraries of other people, whose messages show cells
         found = f"a {type(source).__name__} ({type(error).__name__})"
     raise _unreadable(found)
@@ -49,10 +53,13 @@ def of_frame(source: Any) -> Columns:
 def of_file(path: Path, kind: str, header_only: bool = False) -> Columns:
     """Names and cells of a file that begins with a word of `MAGIC`; no cells if none are asked."""
     _pyarrow()
+    room = _BYTES + _PER_BYTE * path.stat().st_size
     try:
-        table = _read(path, kind, header_only)
-        table.validate(full=True)  # offsets of strangers are not followed before
-        return _columns(table)
+        schema, columns, rows = (_parquet if kind == "Parquet" else _arrow)(path, kind, header_only)
+        for column in columns:
+            if column is not None:
+                column.validate(full=True)  # offsets of strangers are not followed before
+        return _columns(schema, columns, rows, room)
     except DescriptionError:
         raise
     except Exception as error:  # a damaged file breaks its readers in many ways
@@ -60,23 +67,39 @@ def of_file(path: Path, kind: str, header_only: bool = False) -> Columns:
     raise _unreadable(found)
 
 
-def _read(path: Path, kind: str, header_only: bool) -> Any:
-    from pyarrow import feather, ipc, parquet
+def _arrow(path: Path, kind: str, header_only: bool) -> tuple[Any, list[Any], int]:
+    from pyarrow import feather, ipc
 
-    size = path.stat().st_size
-    if kind == "Parquet":
-        with parquet.ParquetFile(path) as file:
-            if header_only:
-                return file.schema_arrow.empty_table()
-            _refuse_bomb(file.metadata.num_rows * file.metadata.num_columns, path, size)
-            return file.read()
-    with path.open("rb") as opened:
-        if kind == "stream":
-            table = ipc.open_stream(opened).read_all()
+    content = path.read_bytes()
+    if kind == "Feather":  # of the first version, which packs nothing
+        table = feather.read_table(io.BytesIO(content), memory_map=False)
+    else:
+        file = (ipc.open_stream if kind == "stream" else ipc.open_file)(content)
+        if header_only:
+            table = file.schema.empty_table()
+        elif unpacked(content, kind == "stream") > _BYTES + _PER_BYTE * len(content):
+            raise _made_to_fill(f"{path}, packed", f"one that grows at most {_PER_BYTE} times")
         else:
-            table = feather.read_table(io.BytesIO(opened.read()), memory_map=False)
-    _refuse_bomb(table.num_rows * table.num_columns, path, size)
-    return table
+            table = file.read_all()
+    _refuse_many(table.num_rows * table.num_columns, path)
+    return table.schema, table.columns, table.num_rows
+
+
+def _parquet(path: Path, _: str, header_only: bool) -> tuple[Any, list[Any], int]:
+    """Without nested values, which mean nothing here; equal texts stay one."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        schema, facts = file.schema_arrow, file.metadata
+    if header_only:
+        return schema, schema.empty_table().columns, 0
+    _refuse_many(facts.num_rows * facts.num_columns, path)
+    plain = [field.name for field in schema if _means_something(field.type)]
+    texts = [field.name for field in schema if _is_text(_plain(field.type))]
+    with parquet.ParquetFile(path, read_dictionary=texts) as file:
+        found = file.read(columns=plain)
+    columns = [found.column(name) if name in plain else None for name in schema.names]
+    return schema, columns, facts.num_rows
 
 
 def _pyarrow() -> Any:
@@ -92,40 +115,97 @@ def _unreadable(found: str) -> DescriptionError:
     return DescriptionError("table", found, "a readable table, every column of one type", why)
 
 
-def _refuse_bomb(cells: int, path: Path, size: int) -> None:
-    if cells > _ROOM + _PER_BYTE * size:
-        why = "such a file is made to fill memory; if it is real, write it anew as CSV"
+def _refuse_many(cells: int, path: Path) -> None:
+    if cells > _ROOM + _PER_BYTE * path.stat().st_size:
         allowed = f"one of at most {_PER_BYTE:,} cells per byte"
-        raise DescriptionError("table", f"{path} with {cells:,} cells", allowed, why)
+        raise _made_to_fill(f"{path} with {cells:,} cells", allowed)
 
 
-def _columns(table: Any) -> Columns:
-    return [str(name) for name in table.column_names], [_cells(each) for each in table.columns]
+def _made_to_fill(found: str, allowed: str) -> DescriptionError:
+    why = "such a file is made to fill memory; if it is real, write it anew as CSV"
+    return DescriptionError("table", found, allowed, why)
 
 
-def _cells(column: Any) -> Cells:
-    """The cells of an Arrow column."""
+def _columns(schema: Any, columns: list[Any], rows: int, room: float) -> Columns:
+    cells = [
+        _cells(column, room)
+        if column is not None and _means_something(field.type)
+        # names of the parts of a type may be cells of a data frame
+        else Cells(np.zeros(rows, bool), str(_plain(field.type)).partition("<")[0])
+        for field, column in zip(schema, columns, strict=True)
+    ]
+    return [str(name) for name in schema.names], cells
+
+
+def _plain(kind: Any) -> Any:
+    """The type of the values, where these are kept once each."""
+    return getattr(kind, "value_type", kind) if str(kind).startswith("dictionary") else kind
+
+
+def _is_text(kind: Any) -> bool:
+    return str(kind) in _TEXTS
+
+
+def _is_moment(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_date(kind) or types.is_timestamp(kind))
+
+
+def _means_something(kind: Any) -> bool:
+    from pyarrow import types
+
+    kind = _plain(kind)
+    numeric = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)
+    return _is_text(kind) or _is_moment(kind) or any(is_one(kind) for is_one in numeric)
+
+
+def _cells(column: Any, room: float) -> Cells:
+    """The cells of an Arrow column that means something."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if str(kind) in _TEXTS:
-        return TextCells([(cell or "").strip() for cell in column.to_pylist()], str(kind), first=1)
+    kind = _plain(column.type)
+    if _is_text(kind):
+        return TextCells(_texts(column, room), str(kind), first=1)
     column = column.cast(kind)
     holes = column.is_null().to_numpy()
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+    if _is_moment(kind):
         of_days = kind == pa.date32()
         ticks = pc.fill_null(column.cast(pa.int32() if of_days else pa.int64()), 0).to_numpy()
         unit = "ms" if pa.types.is_date(kind) else kind.unit
         seconds = ticks * float(_DAY) if of_days else ticks / _PER_SECOND[unit]
         return MomentCells(np.where(holes, np.nan, seconds), str(kind))
-    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
-    if any(is_one(kind) for is_one in numeric):
-        if pa.types.is_boolean(kind):
-            doubles = column.cast(pa.int8()).cast(pa.float64())
+    if pa.types.is_boolean(kind):
+        doubles = column.cast(pa.int8()).cast(pa.float64())
+    else:
+        doubles = column.cast(pa.float64(), safe=False)
+    values = np.where(holes, np.nan, pc.fill_null(doubles, 0.0).to_numpy())
+    return NumberCells(values, str(kind), exact=column)
+
+
+def _texts(column: Any, room: float) -> list[str]:
+    """All texts; those that a file keeps once are one object here too."""
+    import pyarrow as pa
+
+    texts: list[str] = []
+    for chunk in column.chunks:
+        if pa.types.is_dictionary(column.type):
+            known = [*_stripped(chunk.dictionary, room), ""]
+            places = chunk.indices.fill_null(len(known) - 1).to_pylist()
+            texts += [known[place] for place in places]
         else:
-            doubles = column.cast(pa.float64(), safe=False)
-        values = np.where(holes, np.nan, pc.fill_null(doubles, 0.0).to_numpy())
-        return NumberCells(values, str(kind), exact=column)
-    kind = str(kind).partition("<")[0]  # names of parts may be cells of a data frame
-    return Cells(np.zeros(len(column), bool), kind)
+            texts += _stripped(chunk, room)
+    return texts
+
+
+def _stripped(values: Any, room: float) -> list[str]:
+    """Of views many may show the same long text: no more of them than there is room for."""
+    texts: list[str] = []
+    for first in range(0, len(values), _AT_ONCE):
+        some = [(text or "").strip() for text in values.slice(first, _AT_ONCE).to_pylist()]
+        room -= sum(map(len, some))
+        if room < 0:
+            raise _made_to_fill("with texts", f"one that grows at most {_PER_BYTE} times")
+        texts += some
+    return texts
