@@ -178,6 +178,7 @@ def test_a_run_whose_columns_were_prepared(call: Call, tmp_path: Path) -> None:
     assert certificate.parts
     assert f"ε = {printed(certificate.epsilon)}" in page.text
     assert "which those in parameters.npz have" in page.text
+    assert "means and deviations" in page.text
     assert "Growth of the training alone" in page.text
     assert "the numbers of the certificate cover everything" in page.text
 

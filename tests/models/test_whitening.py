@@ -101,7 +101,7 @@ def test_noise_is_on_every_entry_as_described() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(2, 30), st.floats(1e-12, 1e3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_any_noisy_matrix_gives_one_that_can_be_used(seed: int, columns: int, noise: float) -> None:
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(40, columns)) * 10.0 ** rng.uniform(-8, 0, columns)
@@ -132,7 +132,7 @@ def test_the_share_follows_public_numbers_alone() -> None:
     assert cost(2000).mu == cost(2000, shift=1e5).mu > cost(2000, whiten=False).mu
     assert cost(2000, low=-9.0).mu < cost(2000).mu  # who knows more pays less
     assert isinstance(cost(2000).columns, Whitening)
-    assert isinstance(cost(60).columns, PrivateStandardScaler)
+    assert isinstance(cost(20).columns, PrivateStandardScaler)
 
 
 @given(
@@ -142,7 +142,7 @@ def test_the_share_follows_public_numbers_alone() -> None:
     st.floats(-12, -3),
     st.sampled_from(["zero-out", "replace"]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_more_records_never_cost_more(
     n: int, columns: int, epsilon: float, power: float, adjacency: str
 ) -> None:
@@ -153,10 +153,10 @@ def test_more_records_never_cost_more(
     assert (share == 0) == why.startswith("off")
     if share:
         assert 0 < double <= share * (1 + 1e-9)
-        assert gaussian.mu(share, promise.delta) <= whole * math.sqrt(0.1) * (1 + 1e-6)
+        assert gaussian.mu(share, promise.delta) <= whole * math.sqrt(0.05) * (1 + 1e-6)
         weight = 1 if adjacency == "zero-out" else 2
         noise = weight / n / gaussian.mu(share, promise.delta)
-        assert blur(noise, columns) <= 0.5 / columns * (1 + 1e-6)
+        assert blur(noise, columns) <= 3 / columns * (1 + 1e-6)
 
 
 def test_the_choice_says_why() -> None:
@@ -164,7 +164,7 @@ def test_the_choice_says_why() -> None:
     model = PrivateLogisticRegression(1.0, 1e-5, classes=[0, 1], random_state=0, steps=5)
     assert "how columns go together" in str(model.fit(X, y).choice_)
     assert isinstance(model.prepare_, Whitening)
-    assert "whitening: off: noise" in str(model.fit(X[:80], y[:80]).choice_)
+    assert "whitening: off: of so few" in str(model.fit(X[:20], y[:20]).choice_)
     assert "whitening: off: it is for 2" in str(model.fit(X[:, :1], y).choice_)
     model.set_params(prepare="scale").fit(X, y)
     assert "whitening: off: prepare='scale'" in str(model.choice_)

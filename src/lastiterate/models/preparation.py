@@ -46,8 +46,8 @@ _RARE = 0.02  # a bin with this share of the records should be seen
 _BLUR = 0.01  # what noise may move a mean by, of half the range
 _VAGUE = 0.25  # noise on means, of half a declared range, from which on they are not asked for
 _LARGEST = (0.2, 0.15)  # of mu squared: for the ranges, for means and deviations
-_WHITENING = 0.1  # of mu squared at most: for how columns go together
-_SHARP = (0.02, 0.5)  # noise on eigenvalues, of their mean: asked for, and too much
+_WHITENING = 0.05  # of mu squared at most: for how columns go together
+_SHARP = (0.02, 3.0)  # noise on eigenvalues, of their mean: asked for, and too much
 _MOST_COLUMNS = 300  # whose products are whitened
 _SURE = 1.0  # deviations above the largest of so many noises
 _CLEAR = 3.0  # deviations of what is left of the noise
@@ -188,7 +188,8 @@ def worth_paying(records: int, columns: int, promise: Promise) -> bool:
 def whitening_share(records: int, columns: int, promise: Promise) -> tuple[float, str]:
     """Epsilon of the second moments by itself, 0 where they are not asked for; and why.
 
-    Rows of length 1 have eigenvalues of 1/columns on average: noise has to be well below.
+    Rows of length 1 have eigenvalues of 1/columns on average. With noise of a few times that, the
+    few directions that most rows share are told apart from it, if there are any.
 
     >>> promise = Promise(1.0, 1e-5, "zero-out", None)
     >>> whitening_share(1000, 20, promise)[0], whitening_share(100_000, 20, promise)[0] > 0
@@ -206,9 +207,9 @@ def whitening_share(records: int, columns: int, promise: Promise) -> tuple[float
         (blur(weight / records, columns) * columns / sharp / whole) ** 2 for sharp in _SHARP
     )
     if needed > _WHITENING:
-        return 0.0, "off: noise on how so few records' columns go together would hide it"
+        return 0.0, "off: of so few records noise would hide how so many columns go together"
     share = gaussian.epsilon(whole * math.sqrt(min(wanted, _WHITENING)), promise.delta)
-    why = "columns that go together are taken apart: records are many for so many columns"
+    why = "columns that go together are taken apart: records are many enough for so many columns"
     return max(share, _SMALLEST * promise.epsilon), why
 
 
