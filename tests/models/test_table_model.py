@@ -355,7 +355,7 @@ MODELS: dict[str, tuple[str, Any]] = {
         "income",
         PrivateLogisticRegression(prepare=PrivateStandardScaler(1.0, 1e-5, low=0.0, high=1.0)),
     ),
-    "whitened": ("income", PrivateLogisticRegression()),
+    "whitened": ("income", PrivateLogisticRegression(prepare="whiten")),
     "several": ("level", PrivateLogisticRegression()),
     "calibrated": ("level", PrivateLogisticRegression(calibrate=True)),
     "calibrated, two": ("income", PrivateSoftmaxRegression(calibrate=True, prepare=None)),

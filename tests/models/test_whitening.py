@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 from lastiterate import account
 from lastiterate.audit.targets import named
@@ -162,13 +163,21 @@ def test_more_records_never_cost_more(
 def test_the_choice_says_why() -> None:
     X, y = together(1000)
     model = PrivateLogisticRegression(1.0, 1e-5, classes=[0, 1], random_state=0, steps=5)
-    assert "how columns go together" in str(model.fit(X, y).choice_)
-    assert isinstance(model.prepare_, Whitening)
+    assert "whitening: off: it has paid with three classes" in str(model.fit(X, y).choice_)
+    assert isinstance(model.prepare_, PrivateStandardScaler)
+    three = clone(model).set_params(classes=[0, 1, 2]).fit(X, y)
+    assert "how columns go together" in str(three.choice_)
+    assert isinstance(three.prepare_, Whitening)
+    assert isinstance(three.set_params(prepare="scale").fit(X, y).prepare_, PrivateStandardScaler)
+    model.set_params(prepare="whiten")
+    assert isinstance(model.fit(X, y).prepare_, Whitening)
     assert "whitening: off: of so few" in str(model.fit(X[:20], y[:20]).choice_)
     assert "whitening: off: it is for 2" in str(model.fit(X[:, :1], y).choice_)
-    model.set_params(prepare="scale").fit(X, y)
-    assert "whitening: off: prepare='scale'" in str(model.choice_)
-    assert isinstance(model.prepare_, PrivateStandardScaler)
+    ridge = PrivateRidge(1.0, 1e-5, random_state=0, steps=5, target_range=(0, 1))
+    assert isinstance(ridge.fit(X, y).prepare_, PrivateStandardScaler)
+    white = ridge.set_params(prepare="whiten").fit(X, y)
+    assert isinstance(white.prepare_, Whitening)
+    assert white._rows.norm == math.sqrt(2)
 
 
 # --- the model ------------------------------------------------------------------------------------
@@ -178,7 +187,7 @@ def test_the_choice_says_why() -> None:
 def test_all_four_together_keep_the_promise(adjacency: str) -> None:
     X, y = together(3000)
     model = PrivateLogisticRegression(1.0, 1e-4, classes=[0, 1], steps=20, adjacency=adjacency)
-    certificate = model.fit(X, y).certificate_
+    certificate = model.set_params(prepare="whiten").fit(X, y).certificate_
     assert len(certificate.parts) == 4
     assert 0.98 < certificate.epsilon <= 1.0
     assert verify(certificate, parameters=model.parameters_).epsilon <= 1.0 + 1e-9
@@ -196,10 +205,10 @@ def test_all_four_together_keep_the_promise(adjacency: str) -> None:
 def test_columns_that_agree_are_told_apart() -> None:
     (X, y), (X_new, y_new) = together(3000), together(2000, seed=1)
     scores = {}
-    for how in ("auto", "scale"):
+    for how in ("whiten", "scale"):
         model = PrivateLogisticRegression(0.5, 1e-5, random_state=0, prepare=how)
         scores[how] = model.fit(X, y).score(X_new, y_new)
-    assert scores["auto"] > scores["scale"] + 0.1
+    assert scores["whiten"] > scores["scale"] + 0.1
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 500.0])
@@ -209,7 +218,7 @@ def test_hostile_tables_have_finite_predictions(epsilon: float) -> None:
     for X in (np.full((900, 2), 7.0), huge, rng.normal(size=(3, 2)), np.eye(900)[:, :2]):
         y = np.arange(len(X)) % 2
         for kind in (PrivateLogisticRegression, PrivateRidge):
-            model = kind(epsilon, 1e-5, random_state=0, steps=5)
+            model = kind(epsilon, 1e-5, random_state=0, steps=5, prepare="whiten")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 warnings.simplefilter("error", RuntimeWarning)
@@ -230,7 +239,8 @@ def filed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Private
     columns = {"a": number, "b": number, "c": number}
     schema = {"columns": columns, "target": {"categories": ["no", "yes"]}}
     model = PrivateTableModel(schema, "label", epsilon=20.0, delta=1e-4)
-    model.set_params(estimator=PrivateLogisticRegression(steps=20)).fit(folder / "data.csv")
+    estimator = PrivateLogisticRegression(steps=20, prepare="whiten")
+    model.set_params(estimator=estimator).fit(folder / "data.csv")
     assert isinstance(model.model_.prepare_, Whitening)
     model.save(folder / "run")
     return folder / "data.csv", folder / "run", model
@@ -241,7 +251,7 @@ def test_a_folder_and_a_file_of_weights_carry_the_matrix(filed: Any, tmp_path: P
     again = PrivateTableModel.load(run)
     np.testing.assert_array_equal(again.predict_proba(table), model.predict_proba(table))
     assert verify(run / "certificate.json").epsilon <= 20.0
-    assert again.estimator.prepare == "auto"
+    assert again.estimator.prepare == "whiten"
     again.export(tmp_path / "m.json")
     told = json.loads((tmp_path / "m.json").read_text())
     np.testing.assert_array_equal(told["matrix"], model.model_.prepare_.matrix_)

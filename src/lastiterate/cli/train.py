@@ -50,8 +50,8 @@ def train(
     prepare: Annotated[
         str,
         flag(
-            "auto: private means, scales and whitening where they pay; scale: no whitening; "
-            "none: ranges alone.",
+            "auto: private means, scales and whitening where they pay; whiten: also of two classes "
+            "or numbers; scale: no whitening; none: ranges alone.",
             _RUN,
         ),
     ] = "auto",

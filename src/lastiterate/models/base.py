@@ -53,7 +53,7 @@ from lastiterate.verifier.document import Head
 
 Array = NDArray[Any]
 
-HOW = ("auto", "scale")  # to prepare columns: with whitening where it pays, or never
+HOW = ("auto", "whiten", "scale")  # to prepare columns; whitening where it pays, asked for, never
 NO_NOISE = "without noise nothing is paid for"
 _SECRET = ("ledger_", "_gone")
 _PASSES = {"fast": PASSES, "best": MANY_PASSES}
@@ -308,8 +308,8 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         if type(self.prepare) is not PrivateStandardScaler:  # a subclass may do anything
             raise UnsupportedError(
                 f"prepare={self.prepare!r} may learn from the data without paying for it. Use "
-                "'auto', 'scale' or PrivateStandardScaler, or transform the data beforehand by "
-                "public constants."
+                "'auto', 'whiten', 'scale' or PrivateStandardScaler, or transform the data "
+                "beforehand by public constants."
             )
         if self.prepare.adjacency != self.adjacency:
             why = "the two costs compose only if they speak about the same neighbours"
@@ -353,7 +353,9 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     @property
     def _promise(self) -> Promise:
         kept = (self.epsilon, self.delta_, self.adjacency, self.random_state)
-        return Promise(*kept, row_norm=self._row_norm, whiten=self.prepare == "auto")
+        several = self.prepare == "auto" and len(self.__dict__.get("classes_", ())) > 2
+        whiten = several or self.prepare == "whiten"
+        return Promise(*kept, row_norm=self._row_norm, whiten=whiten)
 
     def _unknown_range(self, y: Any, unpaid: str) -> Array | None:
         """Targets whose range has to be found; None if there is nothing to find, or to pay with."""

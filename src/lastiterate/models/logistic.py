@@ -46,12 +46,13 @@ class PrivateLogisticRegression(ProbableClassifier):
         fit_intercept: append a column of ones.
         adjacency: "zero-out" (a record's contribution removed) or "replace".
         prepare: "auto": ranges that are not declared, means and deviations of the columns are found
-            privately with a share of epsilon, and with many records how columns go together, so
-            that rows can be whitened; certificate_ covers everything, choice_ says what was paid.
-            "scale": the same without whitening. Where nothing can be paid (sparse tables, tensors,
-            streams, people, a ledger, `tune`, epsilon=inf) or feature_bound is given, columns are
-            taken as they are, or mapped by their declared ranges. None: taken as they are. Or a
-            `PrivateStandardScaler` to fit first, whose epsilon comes on top.
+            privately with a share of epsilon, and with many records of three classes or more how
+            columns go together, so that rows can be whitened; certificate_ covers everything,
+            choice_ says what was paid. "whiten": also of two classes; "scale": never. Where nothing
+            can be paid (sparse tables, tensors, streams, people, a ledger, `tune`, epsilon=inf) or
+            feature_bound is given, columns are taken as they are, or mapped by their declared
+            ranges. None: taken as they are. Or a `PrivateStandardScaler` to fit first, whose
+            epsilon comes on top.
         feature_range: (low, high), each a number or one per column, infinite where unknown: public
             ranges of the columns, to which they are clipped. Known beside it: columns of the types
             bool, uint8 and int8.

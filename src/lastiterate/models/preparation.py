@@ -196,9 +196,7 @@ def whitening_share(records: int, columns: int, promise: Promise) -> tuple[float
     (0.0, True)
     """
     if not promise.whiten:
-        return 0.0, "off: prepare='scale' asks for means and deviations alone"
-    if promise.row_norm is not None:
-        return 0.0, "off: it does not pay where numbers are predicted"
+        return 0.0, "off: it has paid with three classes or more; prepare='whiten' asks for it"
     if columns < 2 or columns > _MOST_COLUMNS:
         return 0.0, f"off: it is for 2 to {_MOST_COLUMNS} columns"
     weight = 2 if promise.adjacency == "replace" else 1
