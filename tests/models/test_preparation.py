@@ -19,13 +19,16 @@ from sklearn.datasets import load_breast_cancer
 from lastiterate import account
 from lastiterate.certificate import verify
 from lastiterate.curves import gaussian
+from lastiterate.description import Training
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.models import (
     PrivateLogisticRegression,
     PrivateRidge,
+    PrivateSoftmaxRegression,
     PrivateStandardScaler,
     tune,
 )
+from lastiterate.models.confidence import SCALES, sharpened
 from lastiterate.models.preparation import Promise, _one_hot, found_ranges, prepared
 from lastiterate.unlearning import Ledger
 from lastiterate.verifier.refusals import TamperedCertificateError
@@ -267,6 +270,47 @@ def test_no_neighbour_moves_the_released_means_further_than_is_paid_for(adjacenc
             neighbour[0] = 0.0 if adjacency == "zero-out" else rows[1]
             moved = np.linalg.norm(rows.mean(axis=0) - neighbour.mean(axis=0))
             assert moved <= (1 if adjacency == "zero-out" else 2) * longest / 5 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+@pytest.mark.parametrize("kind", [PrivateLogisticRegression, PrivateSoftmaxRegression])
+def test_the_exact_law_of_all_five_releases_is_within_the_certificate(
+    kind: Any, adjacency: str
+) -> None:
+    """Ranges, scales, whitening, a model of one step, calibration: each is Gaussian given those
+    before it, so that two tables differ by the root of the sum of (distance / noise) squared.
+    """
+    rng, n, d = np.random.default_rng(0), 4000, 2
+    X, y = rng.normal(3.0, 1.0, (n, d)), rng.integers(0, 3, n)
+    how = {"steps": 1, "batch_size": n, "calibrate": True, "adjacency": adjacency}
+    model = kind(2.0, 1e-4, classes=[0, 1, 2], **how).fit(X, y)
+    assert len(model.certificate_.parts) == 5
+    white, step, objective = model.prepare_, model.training_, model._objective()
+    far = rng.choice([0.0, 1e308, -1e308, 1e-300, 1.0, 3.0, -7.0, 2.0**41], (60, d))
+    far, labels = np.vstack([far, X[:20]]), rng.integers(0, 3, 80)
+    bins = _one_hot(far, np.ones(d)).toarray()
+    unit = white._rows(far)
+    rows = np.asarray(model._rows.of(white.transform(far)))
+    slopes = objective.slope(np.zeros((80, 3)), model._targets(labels))
+    linked = model._linked(far)
+    right = model.classes_[linked.argmax(axis=1)] == labels
+    told = [right - sharpened(linked, scale).max(axis=1) for scale in SCALES]
+    ranges = model.certificate_.parts[0].training
+    releases: list[tuple[Any, Training]] = [
+        (bins, ranges),
+        (white.scaler._contributions(far), white.scaler.training_),
+        ((unit[:, :, None] * unit[:, None, :]), white.training_),
+        (rows[:, :, None] * slopes[:, None, :] * float(step.step_sizes[0]), step),
+        (np.column_stack(told), model._mechanism),
+    ]
+    total = np.zeros((80, 80))
+    for contributions, run in releases:
+        flat = contributions.reshape(80, -1)
+        others = flat if adjacency == "replace" else np.zeros_like(flat)
+        moved = np.linalg.norm(flat[:, None] - others[None], axis=2)
+        total += (moved / n / float(run.noises[0])) ** 2
+    paid = gaussian.mu(model.certificate_.epsilon, 1e-4)
+    assert 0.5 * paid < math.sqrt(total.max()) <= paid
 
 
 def test_what_may_learn_without_paying_is_refused() -> None:
