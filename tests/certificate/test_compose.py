@@ -58,6 +58,16 @@ def test_gaussian_runs_add_their_squares(tmp_path):
     assert verify(again).epsilon > joint.epsilon
 
 
+@pytest.mark.parametrize("noise", [3e2, 3e4, 3e6])
+def test_small_epsilons_are_as_near_to_the_truth_as_others(noise):
+    """Before: found to 1e-7, not to one part in 10^7; epsilon 1e-6 was stated as 1.1e-6."""
+    parts = [certify(run(FullBatch(), noise=noise), STRONG, 1e-12) for _ in range(2)]
+    joint = compose(parts)
+    exact = Gaussian(math.hypot(*(part.mu for part in parts)))
+    assert 0 < joint.epsilon <= exact.epsilon(1e-12) * (1 + 2e-7)
+    assert all(value <= exact.epsilon(d) * (1 + 2e-7) + 1e-12 for d, value in joint.curve)
+
+
 def test_independent_partitions_are_convolved():
     training = run(Shuffled(10))
     one, two = (certify(training, RIDGE, DELTA) for _ in range(2))

@@ -102,6 +102,17 @@ def test_all_three_together_keep_the_promise(
     assert "preparation" in str(model.choice_)
 
 
+@pytest.mark.parametrize("epsilon", [1e-3, 2e-5, 3e-7])
+def test_a_small_promise_is_kept_too(epsilon: float) -> None:
+    """Before: a certificate of 1.02e-5 where 1e-5 was promised."""
+    X, y = raw(50)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="So few records")
+        model = PrivateRidge(epsilon, 1e-12, target_range=(0, 1), steps=3).fit(X, y)
+    assert len(model.certificate_.parts) == 3
+    assert 0.9 * epsilon < model.certificate_.epsilon <= epsilon
+
+
 def test_raw_columns_make_a_model() -> None:
     X, y = load_breast_cancer(return_X_y=True)
 

@@ -17,6 +17,7 @@ from lastiterate.verifier.profile import STANDARD_DELTAS, Judge
 from lastiterate.verifier.verification import check
 
 _LARGEST_EPSILON = 1e7  # nobody needs a certificate beyond
+_SMALLEST_EPSILON = 1e-12  # nor one that is nearer to the truth below
 
 
 def compose(certificates: Iterable[Document], delta: float | None = None) -> Certificate:
@@ -101,4 +102,6 @@ def smallest_epsilon(judge: Judge, delta: float) -> float | None:
         if high > _LARGEST_EPSILON:
             return None
         low, high = high, 2 * high
+    while low < high / 2 and high > _SMALLEST_EPSILON:  # the tolerance is relative to the bracket
+        low, high = (low, high / 2) if judge.holds(high / 2, delta) else (high / 2, high)
     return safe_end(excess, safe=high, unsafe=low, tolerance=1e-7)
