@@ -27,23 +27,20 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import softmax
 
-from lastiterate.accounting import account
 from lastiterate.certificate import Certificate, certify
 from lastiterate.certificate.signing import Computed
 from lastiterate.curves import gaussian
-from lastiterate.description import FullBatch, Loss, Training
+from lastiterate.description import Training
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.base import Array
 from lastiterate.models.classifier import PrivateClassifier
-from lastiterate.plan.calibration import calibrate
+from lastiterate.models.noisy_mean import ANY_LOSS, mu_of, noisy_mean
 from lastiterate.printing import printed
 from lastiterate.train import noisy_descent
-from lastiterate.train.grid import on_its_grid
 from lastiterate.train.summation import gradient_arithmetic
 
 SCALES = (0.5, 1.0, 2.0, 4.0, 8.0)
-_UNKNOWN = Loss.unknown(provenance="proved")
 _BLUR = 0.01  # what noise may move the mean confidence by
 _LARGEST = 0.1  # of mu squared
 _SMALLEST = 1e-3  # of epsilon
@@ -82,25 +79,17 @@ def planned(records: int, epsilon: float, delta: float, adjacency: str) -> tuple
     weight = 2 if adjacency == "replace" else 1
     needed = min(math.sqrt(_LARGEST) * whole, weight * length / records / _BLUR)
     cost = max(gaussian.epsilon(needed, delta), _SMALLEST * epsilon)
-    run = Training(
-        records=records,
-        steps=1,
-        step_size=1.0,
-        noise=1.0,
-        gradient_norm=length,
-        batches=FullBatch(),
-        adjacency=adjacency,
-        clipping="gradient",
+    scales = len(SCALES)
+    run = noisy_mean(
+        records,
+        length,
+        adjacency,
+        cost,
+        delta,
+        scales,
+        lambda run: gradient_arithmetic(run, scales),
     )
-    described, _ = on_its_grid(
-        run,
-        gradient_arithmetic(run, len(SCALES)),
-        np.zeros(len(SCALES)),
-        _UNKNOWN,
-        lambda told: calibrate(told, _UNKNOWN, cost, delta),
-    )
-    mu = account(described, _UNKNOWN).mu
-    return described, math.inf if mu is None else mu * (1 + 1e-12)
+    return run, mu_of(run)
 
 
 @dataclass(eq=False, repr=False)
@@ -162,4 +151,4 @@ class ProbableClassifier(PrivateClassifier):
         if released.experiment:
             return [None]
         found = Computed({"sharpness_": np.array(self.sharpness_)})
-        return [certify(released.training, _UNKNOWN, self.delta_, parameters=found)]
+        return [certify(released.training, ANY_LOSS, self.delta_, parameters=found)]

@@ -24,22 +24,21 @@ from lastiterate.accounting import account
 from lastiterate.curves import gaussian
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
-from lastiterate.description import FullBatch, Loss, Training
+from lastiterate.description import Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.losses import SquaredError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.choose import Choice
+from lastiterate.models.noisy_mean import ANY_LOSS, mu_of, noisy_mean
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.unsealed import Unsealed
 from lastiterate.models.whitening import Whitening, blur
 from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import noisy_descent
-from lastiterate.train.grid import on_its_grid
 from lastiterate.train.summation import linear_arithmetic
 
 Array = NDArray[Any]
-_UNKNOWN = Loss.unknown(provenance="proved")
 _LEAST, _MOST = -24, 40  # binary exponents that are told apart
 _BINS = 2 * (_MOST - _LEAST + 1) + 1
 _RARE = 0.02  # a bin with this share of the records should be seen
@@ -165,11 +164,11 @@ def prepared(
             columns = kept = Whitening(scaler).learn(X, third, delta, promise.seed)
             runs, paid = [*runs, kept.training_], [*paid, kept.certificate]
             costs.append(f"{printed(third)} for how columns go together")
-    each = [account(run, _UNKNOWN).mu for run in runs]
-    mu = math.hypot(*(m if m is not None else math.inf for m in each)) * (1 + 1e-12)
     why = f"{', '.join(costs)}; the model has what is left of {printed(epsilon)}, and certificate_ "
     why += "covers everything"
-    return Preparation(columns, target, mu, tuple(paid), ends, (("preparation", why), *whitened))
+    return Preparation(
+        columns, target, mu_of(*runs), tuple(paid), ends, (("preparation", why), *whitened)
+    )
 
 
 def worth_paying(records: int, columns: int, promise: Promise) -> bool:
@@ -286,23 +285,16 @@ def found_ranges(
     weights = np.ones(columns) if weights is None else weights
     rows = _one_hot(X, weights)
     length = root_up(sum((Fraction(w) ** 2 for w in weights.tolist()), Fraction(0)))
-    run = Training(
-        records=records,
-        steps=1,
-        step_size=1.0,
-        noise=1.0,
-        gradient_norm=length,
-        batches=FullBatch(),
-        adjacency=adjacency,
+    wide = rows.shape[1]
+    described = noisy_mean(
+        records,
+        length,
+        adjacency,
+        epsilon,
+        delta,
+        wide,
+        lambda run: linear_arithmetic(run, SquaredError(1.0), wide),
         clipping="margin",
-    )
-    start = np.zeros(rows.shape[1])
-    described, _ = on_its_grid(
-        run,
-        linear_arithmetic(run, SquaredError(1.0), rows.shape[1]),
-        start,
-        _UNKNOWN,
-        lambda told: calibrate(told, _UNKNOWN, epsilon, delta),
     )
     released = noisy_descent(
         SquaredError(1.0),
@@ -319,7 +311,7 @@ def found_ranges(
         low[alike], high[alike] = _reached(shares[alike], noise / weight)
     certificate = None
     if not released.experiment:
-        certificate = Unsealed.of(released, _UNKNOWN, delta, {"low_": low, "high_": high})
+        certificate = Unsealed.of(released, ANY_LOSS, delta, {"low_": low, "high_": high})
     return low, high, released.training, certificate
 
 

@@ -18,19 +18,17 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from lastiterate.description import FullBatch, Loss, Training
 from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.validation import number
 from lastiterate.losses.rounding import root_up
+from lastiterate.models.noisy_mean import ANY_LOSS, noisy_mean
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.ranges import middle_and_half, unit
 from lastiterate.models.read_numbers import read_numbers
 from lastiterate.models.rows import LONGEST
 from lastiterate.models.unsealed import SealedWhenRead, Unsealed
-from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
-from lastiterate.train.grid import on_its_grid
 from lastiterate.train.summation import gradient_arithmetic
 
 Array = NDArray[Any]
@@ -95,30 +93,21 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         number("power", self.power, "it tempers the deviations", at_least=0.0, at_most=1.0)
         if self.row_norm is not None:
             number("row_norm", self.row_norm, "rows get about so long", above=0.0, at_most=LONGEST)
-        loss = Loss.unknown(provenance="proved")
-        run = Training(
-            records=records,
-            steps=1,
-            step_size=1.0,
-            noise=1.0,
-            gradient_norm=root_up(Fraction(5, 4) * columns),
-            batches=FullBatch(),
-            adjacency=self.adjacency,
-            clipping="gradient",
-        )
-        self.training_, _ = on_its_grid(
-            run,
-            gradient_arithmetic(run, 2 * columns),
-            np.zeros(2 * columns),
-            loss,
-            lambda described: calibrate(described, loss, self.epsilon, delta),
+        self.training_ = noisy_mean(
+            records,
+            root_up(Fraction(5, 4) * columns),
+            self.adjacency,
+            self.epsilon,
+            delta,
+            2 * columns,
+            lambda run: gradient_arithmetic(run, 2 * columns),
         )
         released = self._release(self._contributions(X), self.random_state)
         self.training_ = released.training  # what is certified is what was computed
         self.certificate_ = None
         if not released.experiment:
             parameters = {"mean_": self.mean_, "scale_": self.scale_}
-            self.certificate_ = Unsealed.of(released, loss, delta, parameters)
+            self.certificate_ = Unsealed.of(released, ANY_LOSS, delta, parameters)
 
     def again(self, X: Array, removed: int | None, seed: Any) -> Self:
         """A copy with statistics drawn anew, of other records; of one nothing is in them."""

@@ -15,18 +15,15 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lastiterate.description import FullBatch, Loss, Training
 from lastiterate.losses import LinearLoss
+from lastiterate.models.noisy_mean import ANY_LOSS, noisy_mean
 from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.unsealed import Unsealed
-from lastiterate.plan.calibration import calibrate
 from lastiterate.train import Descent, noisy_descent
-from lastiterate.train.grid import on_its_grid
 from lastiterate.train.summation import linear_arithmetic
 
 Array = NDArray[Any]
-_UNKNOWN = Loss.unknown(provenance="proved")
 
 
 @dataclass(frozen=True)
@@ -86,28 +83,20 @@ class Whitening:
         """Release the second moments of the rows with this epsilon by itself."""
         rows = self._rows(X)
         columns = rows.shape[1]
-        run = Training(
-            records=len(rows),
-            steps=1,
-            step_size=1.0,
-            noise=1.0,
-            gradient_norm=1.0,
-            batches=FullBatch(),
-            adjacency=self.scaler.adjacency,
-            clipping="gradient",
-        )
-        self.training_, _ = on_its_grid(
-            run,
-            linear_arithmetic(run, _GivenBack(columns), columns),
-            np.zeros((columns, columns)),
-            _UNKNOWN,
-            lambda told: calibrate(told, _UNKNOWN, epsilon, delta),
+        self.training_ = noisy_mean(
+            len(rows),
+            1.0,
+            self.scaler.adjacency,
+            epsilon,
+            delta,
+            (columns, columns),
+            lambda run: linear_arithmetic(run, _GivenBack(columns), columns),
         )
         released = self._release(rows, seed)
         self.training_ = released.training  # what is certified is what was computed
         self.certificate = None
         if not released.experiment:
-            self.certificate = Unsealed.of(released, _UNKNOWN, delta, self.parameters)
+            self.certificate = Unsealed.of(released, ANY_LOSS, delta, self.parameters)
         return self
 
     @property
