@@ -53,7 +53,7 @@ HOMES = {
     "ray": {"cluster"},
     "rich": {"cli"},
     "sklearn": {"models", "audit"},
-    "threadpoolctl": {"audit", "sampling"},
+    "threadpoolctl": {"train"},
     "torch": {"torch", "train", "models", "sampling", "audit", "frameworks"},
     "transformers": {"frameworks"},
     "triton": {"train"},

@@ -20,7 +20,7 @@ from lastiterate import Cyclic, FullBatch, Poisson, Reshuffled, Shuffled, Traini
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import Logistic
 from lastiterate.noise import source
-from lastiterate.train import FiledRecords, MemoryCheckpoint, bound_rows, noisy_descent
+from lastiterate.train import FiledRecords, MemoryCheckpoint, bound_rows, filed, noisy_descent
 from lastiterate.train.scratch import DiskFullError
 from lastiterate.train.shuffle import shuffled
 from lastiterate.train.whole_sums import WholeSums
@@ -84,7 +84,7 @@ def orders(records, run, table):
         rows = next(stream)
         assert rows == slice((step % 18) * 50, (step % 18 + 1) * 50)
         if step % 18 == 0:
-            copy = np.concatenate(list(records._copy.range(0, N)))
+            copy = np.concatenate(list(records._copy.all()))
             found.append([number[row.tobytes()] for row in np.ascontiguousarray(copy["X"])])
     return found
 
@@ -109,6 +109,21 @@ def test_a_hidden_partition_has_a_name_and_can_be_certified(table) -> None:
     assert done.partition_nonce != again.partition_nonce
     assert done.partition_nonce is not None
     assert (done.parameters != again.parameters).any()
+
+
+def test_blocks_that_several_threads_read_are_one_sum(table, monkeypatch) -> None:
+    monkeypatch.setattr(filed, "_BLOCK", 300)  # some ten rows
+    X, y = table
+    theta = np.linspace(-1.0, 1.0, D)
+    with FiledRecords(pieces(X, y), N, D) as records:
+        records.arranged(described(Cyclic(50)), SUMS, source())
+        for rows in (slice(0, N), slice(5, 6), slice(7, 7), slice(3, N - 1)):
+            found = SUMS.value(records.total(SUMS, theta, rows))
+            same = SUMS.value(SUMS.of(theta, SUMS.features(X[rows]), y[rows]))
+            assert found.tobytes() == same.tobytes()
+        os.truncate(records._copy._file.fileno(), 28 * N // 2)
+        with pytest.raises(AssumptionError, match="cut short"):
+            records.total(SUMS, theta, slice(0, N))
 
 
 def test_files_that_change_meanwhile_are_refused(table) -> None:

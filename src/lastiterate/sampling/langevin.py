@@ -13,10 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +37,7 @@ from lastiterate.sampling.likelihood import (
 )
 from lastiterate.sampling.returned import Returned
 from lastiterate.sampling.samples import Samples
+from lastiterate.train.one_thread import one_thread
 
 Floats = NDArray[np.float64]
 SMALL = 10_000_000
@@ -145,7 +143,7 @@ def sgld(
     kept = np.empty((chains, max(0, -(-(steps - burn_in) // thin)), theta.shape[1]))
 
     work = chains * X.shape[1] * round(batches.divisor(records))
-    with _few_threads(work):
+    with one_thread(work < SMALL):
         for step in shown("sgld", 0, steps, progress):
             eta = float(schedule[step])
             chosen, weight = next(rows)
@@ -300,14 +298,6 @@ def _normals_like(
         return torch.randn(shape, generator=source, dtype=theta.dtype, device=theta.device)
 
     return draw
-
-
-def _few_threads(work: int) -> AbstractContextManager[object]:
-    """One thread for steps too small to share: waking the others costs more than the products."""
-    if work < SMALL and find_spec("threadpoolctl"):
-        limits: AbstractContextManager[object] = import_module("threadpoolctl").threadpool_limits(1)
-        return limits
-    return nullcontext()
 
 
 def _to_numpy(theta: Array) -> Floats:

@@ -2,14 +2,18 @@
 
 A hidden partition is a secret order, cut into batches. Here the records themselves are put in that
 order, by one external shuffle (`shuffle`), so that a batch is a range of the copy and a pass over
-the data is one pass over the disk. What reads them is one block ahead of what multiplies them.
+the data is one pass over the disk. Blocks are read and added up by a few threads, so that some
+compute while another one reads: sums in whole numbers do not depend on who comes first.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Self
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +24,17 @@ from lastiterate.errors import AssumptionError, UnsupportedError
 from lastiterate.noise import Source
 from lastiterate.progress import Progress
 from lastiterate.train.grid import Parameters
+from lastiterate.train.one_thread import one_thread
 from lastiterate.train.scratch import nameless, said, usable_folder
 from lastiterate.train.shuffle import BOX, read, rows_of, shuffled
 from lastiterate.train.spread import Records, whole_pair
 from lastiterate.train.whole_sums import Limbs, WholeSums
 
-_BLOCK = 8 << 20  # bytes that are read at once
+_BLOCK = 2 << 20  # bytes that are read at once
 _BUFFER = 1 << 20
+_THREADS = 4  # more wait for the disk
 
+T = TypeVar("T")
 Blocks = Callable[[], Iterable[tuple[Any, Any]]]
 
 
@@ -46,11 +53,14 @@ class FiledRecords(Records):
         self._blocks, self.records, self.columns = blocks, records, columns
         self._kind = np.dtype([("X", "<f4", (columns,)), ("y", "<f8")])
         self._folder, self._copy = folder, _Copy(None, self._kind, 0)
+        self._meanwhile = ExitStack()
 
     def __enter__(self) -> Self:
+        self._meanwhile.enter_context(one_thread())  # in each of ours
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._meanwhile.close()
         self._copy.close()
 
     def arranged(self, training: Training, sums: WholeSums, source: Source) -> RowStream:
@@ -80,9 +90,13 @@ class FiledRecords(Records):
 
     def total(self, sums: WholeSums, parameters: Parameters, rows: Rows) -> Limbs:
         assert isinstance(rows, slice)
+
+        def of(some: NDArray[Any]) -> Limbs:
+            return sums.of(parameters, some["X"], sums.objective.targets(some["y"]))
+
         total = np.zeros((2, 3, self.columns, sums.objective.outputs()), np.int64)
-        for some in self._copy.range(rows.start, rows.stop):
-            total += sums.of(parameters, some["X"], sums.objective.targets(some["y"]))
+        for each in self._copy.range(of, rows.start, rows.stop):
+            total += each
         return total
 
     def _whole(self, sums: WholeSums) -> Iterator[NDArray[Any]]:
@@ -135,23 +149,19 @@ class _OneAfterAnother(RowStream):
 
 
 class _Copy:
-    """A file of rows, read in blocks, each while the one before is used."""
+    """A file of rows, read in blocks by threads with room of their own."""
 
     def __init__(self, file: Any, kind: np.dtype[Any], count: int) -> None:
         self._file, self._kind, self._count = file, kind, count
         self._length = rows_of(_BLOCK, kind)
-        self._thread = ThreadPoolExecutor(1) if file is not None else None
-        self._waiting: dict[int, Future[NDArray[Any]]] = {}
+        self._threads = ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1))
+        self._own, self._reading = threading.local(), threading.Lock()
 
-    def range(self, first: int, last: int) -> Iterator[NDArray[Any]]:
-        """Rows first, ..., last − 1."""
-        while first < last:
-            which = first // self._length
-            start = which * self._length
-            block = self._block(which)
-            until = min(last, start + len(block))
-            yield block[first - start : until - start]
-            first = until
+    def range(self, work: Callable[[NDArray[Any]], T], first: int, last: int) -> Iterator[T]:
+        """What ``work`` makes of rows first, ..., last − 1, block by block; it keeps no row."""
+        starts = range(first, last, self._length)
+        each = map if len(starts) < 2 else self._threads.map
+        return each(lambda k: work(self._read(k, min(k + self._length, last))), starts)
 
     def all(self) -> Iterator[NDArray[Any]]:
         """Rows of the whole file."""
@@ -160,25 +170,18 @@ class _Copy:
 
     def close(self) -> None:
         """The file is gone."""
-        if self._thread is not None:
-            self._thread.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
+        if self._file is not None:
             self._file.close()
 
-    def _block(self, which: int) -> NDArray[Any]:
-        """Block number ``which``; the next one is asked for, after the last the first."""
-        following = (which + 1) % max(1, -(-self._count // self._length))
-        wanted = [which, following]
-        self._waiting = {k: self._waiting[k] for k in wanted if k in self._waiting}
-        assert self._thread is not None
-        for k in wanted:
-            if k not in self._waiting:
-                self._waiting[k] = self._thread.submit(self._read, k)
-        return self._waiting[which].result()
-
-    def _read(self, which: int) -> NDArray[Any]:
-        first = which * self._length
-        rows = np.empty(min(self._length, self._count - first), self._kind)
-        self._file.seek(first * self._kind.itemsize)
-        if self._file.readinto(rows.view(np.uint8)) != rows.nbytes:
+    def _read(self, first: int, last: int) -> NDArray[Any]:
+        """These rows, where this thread read the ones before."""
+        if not hasattr(self._own, "room"):
+            self._own.room = np.empty(self._length, self._kind)
+        rows: NDArray[Any] = self._own.room[: last - first]
+        with self._reading:
+            self._file.seek(first * self._kind.itemsize)
+            read = self._file.readinto(rows.view(np.uint8))
+        if read != rows.nbytes:
             raise AssumptionError("The private copy of the records was cut short meanwhile.")
         return rows

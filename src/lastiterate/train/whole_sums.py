@@ -39,7 +39,7 @@ Limbs = NDArray[np.int64]
 _FEATURE, _LIMB, _HALF = 23, 17, 32  # bits
 _WHOLE = 3 * _LIMB
 MOST_ROWS = MOST_COLUMNS = 1 << (53 - _FEATURE - _LIMB)
-_NEAR = 1 << 17  # numbers of a block that stay in a core's caches
+_NEAR = 1 << 18  # numbers of a block that stay in a core's caches
 _EXPONENTS = 200  # of bounds, either way: far from where doubles end
 
 

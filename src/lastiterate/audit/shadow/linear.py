@@ -10,9 +10,6 @@ are gathered per model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -23,6 +20,7 @@ from lastiterate.description import TailAverage, Training
 from lastiterate.description.rows import weighted
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import BinaryLoss, CappedLogistic, Logistic, MarginLoss
+from lastiterate.train.one_thread import one_thread
 
 Array = NDArray[Any]
 
@@ -105,7 +103,7 @@ class LinearCohort:
             X, y = X * y[:, None], np.ones((), self.dtype)
         size = min(_MOST, max(1, _CACHE // max(1, self._width(X))))
         parts = [slice(k, k + size) for k in range(0, len(seeds), size)]
-        with _one_thread(), np.errstate(over="ignore", invalid="ignore"):
+        with one_thread(), np.errstate(over="ignore", invalid="ignore"):
             models = np.concatenate(
                 [self._run(X[part] if own else X, y, seeds[part]) for part in parts]
             )
@@ -261,11 +259,3 @@ def _project(theta: Array, centre: Array, radius: float) -> None:
     np.divide(radius, length, out=factor, where=length > radius)
     theta *= factor[:, None]
     theta += centre
-
-
-def _one_thread() -> AbstractContextManager[object]:
-    """Small products lose by sharing; cores are used by several cohorts instead."""
-    if find_spec("threadpoolctl"):
-        limits: AbstractContextManager[object] = import_module("threadpoolctl").threadpool_limits(1)
-        return limits
-    return nullcontext()
