@@ -31,6 +31,7 @@ HOMES = {
     "attr": {"dp_accounting"},
     "cryptography": {"noise", "sealing", "verifier", "certificate"},
     "dash": {"explore"},
+    "dask": {"cluster"},
     "distributed": {"cluster"},
     "dp_accounting": {"curves", "dp_accounting"},
     "flask": {"explore"},

@@ -1,8 +1,9 @@
 """A model on a cluster of two workers, as a program of its own: is it that of one process?
 
-python cluster_fit.py ENGINE KILLS; so many workers are killed at random moments while it trains,
-again and again if it has to, for PATIENCE seconds. Prints JSON: whether every model was the same,
-bit for bit, how many workers were killed, and every address that a process of ours listened on.
+python cluster_fit.py ENGINE KILLS SECONDS; so many workers are killed (SIGKILL) at random moments:
+while they read a part, add it up, send an answer, or wait for the next. Prints JSON: whether every
+sum of every update and every model was the same, bit for bit, who was killed, and every address
+that a process of ours listened on. After so many seconds it ends with an error.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -24,10 +27,11 @@ import pandas as pd
 import psutil
 
 from lastiterate import cluster
+from lastiterate.cluster import engines, fitting, parts
 from lastiterate.models import PrivateLogisticRegression
 
-FEATURES = list("abcde")
-PATIENCE = 300  # on a busy machine engines need long for a new worker
+FEATURES, STEPS = list("abcde"), 20
+PER_FIT = 4  # workers that are killed while one model is trained
 CUTS = [0, 700, 700, 701, 1500, 2000]  # an empty part, and one with a single record
 
 
@@ -37,87 +41,155 @@ def frame() -> pd.DataFrame:
 
 
 def model() -> PrivateLogisticRegression:
-    given: dict[str, Any] = {"classes": ["no", "yes"], "steps": 40, "batch_size": 200}
+    given: dict[str, Any] = {"classes": ["no", "yes"], "steps": STEPS, "batch_size": 200}
     return PrivateLogisticRegression(2.0, 1e-5, random_state=0, **given)
 
 
-def dataset(engine: str, tool: Any) -> Any:
+def dataset(engine: str, tool: Any, pieces: list[pd.DataFrame] | None = None) -> Any:
     whole = frame()
-    parts = [whole[a:b] for a, b in pairwise(CUTS)]
+    pieces = pieces or [whole[a:b] for a, b in pairwise(CUTS)]
     if engine == "ray":
         import ray.data
 
         ray.data.DataContext.get_current().enable_progress_bars = False
-        return ray.data.from_pandas(parts)
+        return ray.data.from_pandas(pieces)
     if engine == "dask":
         import dask.dataframe as dd
 
-        return dd.concat([dd.from_pandas(part, npartitions=1, sort=False) for part in parts])
-    rows = tool.sparkContext.parallelize(range(len(CUTS) - 1), len(CUTS) - 1)
-    pieces = [part.to_numpy().tolist() for part in parts]
+        return dd.concat([dd.from_pandas(part, npartitions=1, sort=False) for part in pieces])
+    rows = tool.sparkContext.parallelize(range(len(pieces)), len(pieces))
+    cells = [part.to_numpy().tolist() for part in pieces]
     schema = ", ".join([*(f"{name} double" for name in FEATURES), "y string"])
-    return tool.createDataFrame(rows.flatMap(lambda k: pieces[k]), schema)
+    return tool.createDataFrame(rows.flatMap(lambda k: cells[k]), schema)
 
 
-def workers(engine: str, tool: Any) -> list[int]:
-    """The processes that compute, and nobody else."""
-    if engine == "dask":
-        return list(tool.run(os.getpid).values())
-    found = []
-    for process in psutil.Process().children(recursive=True):
+def obey(folder: str) -> None:
+    """Whoever takes an order dies soon: in this work, in what comes after it, or idle."""
+    draw = random.SystemRandom()
+    for order in [name for name in os.listdir(folder) if name.startswith("order")]:
+        if os.getpid() in killed(folder):
+            return
         try:
-            words = " ".join(process.cmdline())
-            ours = words.startswith(("ray::IDLE", "ray::_do"))
-            if engine == "spark":
-                daemon = "pyspark.daemon"
-                ours = daemon in words and daemon in " ".join(process.parent().cmdline())
-        except (psutil.Error, AttributeError):
+            os.rename(f"{folder}/{order}", f"{folder}/{order[5:]}-{os.getpid()}")
+        except FileNotFoundError:  # somebody else was faster
             continue
-        if ours:
-            found.append(process.pid)
-    return found
+        die = (os.getpid(), signal.SIGKILL)
+        threading.Timer(draw.choice([0.0, draw.uniform(0, 0.03)]), os.kill, die).start()
 
 
-def killing(engine: str, tool: Any, wanted: int, done: list[int], over: threading.Event) -> None:
-    while len(done) < wanted and not over.is_set():
-        time.sleep(random.uniform(0.05, 1.0))
+@dataclass(frozen=True)
+class MortalKeep(parts.Keep):
+    folder: str
+
+    def __call__(self, part: int, frame: Any) -> Any:
+        obey(self.folder)
+        return super().__call__(part, frame)
+
+
+@dataclass(frozen=True)
+class MortalAsk(parts.Ask):
+    folder: str
+
+    def __call__(self, held: Any, rows: Any) -> Any:
+        obey(self.folder)
+        return super().__call__(held, rows)
+
+
+class Mortal(parts.Workers):
+    """Workers of an engine, of whom some are ordered to die while a model is trained."""
+
+    def __init__(self, inner: parts.Workers, tool: Any, folder: str, kills: int) -> None:
+        self.inner, self.tool, self.folder = inner, tool, folder
+        self.moments, self.now = set(random.sample(range(STEPS + 1), kills)), 0
+
+    def keep(self, job: Any) -> Any:
+        self.order()
+        return self.inner.keep(MortalKeep(**vars(job), folder=self.folder))
+
+    def ask(self, job: Any, rows: Any) -> Any:
+        self.order()
+        return self.inner.ask(MortalAsk(**vars(job), folder=self.folder), rows)
+
+    def order(self) -> None:
+        if self.now in self.moments:
+            while hasattr(self.tool, "cluster") and not settled(self.tool, killed(self.folder)):
+                time.sleep(0.05)
+            open(f"{self.folder}/order{time.monotonic_ns()}", "x").close()
+        self.now += 1
+
+
+def killed(folder: str) -> list[int]:
+    """Who took an order."""
+    return [int(name.split("-")[1]) for name in os.listdir(folder) if "-" in name]
+
+
+def settled(client: Any, before: list[int]) -> bool:
+    """Whether both workers of Dask run and know it: a nanny gives up on one that dies earlier."""
+    found = [nanny.process for nanny in client.cluster.workers.values()]
+    if len(found) < 2:
+        raise RuntimeError("Dask gave up a worker, and starts no other one")
+    return all(p and p.status.name == "running" and p.pid not in [None, *before] for p in found)
+
+
+class Noted(parts.SpreadRecords):
+    """Notes the sum of every update, as whole numbers."""
+
+    sums: list[list[int]] = []  # noqa: RUF012
+
+    def total(self, *asked: Any) -> Any:
+        found = super().total(*asked)
+        high, low = found.astype(object)
+        self.sums.append((high * 2**32 + low).ravel().tolist())
+        return found
+
+
+def trained(data: Any) -> tuple[Any, ...]:
+    Noted.sums = []
+    found = cluster.fit(data, model(), label="y")
+    return found.coef_.tobytes(), found.intercept_.tobytes(), found.training_, Noted.sums
+
+
+def too_late(*_: Any) -> None:
+    raise TimeoutError("workers were not replaced in time, or an answer never came")
+
+
+def listening() -> list[str]:
+    """Addresses where this process and its children can be reached."""
+    found = set()
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         try:
-            found = workers(engine, tool)
-            if engine == "dask" and len(found) < 2:
-                continue  # a nanny whose worker dies while it starts gives up
-            victim = random.choice(found)
-            os.kill(victim, signal.SIGKILL)
-            done.append(victim)
-        except Exception:  # there is no worker just now
+            ports = process.net_connections("inet")
+        except psutil.Error:
             continue
+        found |= {port.laddr.ip for port in ports if port.status == psutil.CONN_LISTEN}
+    return sorted(found)
 
 
 def main() -> None:
     engine, wanted = sys.argv[1], int(sys.argv[2])
-    alone = cluster.fit(frame(), model(), label="y")
-    same, done, listening = [], [], set()
-    with cluster.local(engine, 2) as tool:
-        data, began = dataset(engine, tool), time.monotonic()
-        while not same or (len(done) < wanted and time.monotonic() - began < PATIENCE):
-            over = threading.Event()
-            given = (engine, tool, wanted, done, over)
-            killer = threading.Thread(target=killing, args=given, daemon=True)
-            killer.start()
-            found = cluster.fit(data, model(), label="y")
-            over.set()
-            killer.join()
-            same.append(
-                found.coef_.tobytes() == alone.coef_.tobytes()
-                and found.intercept_.tobytes() == alone.intercept_.tobytes()
-                and found.training_ == alone.training_
+    signal.signal(signal.SIGALRM, too_late)
+    signal.alarm(int(sys.argv[3]))
+    fitting.SpreadRecords = Noted  # type: ignore[misc]
+    alone, same = trained(frame()), []
+    with tempfile.TemporaryDirectory() as folder, cluster.local(engine, 2) as tool:
+        data = dataset(engine, tool)
+        for left in range(wanted, 0, -PER_FIT):
+            fitting.workers_of = lambda data, kills=min(left, PER_FIT): Mortal(
+                engines.workers_of(data), tool, folder, kills
             )
-        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-            try:
-                open_ports = process.net_connections("inet")
-            except psutil.Error:
-                continue
-            listening |= {c.laddr.ip for c in open_ports if c.status == psutil.CONN_LISTEN}
-    print(json.dumps({"same": same, "kills": len(done), "listening": sorted(listening)}))
+            same.append(trained(data) == alone)
+            print(f"{time.monotonic():.0f} {os.listdir(folder)}", file=sys.stderr, flush=True)
+        time.sleep(0.1)
+        gone = [pid for pid in killed(folder) if dead(pid)]
+        found = {"same": same, "kills": len(gone), "listening": listening()}
+    print(json.dumps(found))
+
+
+def dead(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return True
 
 
 if __name__ == "__main__":

@@ -164,14 +164,19 @@ def use_dask(stack: ExitStack, workers: int | None) -> None:
     small one of our own, on loopback, under TLS with certificates made for it.
     """
     try:
+        import dask.config
         import distributed
     except ImportError as missing:
         raise not_installed("distributed", "cluster") from missing
-    dask: Any = distributed
+    tools: Any = distributed
     try:
-        dask.get_client()
+        tools.get_client()
     except ValueError:  # nobody connected to a cluster
-        cluster = dask.LocalCluster(
+        # By default a worker that is missing 15 s after it was lost, be it lost once more, is given
+        # up for good; without any, Dask waits for ever.
+        patient = {"distributed.deploy.lost-worker-timeout": "1 day"}
+        stack.enter_context(dask.config.set(patient))
+        cluster = tools.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
             dashboard_address=None,
@@ -181,7 +186,7 @@ def use_dask(stack: ExitStack, workers: int | None) -> None:
             scheduler_kwargs={"allowed_failures": 20},  # workers lost with one task
         )
         stack.callback(cluster.close)
-        stack.enter_context(dask.Client(cluster))
+        stack.enter_context(tools.Client(cluster))
 
 
 def not_installed(package: str, extra: str) -> DescriptionError:
