@@ -193,4 +193,6 @@ def dead(pid: int) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    import cluster_fit  # workers find the classes above by that name
+
+    cluster_fit.main()
