@@ -8,7 +8,7 @@ TEST_EXTRAS := cli,interchange,verify,models,scattering,tables,onnx,torch,sampli
 
 # Heavy frameworks of other people, in an environment of their own: `make test` must stay quick.
 INTEGRATIONS       ?= .venv-integrations
-INTEGRATION_EXTRAS := cli,verify,models,torch,report,jax,lightning,transformers,mlflow,spark,notebooks,dev
+INTEGRATION_EXTRAS := cli,verify,models,torch,report,jax,lightning,transformers,mlflow,cluster,spark,notebooks,dev
 
 # Libraries that people come from, whose requirements contradict ours: one environment each.
 PEERS ?= .venv-peers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,12 @@ import pytest
 from lastiterate import account, cluster
 from lastiterate.cluster.engines import Alone
 from lastiterate.cluster.parts import Keep, SpreadRecords
-from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
+from lastiterate.errors import (
+    AssumptionError,
+    DescriptionError,
+    LastIterateError,
+    UnsupportedError,
+)
 from lastiterate.models import (
     PrivateLinearSVC,
     PrivateLogisticRegression,
@@ -115,6 +121,46 @@ class Anew(Alone):
         return super().keep(job)
 
 
+class Recut(Alone):
+    """A retry divides the same records in another way."""
+
+    def ask(self, job: Any, rows: Any) -> Any:
+        whole = pd.concat(self._frames)
+        self._held = [KEEP[0](k, frame) for k, frame in enumerate(cut(whole, [250, 300]))]
+        return super().ask(job, rows)
+
+    def keep(self, job: Any) -> Any:
+        KEEP[:] = [job]
+        return super().keep(job)
+
+
+class Late(Alone):
+    """The answers of the update before."""
+
+    before: Any = None
+
+    def ask(self, job: Any, rows: Any) -> Any:
+        now = list(super().ask(job, rows))
+        late, self.before = self.before or now, now
+        return [old._replace(counted=new.counted) for old, new in zip(late, now, strict=True)]
+
+
+class Unlike(Twice):
+    """A second answer with another sum, as other processors give."""
+
+    def ask(self, job: Any, rows: Any) -> Any:
+        found = list(super().ask(job, rows))
+        return [*found[:-1], found[-1]._replace(total=found[-1].total + 1)]
+
+
+class Doubtful(Alone):
+    """A part is kept twice, the second time with other records."""
+
+    def keep(self, job: Any) -> Any:
+        found = super().keep(job)
+        return [*found, found[0]._replace(digest=b"other")]
+
+
 class Fewer(Alone):
     """A part forgets records of the batch."""
 
@@ -131,12 +177,59 @@ def test_an_answer_that_comes_twice_counts_once(frame: Any) -> None:
     assert found.coef_.tobytes() == alone.coef_.tobytes()
 
 
-@pytest.mark.parametrize("workers", [Silent, Anew, Fewer])
+@pytest.mark.parametrize("workers", [Silent, Anew, Fewer, Recut, Late, Unlike, Doubtful])
 def test_records_that_are_lost_or_others_end_the_run(workers: Any, frame: Any) -> None:
     told = model()
     with pytest.raises(AssumptionError, match="Nothing was released"):
         spread(workers(cut(frame, [200, 300])), told)
     assert not hasattr(told, "coef_")
+
+
+@pytest.mark.parametrize("when", ["keep", "ask"])
+def test_workers_with_other_versions_are_refused(when: str, frame: Any) -> None:
+    class Other(Alone):
+        """Its workers were given the job by somebody with another NumPy."""
+
+        def keep(self, job: Any) -> Any:
+            return super().keep(replace(job, made_with="NumPy 1") if when == "keep" else job)
+
+        def ask(self, job: Any, rows: Any) -> Any:
+            return super().ask(replace(job, made_with="NumPy 1"), rows)
+
+    with pytest.raises(
+        AssumptionError, match=f"has lastiterate .*{np.__version__}.*NumPy 1: .*same"
+    ):
+        spread(Other(cut(frame, [200])), model())
+
+
+@pytest.mark.parametrize(
+    "hurt",
+    [
+        {"a": np.nan},
+        {"b": -np.inf},
+        {"a": "SECRET"},
+        {"a": [1.0, "SECRET"] * 50},
+        {"b": [["SECRET"]] * 100},
+        {"kind": "SECRET"},
+        {"kind": [None, "SECRET"] * 50},
+        {"c": None},
+    ],
+    ids=[f"hurt {k}" for k in range(8)],
+)
+def test_hostile_rows_in_one_part_end_the_run(hurt: Any, frame: Any) -> None:
+    told, pieces = model(), cut(frame, [200, 300])
+    pieces[1] = pieces[1].assign(**hurt)
+    with pytest.raises(LastIterateError) as said:
+        spread(Alone(pieces), told)
+    assert "SECRET" not in f"{said.value} {said.value.__cause__} {said.value.__context__}"
+    assert not hasattr(told, "coef_")
+
+
+def test_a_part_with_other_columns_ends_the_run(frame: Any) -> None:
+    first, last = cut(frame, [200])
+    for other in (last.drop(columns="b"), last.rename(columns={"kind": "sort"})):
+        with pytest.raises(AssumptionError, match="Nothing was released"):
+            spread(Alone([first, other]), model())
 
 
 def test_what_cannot_be_trained_on_is_refused(frame: Any) -> None:

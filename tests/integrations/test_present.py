@@ -12,9 +12,13 @@ from architecture import PACKAGE, ROOT
 from packaging.requirements import Requirement
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-EXTRAS = ("jax", "lightning", "mlflow", "notebooks", "spark", "transformers")
-PEERS = [Requirement(one) for each in EXTRAS for one in PROJECT["optional-dependencies"][each]]
-MODULES = ("jax", "optax", "lightning", "pytorch_lightning", "transformers", "mlflow", "pyspark")
+EXTRAS = ("cluster", "jax", "lightning", "mlflow", "notebooks", "spark", "transformers")
+NEEDED = [Requirement(one) for each in EXTRAS for one in PROJECT["optional-dependencies"][each]]
+PEERS = [one for one in NEEDED if one.name != "cryptography"]  # no framework
+MODULES = (
+    *("jax", "optax", "lightning", "pytorch_lightning", "transformers", "mlflow"),
+    *("pyspark", "ray", "distributed", "dask"),
+)
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)

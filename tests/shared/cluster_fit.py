@@ -2,8 +2,9 @@
 
 python cluster_fit.py ENGINE KILLS SECONDS; so many workers are killed (SIGKILL) at random moments:
 while they read a part, add it up, send an answer, or wait for the next. Prints JSON: whether every
-sum of every update and every model was the same, bit for bit, who was killed, and every address
-that a process of ours listened on. After so many seconds it ends with an error.
+sum of every update and every model was the same, bit for bit, how many were killed, every address
+that a process of ours listened on, and what was said about data sets and workers that must be
+refused. After so many seconds it ends with an error.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ.update(RAY_worker_niceness="0")  # else new workers starve on a busy machine
 
 import numpy as np
 import pandas as pd
@@ -28,6 +31,7 @@ import psutil
 
 from lastiterate import cluster
 from lastiterate.cluster import engines, fitting, parts
+from lastiterate.errors import LastIterateError
 from lastiterate.models import PrivateLogisticRegression
 
 FEATURES, STEPS = list("abcde"), 20
@@ -98,9 +102,8 @@ class MortalAsk(parts.Ask):
 class Mortal(parts.Workers):
     """Workers of an engine, of whom some are ordered to die while a model is trained."""
 
-    def __init__(self, inner: parts.Workers, tool: Any, folder: str, kills: int) -> None:
-        self.inner, self.tool, self.folder = inner, tool, folder
-        self.moments, self.now = set(random.sample(range(STEPS + 1), kills)), 0
+    def __init__(self, inner: Any, tool: Any, folder: str, moments: Collection[int]) -> None:
+        self.inner, self.tool, self.folder, self.moments, self.now = inner, tool, folder, moments, 0
 
     def keep(self, job: Any) -> Any:
         self.order()
@@ -165,6 +168,57 @@ def listening() -> list[str]:
     return sorted(found)
 
 
+def dead(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return True
+
+
+class Forgetful(engines.SparkWorkers):
+    """Computes its parts again for every update, as after the loss of an executor."""
+
+    def ask(self, job: Any, rows: Any) -> Any:
+        self._held.unpersist(blocking=True)
+        return super().ask(job, rows)
+
+
+def anew(part: pd.DataFrame) -> pd.DataFrame:
+    return part.assign(a=np.random.default_rng().normal(size=len(part)))
+
+
+def outdated() -> None:
+    parts.__version__ = "0.9"
+
+
+def refusal(data: Any, workers: Any = engines.workers_of) -> str:
+    fitting.workers_of = workers
+    try:
+        cluster.fit(data, model(), label="y")
+    except LastIterateError as said:
+        return str(said)
+    return "trained"
+
+
+def refusals(engine: str, tool: Any, folder: str) -> dict[str, str]:
+    """Of rows in one part, of parts that are others when computed again, and of old workers."""
+    whole, found = frame(), {}
+    for name, hurt in {"a": np.inf, "y": "SECRET"}.items():
+        bad = whole.assign(**{name: whole[name].where(whole.index != 1600, hurt)})
+        pieces = [bad[a:b] for a, b in pairwise(CUTS)]
+        found[name] = refusal(dataset(engine, tool, pieces))
+    if engine == "spark":
+        data = dataset(engine, tool)
+        drawn = data.mapInPandas(lambda batches: map(anew, batches), data.schema)
+        found["anew"] = refusal(drawn, Forgetful)
+    if engine == "dask":  # parts go with their workers
+        lost = lambda data: Mortal(engines.workers_of(data), tool, folder, [1, 2, 3])  # noqa: E731
+        found["anew"] = refusal(dataset(engine, tool).map_partitions(anew), lost)
+        tool.run(outdated, workers=list(tool.scheduler_info()["workers"])[:1])
+        found["outdated"] = refusal(dataset(engine, tool))
+    return found
+
+
 def main() -> None:
     engine, wanted = sys.argv[1], int(sys.argv[2])
     signal.signal(signal.SIGALRM, too_late)
@@ -174,22 +228,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, cluster.local(engine, 2) as tool:
         data = dataset(engine, tool)
         for left in range(wanted, 0, -PER_FIT):
-            fitting.workers_of = lambda data, kills=min(left, PER_FIT): Mortal(
-                engines.workers_of(data), tool, folder, kills
-            )
+            moments = random.sample(range(STEPS + 1), min(left, PER_FIT))
+            mortal = Mortal(engines.workers_of(data), tool, folder, moments)
+            fitting.workers_of = lambda _, mortal=mortal: mortal
             same.append(trained(data) == alone)
-            print(f"{time.monotonic():.0f} {os.listdir(folder)}", file=sys.stderr, flush=True)
         time.sleep(0.1)
         gone = [pid for pid in killed(folder) if dead(pid)]
-        found = {"same": same, "kills": len(gone), "listening": listening()}
+        found: dict[str, Any] = {"same": same, "kills": len(gone), "listening": listening()}
+        found["refusals"] = refusals(engine, tool, folder)
     print(json.dumps(found))
-
-
-def dead(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return True
 
 
 if __name__ == "__main__":

@@ -120,7 +120,6 @@ class DaskWorkers(Workers):
 
     def keep(self, job: Keep) -> list[Fact | Failed]:
         frames = self._client.compute(list(self._frame.to_delayed()))
-        self._frames = frames  # let go of while they are computed again, Dask waits for ever
         told = {"pure": False, "retries": _RETRIES}
         self._held = [
             self._client.submit(_do, job, k, frame, **told) for k, frame in enumerate(frames)
@@ -155,7 +154,10 @@ class SparkWorkers(Workers):
         return [_told(row, _fact_of) for row in self._held.selectExpr(*told).collect()]
 
     def ask(self, job: Ask, rows: dict[int, Rows]) -> list[Answer | Failed]:
-        columns = "part int, records long, digest binary, counted long, total binary, failed string"
+        columns = (
+            "part int, records long, digest binary, question long, counted long, total binary, "
+            "failed string"
+        )
         shared = self._frame.sparkSession.sparkContext.broadcast((job, rows))
         try:
             found = self._held.mapInArrow(_asking(shared), columns).collect()
@@ -175,7 +177,7 @@ def _fact_of(row: Any) -> Fact:
 
 def _answer_of(row: Any, shape: tuple[int, ...]) -> Answer:
     total = np.frombuffer(row["total"], np.int64).reshape(shape)
-    return Answer(_fact_of(row), row["counted"], total)
+    return Answer(_fact_of(row), row["question"], row["counted"], total)
 
 
 def _row(**cells: Any) -> Any:
@@ -231,13 +233,15 @@ def _asking(shared: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
             X = np.frombuffer(row["X"], np.float32).reshape(len(y), job.sums.columns)
             fact = Fact(row["part"], len(y), row["digest"])
             found = job(Held(fact, X, job.sums.objective.targets(y)), rows[fact.part])
+            answer = None if isinstance(found, Failed) else found
             yield _row(
                 part=(int, fact.part),
                 records=(int, fact.records),
                 digest=(bytes, fact.digest),
-                counted=(int, found.counted),
-                total=(bytes, found.total.tobytes()),
-                failed=(str, None),
+                question=(int, answer and answer.question),
+                counted=(int, answer and answer.counted),
+                total=(bytes, answer and answer.total.tobytes()),
+                failed=(str, _failed(found)),
             )
 
     return ask

@@ -1,21 +1,26 @@
 """Records in parts on workers: every part answers for itself, and counts once.
 
 What a worker keeps of a part (`Held`) knows its number and a digest of its records, and an answer
-brings both along. So a part that is asked twice because a worker was lost counts once, and one that
-was computed anew with other records, as a random order or a clock makes it, ends the run.
+brings both along, with the number of the question. So a part that is asked twice because a worker
+was lost counts once, an answer to another question ends the run, and so does a part that was
+computed anew with other records, as a random order or a clock makes it. Workers with another
+version of what computes refuse to.
 """
 
 from __future__ import annotations
 
 import hashlib
+import platform
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
+from lastiterate import __version__
 from lastiterate.description.rows import Rows
 from lastiterate.errors import AssumptionError, LastIterateError
 from lastiterate.train import Records
@@ -42,9 +47,10 @@ class Held(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The sum of some records of a part."""
+    """The sum of some records of a part, asked for in one question."""
 
     fact: Fact
+    question: int
     counted: int
     total: Limbs
 
@@ -55,8 +61,31 @@ class Failed(NamedTuple):
     error: Exception
 
 
+def versions() -> str:
+    """What this process computes with."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    numbers = f"NumPy {np.__version__}, SciPy {scipy.__version__}"
+    return f"lastiterate {__version__}, {numbers}, Python {python}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """Work that is made in one process and done in another."""
+
+    made_with: str = field(default_factory=versions)
+
+    def check(self) -> None:
+        """Raise unless this process has what the other one has."""
+        if self.made_with != versions():
+            raise AssumptionError(
+                f"A worker has {versions()}, and the process that trains {self.made_with}: they "
+                "may add up otherwise, and what is certified is one arithmetic. Nothing was "
+                "released. Install the same versions everywhere."
+            )
+
+
 @dataclass(frozen=True)
-class Keep:
+class Keep(_Job):
     """What workers do first: a part of the table, as it is, to rows and targets."""
 
     reader: Any
@@ -66,11 +95,17 @@ class Keep:
 
     def __call__(self, part: int, frame: Any) -> Held | Failed:
         try:
+            self.check()
             table = arrow_table(frame)
             X, y = np.empty((0, self.sums.columns), np.float32), np.empty(0)
             if table.num_rows:  # an empty part need not know its types
                 numbers(table.schema, self.features)
                 pair = pair_of(table, self.features, self.label, np.float64)
+                if not np.isfinite(pair[0]).all():
+                    raise AssumptionError(
+                        "A part of the data set has NaN or infinity in a row, whose gradient has "
+                        "no bound. Nothing was released. Fill such cells by a public rule first."
+                    )
                 X, y = whole_pair(self.sums, *self.reader.read(*pair))
         except Exception as error:
             return Failed(error)
@@ -80,17 +115,23 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class Ask:
+class Ask(_Job):
     """What workers do in every update: parameters in, exact gradient sum out."""
 
     sums: WholeSums
     parameters: Parameters
+    question: int
 
     def __call__(self, held: Held | Failed, rows: Rows) -> Answer | Failed:
         if isinstance(held, Failed):
             return held
+        try:
+            self.check()
+        except AssumptionError as error:
+            return Failed(error)
         y = held.y[rows]
-        return Answer(held.fact, len(y), self.sums.of(self.parameters, held.X[rows], y))
+        total = self.sums.of(self.parameters, held.X[rows], y)
+        return Answer(held.fact, self.question, len(y), total)
 
 
 class Workers(ABC):
@@ -109,8 +150,11 @@ class SpreadRecords(Records):
     """The records of all parts, those of part 0 first."""
 
     def __init__(self, workers: Workers, job: Keep) -> None:
-        found = {fact.part: fact for fact in map(_raised, workers.keep(job))}
-        self._workers, self._sums = workers, job.sums
+        found: dict[int, Fact] = {}
+        for fact in map(_raised, workers.keep(job)):
+            if found.setdefault(fact.part, fact) != fact:
+                raise _others(fact.part)
+        self._workers, self._sums, self._question = workers, job.sums, 0
         self._facts = [found[part] for part in sorted(found)]
         self._ends = np.cumsum([0, *(fact.records for fact in self._facts)])
         self.records, self.columns = int(self._ends[-1]), job.sums.columns
@@ -118,19 +162,26 @@ class SpreadRecords(Records):
     def total(self, sums: WholeSums, parameters: Parameters, rows: Rows) -> Limbs:
         if sums != self._sums:  # features are kept in its units
             raise AssumptionError("The parts were kept for another run: keep them for this one.")
+        self._question += 1
         facts = {fact.part: fact for fact in self._facts}
         asked = dict(zip(facts, self._split(rows), strict=True))
         asked = {part: some for part, some in asked.items() if _length(some)}
         totals: dict[int, Limbs] = {}
-        for answer in map(_raised, self._workers.ask(Ask(sums, parameters), asked)):
+        job = Ask(sums, parameters, self._question)
+        for answer in map(_raised, self._workers.ask(job, asked)):
             part = answer.fact.part
             if answer.fact != facts.get(part) or answer.counted != _length(asked.get(part, ())):
+                raise _others(part)
+            if answer.question != job.question:
                 raise AssumptionError(
-                    f"Part {part} of the data set has other records than before: it was computed "
-                    "again, in another way. The model would be of records that nobody described. "
-                    "Nothing was released. Write the data set to files first, and train on those."
+                    f"Part {part} of the data set answered to another update than it was asked "
+                    "for: its gradients are those of other parameters. Nothing was released."
                 )
-            totals[part] = answer.total  # a second answer of a part is the same one
+            if not np.array_equal(totals.setdefault(part, answer.total), answer.total):
+                raise AssumptionError(
+                    f"Part {part} of the data set answered twice, with different sums: workers "
+                    "compute in different ways. Nothing was released. Use processors of one kind."
+                )
         if totals.keys() != asked.keys():
             raise AssumptionError(
                 "Some parts of the data set did not answer: their records would be missing in the "
@@ -154,6 +205,14 @@ class SpreadRecords(Records):
         return [ordered[low:high] - first for low, high, first in parts]
 
 
+def _others(part: int) -> AssumptionError:
+    return AssumptionError(
+        f"Part {part} of the data set has other records than before: it was computed "
+        "again, in another way. The model would be of records that nobody described. "
+        "Nothing was released. Write the data set to files first, and train on those."
+    )
+
+
 def _length(rows: Any) -> int:
     return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
@@ -162,7 +221,7 @@ def _raised(found: Any) -> Any:
     """The answer, or its error, raised here."""
     if not isinstance(found, Failed):
         return found
-    if isinstance(found.error, LastIterateError | ValueError):
+    if isinstance(found.error, LastIterateError):  # the words of others may show cells
         raise found.error
     raise AssumptionError(
         f"A worker could not read its part of the data set ({type(found.error).__name__}). Nothing "
