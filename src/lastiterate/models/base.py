@@ -24,7 +24,14 @@ from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError, OperatorWarning, UnsupportedError
 from lastiterate.losses import LinearLoss
-from lastiterate.models.choose import L2, MANY_PASSES, PASSES, Choice, choose
+from lastiterate.models.choose import (
+    L2,
+    MANY_PASSES,
+    PASSES,
+    Choice,
+    choose,
+    passes_in_time,
+)
 from lastiterate.models.penalty import penalised
 from lastiterate.models.preparation import (
     Preparation,
@@ -202,7 +209,10 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         objective, targets = self._objective(), self._targets(y)  # in the range that was found
         data = self._rows.of(self._prepared(X))
         parameters = data.shape[1] * objective.outputs()
-        chosen = self._choose(objective, X.shape[0], dimension=parameters, heaviest=heaviest)
+        passes = self._passes
+        if groups is None:  # small batches keep a person's records apart
+            passes = passes_in_time(passes, X.shape[0], parameters)
+        chosen = self._choose(objective, X.shape[0], heaviest, dimension=parameters, passes=passes)
         if ledger is not None:
             chosen, with_noise = self._erasable(chosen, with_noise)
         engine = linear_arithmetic(chosen.training, objective, data.shape[1])
@@ -412,8 +422,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         one_of("adjacency", self.adjacency, ("replace", "zero-out"), why)
         most = 1 if self.per_person is None else min(self.per_person, records)
         given = {"steps": self.steps, "batch_size": self.batch_size, "per_person": most, **known}
-        one_of("quality", self.quality, tuple(_PASSES), "it says how long training may take")
-        given.setdefault("passes", _PASSES[self.quality])
+        given.setdefault("passes", self._passes)
         l2, proximal = penalised(
             self.penalty, self.regularization, self.l1_ratio, spared=int(bool(self.fit_intercept))
         )
@@ -442,6 +451,12 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         free = "it follows every update, at no price: it brings no two models farther apart"
         chosen = chosen.described(chosen.training.replace(proximal=proximal))
         return chosen.because((str(proximal), free))
+
+    @property
+    def _passes(self) -> int:
+        """Over the records, at least, where nothing says otherwise."""
+        one_of("quality", self.quality, tuple(_PASSES), "it says how long training may take")
+        return _PASSES[self.quality]
 
     def _erasable(
         self, chosen: Choice, with_noise: Callable[[Choice], Training]
