@@ -29,7 +29,7 @@ from lastiterate.train.people import dealt
 
 PASSES = 10  # over the data
 MANY_PASSES = 100  # for a better model that takes longer
-QUICK = 5e8  # products of a feature and a parameter that take a few seconds
+QUICK = 2e8  # products of a feature and a parameter that take about a second
 L2 = 0.1  # times 1 / records: scikit-learn's C = 10
 CAP = 0.5  # how hard one record may push a classifier when there is noise
 BALL = 0.75  # how long the slope of a softmax of three classes or more may be then
@@ -58,10 +58,10 @@ def cap_in_force(cap: float | None, epsilon: float) -> float:
 
 
 def passes_in_time(least: int, records: int, parameters: int) -> int:
-    """How many passes are made: at least so many, and what a few seconds are enough for.
+    """How many passes are made: at least so many, and what about a second is enough for.
 
     >>> passes_in_time(10, 1_347, 650), passes_in_time(10, 60_000, 39_690)
-    (571, 10)
+    (228, 10)
     """
     most = MOST_FULL_STEPS // 2  # with more of them full batches would stop before their time
     return max(least, min(most, int(QUICK / (records * parameters))))

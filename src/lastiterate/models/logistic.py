@@ -39,7 +39,7 @@ class PrivateLogisticRegression(ProbableClassifier):
         learning_time: steps times step size times smoothness, how far the run gets: longer learns
             more and is noisier; chosen if missing. Steps follow from it, or with ``steps`` their
             size, up to 1.9 over the smoothness.
-        quality: "fast" makes as many passes over the records as take a few seconds, at least ten;
+        quality: "fast" makes as many passes over the records as take about a second, at least ten;
             full batches for small tables. "best" makes at least a hundred: less noise at the same
             epsilon, most where parameters are many and records few.
         final_noise: factor on the variance of the last step's noise, or "best"; if missing, a

@@ -30,6 +30,7 @@ from lastiterate.losses import SquaredError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.choose import Choice
 from lastiterate.models.noisy_mean import ANY_LOSS, mu_of, noisy_mean
+from lastiterate.models.reached import RARE, SURE, reached
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.unsealed import Unsealed
 from lastiterate.models.whitening import Whitening, blur
@@ -41,17 +42,13 @@ from lastiterate.train.summation import linear_arithmetic
 Array = NDArray[Any]
 _LEAST, _MOST = -24, 40  # binary exponents that are told apart
 _BINS = 2 * (_MOST - _LEAST + 1) + 1
-_RARE = 0.02  # a bin with this share of the records should be seen
 _BLUR = 0.01  # what noise may move a mean by, of half the range
 _VAGUE = 0.25  # noise on means, of half a declared range, from which on they are not asked for
 _LARGEST = (0.2, 0.15)  # of mu squared: for the ranges, for means and deviations
 _WHITENING = 0.05  # of mu squared at most: for how columns go together
 _SHARP = (0.02, 3.0)  # noise on eigenvalues, of their mean: asked for, and too much
 _MOST_COLUMNS = 300  # whose products are whitened
-_SURE = 1.0  # deviations above the largest of so many noises
-_CLEAR = 3.0  # deviations of what is left of the noise
-_MAYBE = 2.5  # deviations of the noise where there is nothing clear
-_TARGET = 4  # the weight of targets, squared, and how many columns they weigh as much as
+_TARGET = 9  # columns that targets weigh as much as, or as all columns if they are more
 _POWER = 0.75  # of deviations, which rare values would otherwise rule
 _WIDE = 4.0  # deviations on both sides of the mean that the targets' range holds
 _SMALLEST = 1e-3  # of epsilon
@@ -129,7 +126,7 @@ def prepared(
     unknown = np.isinf(low)
     weights = np.ones(int(unknown.sum()))
     if y is not None:
-        weights[-1] = math.sqrt(max(_TARGET, len(weights) / _TARGET))
+        weights[-1] = math.sqrt(max(_TARGET, len(weights) - 1))
     first, second = _shares(len(table), float(weights @ weights), len(low), promise)
     costs, runs, paid, ends = [], [], [], None
     if unknown.any():
@@ -214,8 +211,8 @@ def _shares(records: int, weight_of_all: float, columns: int, promise: Promise) 
     """Epsilon of either mechanism by itself: what it needs, up to a part of all."""
     whole = gaussian.mu(promise.epsilon, promise.delta)
     weight = 2 if promise.adjacency == "replace" else 1
-    clear = math.sqrt(2 * math.log(_BINS * max(weight_of_all, 1.0))) + _SURE
-    wanted = [math.sqrt(weight_of_all) * clear / _RARE, math.sqrt(1.25 * columns) / _BLUR]
+    clear = math.sqrt(2 * math.log(_BINS * max(weight_of_all, 1.0))) + SURE
+    wanted = [math.sqrt(weight_of_all) * clear / RARE, math.sqrt(1.25 * columns) / _BLUR]
     parts = [
         min(most, (weight * each / records / whole) ** 2)
         for most, each in zip(_LARGEST, wanted, strict=True)
@@ -227,7 +224,7 @@ def _shares(records: int, weight_of_all: float, columns: int, promise: Promise) 
 def _warn_if_vague(noise: float, weights: Array, of_targets: bool) -> None:
     """Say so where noise, a public number, hides a bin that all values are in."""
     columns = len(weights) - of_targets
-    largest = noise * (math.sqrt(2 * math.log(_BINS)) + _SURE)
+    largest = noise * (math.sqrt(2 * math.log(_BINS)) + SURE)
     lost = [
         name
         for name, its in (
@@ -308,31 +305,15 @@ def found_ranges(
     noise, low, high = float(released.training.noises[0]), np.empty(columns), np.empty(columns)
     for weight in np.unique(weights):
         alike = weights == weight
-        low[alike], high[alike] = _reached(shares[alike], noise / weight)
+        low[alike], high[alike] = _ends_of(reached(shares[alike], noise / weight))
     certificate = None
     if not released.experiment:
         certificate = Unsealed.of(released, ANY_LOSS, delta, {"low_": low, "high_": high})
     return low, high, released.training, certificate
 
 
-def _reached(shares: Array, noise: float) -> tuple[Array, Array]:
-    """The ends of the ranges, by shares of the bins with so much noise on each.
-
-    Columns of one table resemble each other: every share is drawn to that of all columns together
-    as far as the columns do not differ by more than noise makes them differ (empirical Bayes).
-    """
-    columns = len(shares)
-    clear = noise / math.sqrt(columns) * (math.sqrt(2 * math.log(_BINS)) + _SURE)
-    common = shares.mean(axis=0)
-    common = np.where(common > clear, common, 0.0)
-    apart = ((shares - common) ** 2).mean(axis=0) - noise**2 * (1 + 2 * math.sqrt(2 / columns))
-    own = np.maximum(apart, 0.0) / (np.maximum(apart, 0.0) + noise**2)
-    likely = common + own * (shares - common)
-    seen = likely > np.maximum(_RARE, _CLEAR * noise * np.sqrt(own))
-    best = (likely + shares / _BINS).argmax(axis=1)[:, None]  # of equals the one that was seen more
-    doubtful = np.take_along_axis(shares, best, axis=1) > _MAYBE * noise
-    nearby = (abs(np.arange(_BINS) - best) <= 1) & doubtful
-    seen |= nearby & ~seen.any(axis=1, keepdims=True)
+def _ends_of(seen: Array) -> tuple[Array, Array]:
+    """The ends of the bins that are reached, of each column."""
     lows, highs = _edges()
     low = np.where(seen, lows, math.inf).min(axis=1)
     high = np.where(seen, highs, -math.inf).max(axis=1)

@@ -31,7 +31,7 @@ class PrivateRegressor(RegressorMixin, Erasing, Elsewhere, Streamed, PrivateLine
     target_bound: float | None = None
     target_range: Any = None
     _numeric_labels: ClassVar[bool] = True
-    _row_norm: ClassVar[float | None] = 1.0  # how long a row is tells about its target
+    _row_norm: ClassVar[float | None] = 2.0  # as long as they come: it tells about the target
 
     @property
     def _ends(self) -> tuple[float, float]:
