@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import pickle
 import sys
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.linalg import sqrtm
 from sklearn.datasets import load_digits
 from sklearn.pipeline import make_pipeline
 
@@ -38,9 +40,15 @@ def test_rows_are_no_longer_than_one_whatever_the_image() -> None:
     assert rows.dtype == np.float32
     assert np.isfinite(rows).all()
     squares = [sum(Fraction(float(v)) ** 2 for v in row) for row in rows]
-    assert max(squares) <= 1
-    assert all(length > 0.99 for length in squares[:14])
-    assert not rows[14].any()
+    assert 0.99 < min(squares) <= max(squares) <= 1
+
+
+@pytest.mark.parametrize(("side", "scale"), [(2, 1), (4, 2), (8, 3)])
+def test_images_of_a_single_square_have_rows_too(side: int, scale: int) -> None:
+    images = np.random.default_rng(0).uniform(size=(5, side**2))
+    rows = ScatteringFeatures(scale=scale, angles=2).fit_transform(images)
+    assert np.isfinite(rows).all()
+    assert (abs(np.linalg.norm(rows, axis=1) - 1) < 1e-4).all()
 
 
 def test_an_image_is_transformed_by_itself_and_its_scale_does_not_count(digits: Any) -> None:
@@ -51,23 +59,54 @@ def test_an_image_is_transformed_by_itself_and_its_scale_does_not_count(digits: 
     np.testing.assert_allclose(alone, together, atol=1e-5)
     other = ScatteringFeatures(scale=1).fit(np.zeros((1, 64)))  # nothing was learnt
     assert np.array_equal(other.transform(X[:20]), together)
+    assert np.array_equal(pickle.loads(pickle.dumps(made)).transform(X[:20]), together)
 
 
-def test_channels_are_kymatios_each_group_standardised() -> None:
+def standardised(images: np.ndarray) -> np.ndarray:
+    """Kymatio's channels, every three of them standardised; rows of norm 1."""
     from kymatio.scattering2d.frontend.numpy_frontend import ScatteringNumPy2D
 
-    image = np.random.default_rng(0).uniform(size=(1, 16, 24))
-    theirs = ScatteringNumPy2D(J=2, shape=(16, 24), L=4)((image / image.max()).astype(np.float32))
-    made = ScatteringFeatures((16, 24), angles=4).fit(image.reshape(1, -1))
-    rows = made.transform(image.reshape(1, -1))
-    assert rows.shape == (1, theirs.size) == (1, len(made.get_feature_names_out()))
-    ours = rows.reshape(theirs.shape)[0]
-    for first in range(0, theirs.shape[1], 3):
-        group, own = theirs[0, first : first + 3], ours[first : first + 3]
-        deviations = (group - group.mean()) / group.std()
-        slope = (own * deviations).sum() / (deviations**2).sum()
-        np.testing.assert_allclose(own, slope * deviations, atol=2e-4)
-        assert slope * math.sqrt(theirs.size) == pytest.approx(1, abs=0.02)
+    brightest = images.max(axis=(1, 2), keepdims=True)
+    channels = ScatteringNumPy2D(J=1, shape=(8, 12), L=4)((images / brightest).astype(np.float32))
+    groups = [
+        (group - np.mean(group)) / (np.std(group) + 1e-5)
+        for image in channels.astype(float)
+        for group in (image[:3], image[3:])
+    ]
+    rows = np.concatenate([group.ravel() for group in groups]).reshape(len(images), -1)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def smooth_noise(count: int, seed: int) -> np.ndarray:
+    drawn = np.random.default_rng(seed).normal(size=(count, 8, 12))
+    across, down = np.meshgrid(np.fft.fftfreq(12), np.fft.fftfreq(8))
+    power = (across**2 + down**2) ** 0.75
+    power[0, 0] = math.inf
+    smooth = np.fft.ifft2(np.fft.fft2(drawn) / power).real
+    return np.clip(smooth / smooth.std(axis=(1, 2), keepdims=True) - 0.5, 0.0, 1.5)
+
+
+def test_rows_are_kymatios_channels_without_what_images_of_noise_share() -> None:
+    images = np.random.default_rng(1).uniform(size=(6, 8, 12))
+    rows = ScatteringFeatures((8, 12), scale=1, angles=4).fit_transform(images.reshape(6, -1))
+    noise = smooth_noise(2000, seed=0)
+    mean = standardised(noise).mean(axis=0)
+    centred = standardised(noise) - mean
+    centred /= np.linalg.norm(centred, axis=1, keepdims=True)
+    variances = centred.T @ centred
+    largest = np.linalg.eigvalsh(variances)[-1]
+    root = sqrtm(np.eye(len(mean)) + variances / (0.003 * largest))
+    expected = np.linalg.solve(root, (standardised(images) - mean).T).T
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(rows, expected, atol=2e-4)
+
+
+def test_other_images_of_noise_vary_evenly_around_zero() -> None:
+    images = smooth_noise(300, seed=5)
+    made = ScatteringFeatures((8, 12), scale=1, angles=4).fit_transform(images.reshape(300, -1))
+    before, after = (np.linalg.svd(rows)[1] ** 2 / 300 for rows in (standardised(images), made))
+    assert before[0] > 0.1 > 2 * after[0]
+    assert np.linalg.norm(made.mean(axis=0)) < 0.15
 
 
 @pytest.mark.parametrize(
