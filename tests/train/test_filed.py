@@ -113,6 +113,7 @@ def test_a_hidden_partition_has_a_name_and_can_be_certified(table) -> None:
 
 def test_blocks_that_several_threads_read_are_one_sum(table, monkeypatch) -> None:
     monkeypatch.setattr(filed, "_BLOCK", 300)  # some ten rows
+    monkeypatch.setattr(filed, "_AT_ONCE", 7)
     X, y = table
     theta = np.linspace(-1.0, 1.0, D)
     with FiledRecords(pieces(X, y), N, D) as records:

@@ -33,6 +33,7 @@ from lastiterate.train.whole_sums import Limbs, WholeSums
 _BLOCK = 2 << 20  # bytes that are read at once
 _BUFFER = 1 << 20
 _THREADS = 4  # more wait for the disk
+_AT_ONCE = 100  # blocks that are waited for: a full batch has as many as the file
 
 T = TypeVar("T")
 Blocks = Callable[[], Iterable[tuple[Any, Any]]]
@@ -161,7 +162,9 @@ class _Copy:
         """What ``work`` makes of rows first, ..., last − 1, block by block; it keeps no row."""
         starts = range(first, last, self._length)
         each = map if len(starts) < 2 else self._threads.map
-        return each(lambda k: work(self._read(k, min(k + self._length, last))), starts)
+        for k in range(0, len(starts), _AT_ONCE):
+            some = starts[k : k + _AT_ONCE]
+            yield from each(lambda k: work(self._read(k, min(k + self._length, last))), some)
 
     def all(self) -> Iterator[NDArray[Any]]:
         """Rows of the whole file."""
