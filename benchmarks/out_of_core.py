@@ -22,7 +22,7 @@ import numpy as np
 
 COLUMNS, FILES, EPOCHS = 100, 40, 5
 BATCHES = 100
-PATIENCE = 150  # seconds of reads and passes, after which no other one begins
+PATIENCE = 100  # seconds of reads and passes, after which no other one begins
 
 
 def write(folder: Path, records: int) -> None:
