@@ -173,8 +173,11 @@ def use_dask(stack: ExitStack, workers: int | None) -> None:
         tools.get_client()
     except ValueError:  # nobody connected to a cluster
         # By default a worker that is missing 15 s after it was lost, be it lost once more, is given
-        # up for good; without any, Dask waits for ever.
-        patient = {"distributed.deploy.lost-worker-timeout": "1 day"}
+        # up for good; and without any worker Dask waits for ever.
+        patient = {
+            "distributed.deploy.lost-worker-timeout": "1 day",
+            "distributed.scheduler.no-workers-timeout": "10 minutes",
+        }
         stack.enter_context(dask.config.set(patient))
         cluster = tools.LocalCluster(
             n_workers=workers,
