@@ -188,7 +188,7 @@ def whitening_share(records: int, columns: int, promise: Promise) -> tuple[float
     few directions that most rows share are told apart from it, if there are any.
 
     >>> promise = Promise(1.0, 1e-5, "zero-out", None)
-    >>> whitening_share(1000, 20, promise)[0], whitening_share(100_000, 20, promise)[0] > 0
+    >>> whitening_share(100, 20, promise)[0], whitening_share(100_000, 20, promise)[0] > 0
     (0.0, True)
     """
     if not promise.whiten:
