@@ -47,14 +47,17 @@ def _unreliability(probabilities: np.ndarray, right: np.ndarray) -> float:
 @pytest.mark.parametrize("name", ["cancer", "digits"])
 def test_calibrated_probabilities_are_more_reliable(name: str) -> None:
     X, X_new, y, y_new = _split(name)
-    model = _model(name, calibrate=True, random_state=0).fit(X, y)
-    found, plain = model.predict_proba(X_new), model._linked(X_new)
-    assert np.array_equal(model.classes_[found.argmax(axis=1)], model.predict(X_new))
-    right = model.predict(X_new) == y_new
-    assert _unreliability(found, right) < 0.6 * _unreliability(plain, right)
-    assert log_loss(y_new, found) < 0.95 * log_loss(y_new, plain)
-    assert found.sum(axis=1) == pytest.approx(1.0)
-    assert np.exp(model.predict_log_proba(X_new)) == pytest.approx(found)
+    ratios = []
+    for seed in range(3):
+        model = _model(name, calibrate=True, random_state=seed).fit(X, y)
+        found, plain = model.predict_proba(X_new), model._linked(X_new)
+        assert np.array_equal(model.classes_[found.argmax(axis=1)], model.predict(X_new))
+        right = model.predict(X_new) == y_new
+        better = _unreliability(found, right) / _unreliability(plain, right)
+        ratios.append([better, log_loss(y_new, found) / log_loss(y_new, plain)])
+        assert found.sum(axis=1) == pytest.approx(1.0)
+        assert np.exp(model.predict_log_proba(X_new)) == pytest.approx(found)
+    assert (np.mean(ratios, axis=0) < [0.6, 0.95]).all()
 
 
 @pytest.mark.parametrize("batch_size", [None, 10**9])

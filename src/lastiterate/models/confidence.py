@@ -35,7 +35,8 @@ from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.base import Array
 from lastiterate.models.classifier import PrivateClassifier
-from lastiterate.models.noisy_mean import ANY_LOSS, mu_of, noisy_mean
+from lastiterate.models.noisy_mean import ANY_LOSS, CALIBRATION, mu_of, noisy_mean
+from lastiterate.noise.seeded import another
 from lastiterate.printing import printed
 from lastiterate.train import noisy_descent
 from lastiterate.train.summation import gradient_arithmetic
@@ -144,7 +145,7 @@ class ProbableClassifier(PrivateClassifier):
             None,
             self._mechanism,
             start=np.zeros(len(SCALES)),
-            random_state=self.random_state,
+            random_state=another(self.random_state, CALIBRATION),
         )
         doubt = float(released.training.noises[0])
         self.sharpness_ = crossing(released.parameters - doubt)

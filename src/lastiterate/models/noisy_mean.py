@@ -18,6 +18,7 @@ from lastiterate.plan.calibration import calibrate
 from lastiterate.train.grid import on_its_grid
 
 ANY_LOSS = Loss.unknown(provenance="proved")
+RANGES, SCALES, MOMENTS, CALIBRATION = range(1, 5)  # seeded, none has the noise of another
 
 
 def noisy_mean(

@@ -29,11 +29,12 @@ from lastiterate.errors import UnsupportedError
 from lastiterate.losses import SquaredError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.choose import Choice
-from lastiterate.models.noisy_mean import ANY_LOSS, mu_of, noisy_mean
+from lastiterate.models.noisy_mean import ANY_LOSS, RANGES, mu_of, noisy_mean
 from lastiterate.models.reached import RARE, SURE, reached
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.unsealed import Unsealed
 from lastiterate.models.whitening import Whitening, blur
+from lastiterate.noise.seeded import another
 from lastiterate.plan.calibration import calibrate
 from lastiterate.printing import printed
 from lastiterate.train import noisy_descent
@@ -299,7 +300,7 @@ def found_ranges(
         described,
         labels=np.ones(records),
         feature_bound=length,
-        random_state=seed,
+        random_state=another(seed, RANGES),
     )
     shares = released.parameters.reshape(columns, _BINS) / weights[:, None]
     noise, low, high = float(released.training.noises[0]), np.empty(columns), np.empty(columns)

@@ -21,12 +21,13 @@ from sklearn.utils.validation import check_is_fitted
 from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.validation import number
 from lastiterate.losses.rounding import root_up
-from lastiterate.models.noisy_mean import ANY_LOSS, noisy_mean
+from lastiterate.models.noisy_mean import ANY_LOSS, SCALES, noisy_mean
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
 from lastiterate.models.ranges import middle_and_half, unit
 from lastiterate.models.read_numbers import read_numbers
 from lastiterate.models.rows import LONGEST
 from lastiterate.models.unsealed import SealedWhenRead, Unsealed
+from lastiterate.noise.seeded import another
 from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.summation import gradient_arithmetic
@@ -102,7 +103,7 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
             2 * columns,
             lambda run: gradient_arithmetic(run, 2 * columns),
         )
-        released = self._release(self._contributions(X), self.random_state)
+        released = self._release(self._contributions(X), another(self.random_state, SCALES))
         self.training_ = released.training  # what is certified is what was computed
         self.certificate_ = None
         if not released.experiment:

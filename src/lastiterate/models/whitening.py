@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.losses import LinearLoss
-from lastiterate.models.noisy_mean import ANY_LOSS, noisy_mean
+from lastiterate.models.noisy_mean import ANY_LOSS, MOMENTS, noisy_mean
 from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.unsealed import Unsealed
+from lastiterate.noise.seeded import another
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.summation import linear_arithmetic
 
@@ -92,7 +93,7 @@ class Whitening:
             (columns, columns),
             lambda run: linear_arithmetic(run, _GivenBack(columns), columns),
         )
-        released = self._release(rows, seed)
+        released = self._release(rows, another(seed, MOMENTS))
         self.training_ = released.training  # what is certified is what was computed
         self.certificate = None
         if not released.experiment:

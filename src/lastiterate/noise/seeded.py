@@ -33,6 +33,20 @@ def generator(seed: Seed) -> np.random.Generator:
         raise DescriptionError("random_state", seed, allowed, why) from None
 
 
+def another(seed: Any, number: int) -> Any:
+    """The seed of another mechanism of one experiment, so that their noise is independent.
+
+    A generator goes on drawing, and None has no seed: both stay.
+
+    >>> another(7, 1) != another(7, 2) != 7, another(None, 1) is None
+    (True, True)
+    """
+    if isinstance(seed, int | np.integer) and seed >= 0:
+        words = np.random.SeedSequence(int(seed), spawn_key=(number,)).generate_state(1, np.uint64)
+        return int(words[0])
+    return seed
+
+
 class SeededSource:
     """NumPy's generator behind the interface of a source.
 
