@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -105,6 +106,7 @@ def train(
 
     free(out)
     signer = _signer(key, seed)
+    _refuse_itself(public_schema_from, table)
     meaning = _schema(
         schema, public_schema_from, target, numeric, category, drop, classes, target_range
     )
@@ -233,6 +235,18 @@ def _schema(
     if public is not None:
         return Schema.public(public, target, drop or ())
     return Schema.of_flags(target, numeric or (), category or (), drop or (), classes, target_range)
+
+
+def _refuse_itself(public: Path | None, table: Path) -> None:
+    """The table that is trained on, under this or another name, is not public."""
+    from lastiterate.errors import DescriptionError
+
+    if public is None or not (public.is_file() and table.is_file()):
+        return
+    if public.samefile(table) or filecmp.cmp(public, table, shallow=False):
+        why = "ranges and categories of private records are a release that nothing accounts for"
+        allowed = "another table, whose records are public"
+        raise DescriptionError("public_schema_from", str(public), allowed, why)
 
 
 def _check_apart(model: Any, per_batch: int) -> None:
