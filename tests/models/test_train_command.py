@@ -286,12 +286,12 @@ def people(folder: Path) -> list[str]:
     lines = (folder / "data.csv").read_text().splitlines()
     owners = ["owner", *("heavy" if k < 20 else f"p{k // 4}" for k in range(len(lines) - 1))]
     text = [f"{line},{owner}" for line, owner in zip(lines, owners, strict=True)]
-    (folder / "data.csv").write_text("\n".join(text) + "\n")
+    (folder / "people.csv").write_text("\n".join(text) + "\n")
     return ["--groups", "owner", "--per-person", "4"]
 
 
 def test_epsilon_of_a_person(train: Any, folder: Path) -> None:
-    code, out, err = train(*people(folder), table="data.csv")
+    code, out, err = train(*people(folder), table="people.csv")
     assert (code, err) == (0, "")
     whom = "a person with up to 4 records, at most one of them in a batch"
     certificate = Certificate.load(folder / "run" / "certificate.json")
@@ -305,7 +305,7 @@ def test_epsilon_of_a_person(train: Any, folder: Path) -> None:
         assert b"heavy" not in path.read_bytes(), path
     trained = TableModel.load(folder / "run")
     assert str(trained.model.choice_.exposure) == whom
-    assert len(trained.predict(folder / "data.csv")) == 400
+    assert len(trained.predict(folder / "people.csv")) == 400
     assert len(trained.predict(folder / "data.csv")) == 400  # who is asked about owes no name
     with pytest.raises(SystemExit) as left:
         run(["report", str(folder / "run"), "--output", str(folder / "page.html")])
@@ -313,7 +313,7 @@ def test_epsilon_of_a_person(train: Any, folder: Path) -> None:
 
 
 def test_a_certificate_of_a_record_beside_a_run_for_people(train: Any, folder: Path) -> None:
-    assert train(*people(folder), table="data.csv")[0] == 0
+    assert train(*people(folder), table="people.csv")[0] == 0
     about = folder / "run" / "run.json"
     table = json.loads(about.read_text())
     about.write_text(json.dumps({**table, "exposure": {}}))
@@ -344,15 +344,15 @@ def test_people_who_are_not_told_apart(
     train: Any, folder: Path, flags: list[str], said: str
 ) -> None:
     people(folder)
-    code, _, err = train(*flags, table="data.csv" if "owner" in flags else "data.csv")
+    code, _, err = train(*flags, table="people.csv" if "owner" in flags else "data.csv")
     assert (code, said in err) == (2, True), err
     assert not (folder / "run").exists()
 
 
 def test_an_owner_who_is_missing(train: Any, folder: Path) -> None:
     flags = people(folder)
-    text = (folder / "data.csv").read_text()
-    (folder / "data.csv").write_text(text.replace(",p90\n", ",\n", 1))
-    code, _, err = train(*flags, table="data.csv")
+    text = (folder / "people.csv").read_text()
+    (folder / "people.csv").write_text(text.replace(",p90\n", ",\n", 1))
+    code, _, err = train(*flags, table="people.csv")
     assert code == 2
     assert "column 'owner'" in err
