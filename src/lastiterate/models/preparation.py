@@ -45,12 +45,15 @@ _LEAST, _MOST = -24, 40  # binary exponents that are told apart
 _BINS = 2 * (_MOST - _LEAST + 1) + 1
 _BLUR = 0.01  # what noise may move a mean by, of half the range
 _VAGUE = 0.25  # noise on means, of half a declared range, from which on they are not asked for
-_LARGEST = (0.2, 0.15)  # of mu squared: for the ranges, for means and deviations
+_LARGEST = (0.1, 0.1)  # of mu squared: for the ranges, for means and deviations
+_AT_NEED = 0.2  # of mu squared: for ranges, if the first of these leaves them illegible
+_LEGIBLE = 0.12  # noise on the share of a bin
 _WHITENING = 0.05  # of mu squared at most: for how columns go together
 _SHARP = (0.02, 3.0)  # noise on eigenvalues, of their mean: asked for, and too much
 _MOST_COLUMNS = 300  # whose products are whitened
 _TARGET = 9  # columns that targets weigh as much as, or as all columns if they are more
 _POWER = 0.75  # of deviations, which rare values would otherwise rule
+_MANY, _LONG = 50.0, 1.5  # mu · records for a column: then rows may be so much longer than usual
 _WIDE = 4.0  # deviations on both sides of the mean that the targets' range holds
 _SMALLEST = 1e-3  # of epsilon
 _TRIES, _ROOM, _NEARLY = 30, 1e-6, 0.99
@@ -151,7 +154,7 @@ def prepared(
     target = None if y is None else _target_range(scaler)
     columns: PrivateStandardScaler | Whitening | None = None
     if X is not None:
-        columns = _first_columns(scaler, X.shape[1], promise.row_norm)
+        columns = _first_columns(scaler, X, promise)
     runs, paid = [*runs, scaler.training_], [*paid, scaler.__dict__["certificate_"]]
     costs.append(f"{printed(second)} for means and deviations")
     whitened: tuple[tuple[str, str], ...] = ()
@@ -214,9 +217,13 @@ def _shares(records: int, weight_of_all: float, columns: int, promise: Promise) 
     weight = 2 if promise.adjacency == "replace" else 1
     clear = math.sqrt(2 * math.log(_BINS * max(weight_of_all, 1.0))) + SURE
     wanted = [math.sqrt(weight_of_all) * clear / RARE, math.sqrt(1.25 * columns) / _BLUR]
+    needed = (weight * math.sqrt(weight_of_all) / _LEGIBLE / records / whole) ** 2
+    if promise.row_norm is not None:  # of numbers: whatever the range of targets costs
+        needed = _AT_NEED
+    largest = (min(max(_LARGEST[0], needed), _AT_NEED), _LARGEST[1])
     parts = [
         min(most, (weight * each / records / whole) ** 2)
-        for most, each in zip(_LARGEST, wanted, strict=True)
+        for most, each in zip(largest, wanted, strict=True)
     ]
     alone = [gaussian.epsilon(whole * math.sqrt(part), promise.delta) for part in parts]
     return [max(each, _SMALLEST * promise.epsilon) for each in alone]  # delta may allow so little
@@ -250,13 +257,18 @@ def _target_range(scaler: PrivateStandardScaler) -> tuple[float, float]:
 
 
 def _first_columns(
-    scaler: PrivateStandardScaler, columns: int, row_norm: float | None
+    scaler: PrivateStandardScaler, X: Array, promise: Promise
 ) -> PrivateStandardScaler:
     """The scaler without the column of targets."""
+    records, columns = X.shape
     for name in ("low", "high", "mean_", "deviation_"):
         setattr(scaler, name, getattr(scaler, name)[:columns])
-    scaler.n_features_in_, scaler.row_norm = columns, row_norm
+    scaler.n_features_in_, scaler.row_norm = columns, promise.row_norm
     scaler._temper()
+    weight = 2 if promise.adjacency == "replace" else 1
+    clear = gaussian.mu(promise.epsilon, promise.delta) / weight * records >= _MANY * columns
+    if promise.row_norm is not None and clear:  # what is shortened is lost, whatever the noise
+        scaler.scale_ *= _LONG
     held = scaler.__dict__["certificate_"]
     if held is not None:  # bound to what is used; a function of what was released
         used = {"mean_": scaler.mean_.copy(), "scale_": scaler.scale_.copy()}
