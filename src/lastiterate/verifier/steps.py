@@ -18,6 +18,8 @@ from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.errors import CertificateError
 from lastiterate.verifier.balls import Ball, above, arb, proved
 
+_UNSEEN = 2.0**-64  # a pull that doubles round away, and that balls of 1 minus it can hide
+
 
 @dataclass(frozen=True)
 class Case:
@@ -176,16 +178,21 @@ def factors(
     if not loss.convex:
         return [abs(one - eta * l2) + eta * smooth for eta in etas]
     if clipping == "gradient":
-        return [_clipped(one - eta * l2, eta * smooth) for eta in etas]
+        return [_clipped(_shrunk(eta * l2), eta * smooth) for eta in etas]
     curved = clipping == "none" and crowding is None
     floor = l2 + loss.strong_convexity if curved else l2
     ceiling = l2 + smooth
     answer = []
     for eta in etas:
         fast = one - eta * ceiling
-        slow = one - eta * floor
+        slow = _shrunk(eta * floor)
         answer.append(slow if fast >= 0 else abs(slow).max(abs(fast)))
     return answer
+
+
+def _shrunk(pull: Ball) -> Ball:
+    """1 − pull, or 1 where no ball of ours could tell it from that."""
+    return arb(1) if pull >= 0 and pull < _UNSEEN else 1 - pull
 
 
 def _clipped(shrink: Ball, bend: Ball) -> Ball:
