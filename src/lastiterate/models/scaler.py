@@ -134,8 +134,9 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         )
         first, second = np.split(released.parameters, 2)
         mean = np.clip(first, -1, 1)
+        self._variance = second + 0.5 - mean**2
         # Below the noise a variance cannot be told from 0.
-        variance = np.clip(second + 0.5 - mean**2, float(self.training_.noises[0]), 1.0)
+        variance = np.clip(self._variance, float(self.training_.noises[0]), 1.0)
         middle, half = self._range()
         self.mean_, self.deviation_ = middle + half * mean, half * np.sqrt(variance)
         self._temper()
