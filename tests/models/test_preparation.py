@@ -391,3 +391,20 @@ def test_a_huge_value_is_clipped_without_a_word() -> None:
         assert np.isfinite(scaler.transform(X)).all()
         model = PrivateLogisticRegression(1.0, 1e-4, prepare="auto", random_state=0, steps=4)
         assert np.isfinite(model.fit(X, y).coef_).all()
+
+
+@pytest.mark.parametrize("n", [200, 5000])
+def test_what_an_audit_draws_anew_is_prepared_as_it_was(n: int) -> None:
+    X, _ = raw(n)
+    model = PrivateRidge(4.0, 1e-5, target_range=(-4, 4), steps=2, random_state=0).fit(X, X[:, 1])
+    again = model.prepare_.again(X, None, 1)
+    np.testing.assert_allclose(again.scale_, model.prepare_.scale_, rtol=0.4)
+    assert again.bound == 2.0
+    usual = np.sqrt(np.mean((model.prepare_.transform(X) ** 2).sum(axis=1)))
+    assert usual == pytest.approx(2.0 if n == 200 else 4 / 3, rel=0.25)
+    assert np.linalg.norm(model._rows.of(model._prepared(X))[:, :-1], axis=1).max() <= 2.0
+
+
+def test_a_bound_without_a_length_is_refused() -> None:
+    with pytest.raises(DescriptionError, match="longest"):
+        PrivateStandardScaler(1.0, 1e-5, longest=2.0).fit(np.zeros((10, 1)))

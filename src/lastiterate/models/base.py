@@ -393,7 +393,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     def _rows(self) -> Rows:
         bound = self.feature_bound
         if bound is None:  # a preparation may have made most rows so long
-            bound = getattr(self.__dict__.get("prepare_"), "row_norm", None)
+            bound = getattr(self.__dict__.get("prepare_"), "bound", None)
         return Rows(bound, bool(self.fit_intercept))
 
     def _delta(self, records: int) -> float:

@@ -263,34 +263,19 @@ def _first_columns(
     records, columns = X.shape
     for name in ("low", "high", "mean_", "deviation_", "_variance"):
         setattr(scaler, name, getattr(scaler, name)[:columns])
-    scaler.n_features_in_, scaler.row_norm = columns, promise.row_norm
+    scaler.n_features_in_ = columns
     if promise.row_norm is not None:
-        drawn = drawn_together(scaler._variance, float(scaler.training_.noises[0]))
-        scaler.deviation_ = scaler._range()[1] * np.sqrt(drawn)
+        weight = 2 if promise.adjacency == "replace" else 1
+        clear = gaussian.mu(promise.epsilon, promise.delta) / weight * records >= _MANY * columns
+        # What is shortened is lost, whatever the noise.
+        scaler.longest = promise.row_norm
+        scaler.row_norm = promise.row_norm / _LONG if clear else promise.row_norm
     scaler._temper()
-    weight = 2 if promise.adjacency == "replace" else 1
-    clear = gaussian.mu(promise.epsilon, promise.delta) / weight * records >= _MANY * columns
-    if promise.row_norm is not None and clear:  # what is shortened is lost, whatever the noise
-        scaler.scale_ *= _LONG
     held = scaler.__dict__["certificate_"]
     if held is not None:  # bound to what is used; a function of what was released
         used = {"mean_": scaler.mean_.copy(), "scale_": scaler.scale_.copy()}
         scaler.certificate_ = replace(held, parameters=used)
     return scaler
-
-
-def drawn_together(variances: Array, noise: float) -> Array:
-    """Variances drawn to their mean, as far as noise makes them differ (empirical Bayes).
-
-    >>> drawn_together(np.array([0.1, 0.3, -0.1]), 0.2).round(2)
-    array([0.1, 0.1, 0.1])
-    >>> drawn_together(np.array([0.1, 0.3, 0.02]), 1e-3).round(2)
-    array([0.1 , 0.3 , 0.02])
-    """
-    mean = max(float(variances.mean()), 1e-4)
-    spread = max(float(variances.var()) - noise**2, 0.0)
-    own = spread / (spread + noise**2)
-    return np.clip(mean + own * (variances - mean), max(own * noise, mean / 16), 1.0)
 
 
 def found_ranges(

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.validation import number
+from lastiterate.errors import DescriptionError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.noisy_mean import ANY_LOSS, SCALES, noisy_mean
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
@@ -46,7 +47,9 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         power: 1 divides by the deviation, 0 by half the range, 1/2 by their geometric mean: rare
             values of a column that is nearly constant then weigh less.
         row_norm: the root mean square of the rows' norms afterwards, by the private statistics;
-            as it comes if missing. A model whose ``prepare=`` this is shortens longer rows to it.
+            as it comes if missing. The deviations are then drawn to each other, as far as noise
+            makes them differ, and a model whose ``prepare=`` this is shortens longer rows to it.
+        longest: with row_norm, what longer rows are shortened to instead.
         adjacency: "zero-out" or "replace", the same as the model's.
         random_state: a seed makes an experiment, without a certificate.
 
@@ -69,6 +72,7 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         high: Any = 1.0,
         power: float = 1.0,
         row_norm: float | None = None,
+        longest: float | None = None,
         adjacency: str = "zero-out",
         random_state: Any = None,
     ) -> None:
@@ -78,6 +82,7 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         self.high = high
         self.power = power
         self.row_norm = row_norm
+        self.longest = longest
         self.adjacency = adjacency
         self.random_state = random_state
 
@@ -94,6 +99,9 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         number("power", self.power, "it tempers the deviations", at_least=0.0, at_most=1.0)
         if self.row_norm is not None:
             number("row_norm", self.row_norm, "rows get about so long", above=0.0, at_most=LONGEST)
+        elif self.longest is not None:
+            why = "how long rows are is known only if they are made so long"
+            raise DescriptionError("longest", self.longest, "absent without row_norm", why)
         self.training_ = noisy_mean(
             records,
             root_up(Fraction(5, 4) * columns),
@@ -145,9 +153,18 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
     def _temper(self) -> None:
         """Set the scales by the deviations."""
         _, half = self._range()
-        self.scale_ = half * (self.deviation_ / half) ** self.power
+        deviation = self.deviation_
         if self.row_norm is not None:
-            self.scale_ *= float(np.linalg.norm(self.deviation_ / self.scale_)) / self.row_norm
+            drawn = drawn_together(self._variance, float(self.training_.noises[0]))
+            deviation = half * np.sqrt(drawn)
+        self.scale_ = half * (deviation / half) ** self.power
+        if self.row_norm is not None:
+            self.scale_ *= float(np.linalg.norm(deviation / self.scale_)) / self.row_norm
+
+    @property
+    def bound(self) -> float | None:
+        """What a model shortens rows to; None: each is rescaled to 1."""
+        return self.row_norm if self.longest is None else self.longest
 
     def transform(self, X: Any) -> Array:
         """Clip to the declared range, subtract the mean, divide by the deviation."""
@@ -175,3 +192,17 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
             stacklevel=3,
         )
         return 1 / (10 * records)
+
+
+def drawn_together(variances: Array, noise: float) -> Array:
+    """Variances drawn to their mean, as far as noise makes them differ (empirical Bayes).
+
+    >>> drawn_together(np.array([0.1, 0.3, -0.1]), 0.2).round(2)
+    array([0.1, 0.1, 0.1])
+    >>> drawn_together(np.array([0.1, 0.3, 0.02]), 1e-3).round(2)
+    array([0.1 , 0.3 , 0.02])
+    """
+    mean = max(float(variances.mean()), 1e-4)
+    spread = max(float(variances.var()) - noise**2, 0.0)
+    own = spread / (spread + noise**2)
+    return np.clip(mean + own * (variances - mean), max(own * noise, mean / 16), 1.0)

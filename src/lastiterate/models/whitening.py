@@ -106,9 +106,9 @@ class Whitening:
         return {"matrix_": self.matrix_}
 
     @property
-    def row_norm(self) -> float | None:
+    def bound(self) -> float | None:
         """As the scaler's: rows are usually as long as before."""
-        return self.scaler.row_norm
+        return self.scaler.bound
 
     def transform(self, X: Any) -> Array:
         """Standardise, then multiply."""
