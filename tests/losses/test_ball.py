@@ -57,6 +57,21 @@ def test_computed_slopes_are_as_near_to_exact_ones_as_is_charged(
     assert off <= float(loss.slope_roundings()) * 2.0**-53 * radius
 
 
+@pytest.mark.parametrize("classes", [3, 12, 40])
+def test_what_is_computed_of_a_record_depends_on_no_other(classes: int) -> None:
+    """To the last bit: a sensitivity counts on it where terms of records are added up."""
+    rng, loss = np.random.default_rng(classes), BallSoftmax(classes)
+    scores = rng.choice([0.1, 1.0, 5.0, 30.0], (400, 1)) * rng.standard_normal((400, classes))
+    scores[::9, 1] = scores[::9, 0]
+    y = rng.integers(0, classes, len(scores))
+    slopes, chances = loss.slope(scores.copy(), y), loss.probability(scores)
+    for some in (rng.permutation(400), np.arange(0, 400, 2), *np.arange(60).reshape(-1, 3)):
+        assert (loss.slope(scores[some], y[some]) == slopes[some]).all()
+        assert (loss.probability(scores[some]) == chances[some]).all()
+    alone = [loss.slope(scores[k : k + 1].copy(), y[k : k + 1])[0] for k in range(60)]
+    assert (np.array(alone) == slopes[:60]).all()
+
+
 @given(SEEDS, CLASSES, RADII)
 @settings(max_examples=40, deadline=None)
 def test_the_slope_is_the_derivative_of_the_value(seed: int, classes: int, radius: float) -> None:

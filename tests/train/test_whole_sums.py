@@ -10,6 +10,7 @@ import pytest
 from lastiterate import FullBatch, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.losses import (
+    BallSoftmax,
     CappedLogistic,
     CappedSoftmax,
     Huber,
@@ -30,6 +31,7 @@ LOSSES = [
     Softmax(3),
     CappedSoftmax(9, 0.5),
     OneVsRest(Logistic(), 4),
+    BallSoftmax(12, 0.75),
 ]
 
 

@@ -21,6 +21,10 @@ and what is left is one equation in t:
 
 A point with F(t) = f is the maximiser for scores in which the right class has f more, so a root
 that is off by f in this sense gives a slope that is off by at most f/(2 + λ/2).
+
+**Alone or with others.** Rows are computed together until the slowest is found. A number that is
+found stays as it is meanwhile, so that the slope of a record, to the last bit, depends on no other:
+calibration counts on that, and so do sums that are the same however records are divided.
 """
 
 from __future__ import annotations
@@ -131,6 +135,8 @@ def in_ball(
     length = max(1, at_once // plain.shape[1])
     for first in range(0, len(outside), length):
         some = outside[first : first + length]
+        if len(some) == 1:  # one column alone would be added up in another order
+            some = some[[0, 0]]
         plain[some] = _on_sphere(xp, _lines(xp, scores[some]), _lines(xp, hit[some]), radius).T
     return plain
 
@@ -174,7 +180,8 @@ def _on_sphere(xp: Any, scores: Any, hit: Any, c: float) -> Any:
         middle, newton = low + (high - low) / 2, t - F / steep
         inside = (newton > low) & (newton < high) & (k < _NEWTON)
         new = xp.where(done, t, xp.where(inside, newton, middle))
-        log_r = _log_ratios(xp, new, below, log_r + turn * (new - t), unit)
+        found = _log_ratios(xp, new, below, log_r + turn * (new - t), unit)
+        log_r = xp.where(done, log_r, found)
         t = new
     return xp.where(hit, -wrong, r * (c / n))
 
@@ -187,14 +194,17 @@ def _log_ratios(xp: Any, t: Any, below: Any, start: Any, unit: float) -> Any:
     """
     away = t - below
     log_r = xp.clip(xp.where(start < away, start, away), None, 0.0)
+    found = xp.isnan(log_r)
     for _ in range(_HALLEY):
         r = xp.exp(log_r)
         w = t * r
         g, slope = log_r + w - away, 1 + w
-        log_r = xp.clip(log_r - g / slope / (1 - g / slope * (w / slope) / 2), None, 0.0)
+        after = xp.clip(log_r - g / slope / (1 - g / slope * (w / slope) / 2), None, 0.0)
+        log_r = xp.where(found, log_r, after)
         # A step leaves the third power of what was left; of very small ratios nothing is left.
         small = (g >= 0) & (r * g <= 32 * unit * slope)
-        if ((abs(g) <= _NEAR * slope) | small).all():
+        found = found | (abs(g) <= _NEAR * slope) | small
+        if found.all():
             break
     return log_r
 
