@@ -81,7 +81,7 @@ def told(call: Callable[[], Any]) -> str:
     """All that an error and those behind it say, and all warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with pytest.raises((ValueError, LastIterateError)) as raised:
+        with pytest.raises((ValueError, TypeError, LastIterateError)) as raised:
             call()
     said, error = [str(each.message) for each in caught], raised.value
     while error is not None:
@@ -116,11 +116,22 @@ def test_no_message_of_predict_or_transform_shows_a_cell(model: Any, method: str
         assert "77123" not in said
 
 
-def test_scores_do_not_show_labels() -> None:
-    model = PrivateLogisticRegression(delta=1e-4, steps=2, classes=[0, 1])
-    fitted = model.fit(X, np.arange(len(X)) % 2)
-    assert 0 <= fitted.score(X, np.arange(len(X)) % 2) <= 1
-    assert SECRET not in told(lambda: fitted.score(X, [SECRET] * len(X)))
+@pytest.mark.parametrize(
+    "model",
+    [
+        PrivateLogisticRegression(delta=1e-4, steps=2, classes=[0, 1]),
+        PrivateRidge(delta=1e-4, steps=2, target_range=(0, 1)),
+    ],
+    ids=["classes", "numbers"],
+)
+def test_scores_show_neither_labels_nor_weights(model: Any) -> None:
+    labels, texts = np.arange(len(X)) % 2, np.array([SECRET] * len(X))
+    fitted = clone(model).fit(X, labels)
+    assert fitted.score(X, labels, np.ones(len(X))) <= 1
+    said = told(lambda: fitted.score(X, texts))
+    assert "of another kind" in said
+    assert SECRET not in said + told(lambda: fitted.score(X, labels, texts))
+    assert "X or y" in told(lambda: fitted.score(np.repeat(TEXTS, len(X), axis=0), labels))
 
 
 def test_how_many_labels_differ_is_not_told_where_classes_are_declared() -> None:

@@ -301,6 +301,25 @@ def test_another_matrix_is_refused(filed: Any, tmp_path: Path) -> None:
             TableModel.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("mean_", np.nan), ("scale_", np.inf), ("scale_", -1.0), ("scale_", 0.0)]
+)
+def test_numbers_that_scale_nothing_are_refused(
+    filed: Any, tmp_path: Path, name: str, wrong: float
+) -> None:
+    """An experiment's folder has no certificate that would say so."""
+    _, run, _ = filed
+    arrays = read_arrays(run / "parameters.npz")
+    described = {**json.loads((run / "run.json").read_text()), "certified": False}
+    (tmp_path / "run.json").write_text(json.dumps(described))
+    (tmp_path / "parameters.npz").write_bytes(archived(arrays))
+    TableModel.load(tmp_path)
+    arrays[f"prepare.{name}"][1] = wrong
+    (tmp_path / "parameters.npz").write_bytes(archived(arrays))
+    with pytest.raises(LastIterateError, match="scale nothing"):
+        TableModel.load(tmp_path)
+
+
 def test_an_audit_repeats_the_matrix_too(filed: Any) -> None:
     table, run, _ = filed
     target = named(str(run), table, 5, "mislabelled", {})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.models.base import Array, PrivateLinearModel
 from lastiterate.models.elsewhere import Elsewhere
 from lastiterate.models.privacy_warning import PrivacyWarning
+from lastiterate.models.read_numbers import scored
 from lastiterate.models.stream import Streamed
 from lastiterate.models.unlearning import Erasing
 from lastiterate.models.weights import weights_of_classes
@@ -125,13 +127,8 @@ class PrivateClassifier(ClassifierMixin, Erasing, Elsewhere, Streamed, PrivateLi
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of right answers; on private records that is a release by itself."""
-        try:
-            return float(super().score(X, y, sample_weight))
-        except ValueError as error:
-            if "label input types" not in str(error):  # it shows labels
-                raise
-        why = "labels of another kind than the classes are never right; which is not shown"
-        raise DescriptionError("y", "of another kind", f"like {self.classes_.tolist()}", why)
+        score = partial(super().score, X)
+        return scored(score, y, sample_weight, f"labels like {self.classes_.tolist()}")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

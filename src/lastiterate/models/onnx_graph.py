@@ -159,15 +159,17 @@ def _probabilities(graph: Graph, scores: str, how: Mapping[str, Any], classes: i
     if how["link"] == "ball-softmax":
         chance = ball_probabilities(graph, scores, classes, float(how["radius"]))
         return _shared(graph, graph.op("Pow", chance, sharpness))
-    cap, unit = graph.constant(float(how["cap"])), graph.constant(1.0)
+    cap = graph.constant(float(how["cap"]))
     if how["link"] == "capped-logistic":
         up = graph.op("Min", graph.op("Sigmoid", scores), cap)
         down = graph.op("Min", graph.op("Sigmoid", graph.op("Neg", scores)), cap)
         chance = graph.op("Div", up, graph.op("Add", up, down))
         if classes == 2:
-            chance = graph.op("Concat", graph.op("Sub", unit, chance), chance, axis=1)
+            chance = graph.op(
+                "Concat", graph.op("Sub", graph.constant(1.0), chance), chance, axis=1
+            )
     else:
-        p = graph.op("Softmax", scores, axis=1)
+        p, unit = graph.op("Softmax", scores, axis=1), graph.constant(1.0)
         others = graph.op("Div", graph.op("Sub", unit, p), cap)
         chance = graph.op("Mul", p, graph.op("Max", unit, others))
     return _shared(graph, graph.op("Pow", _shared(graph, chance), sharpness))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ from sklearn.utils.validation import validate_data
 
 from lastiterate.errors import DescriptionError
 
-_SHOWS = ("could not convert", "Complex data")  # what messages that show cells begin with
+# What messages that show cells have in them.
+_SHOWS = ("could not convert", "Complex data", "label input types")
 
 
 def read_numbers(estimator: Any, *data: Any, **told: Any) -> Any:
@@ -23,3 +25,15 @@ def read_numbers(estimator: Any, *data: Any, **told: Any) -> Any:
     # Raised outside of the handler, so that the message is not even the reason of this one.
     why = "Complex data not supported, nor texts; which cell is not said, as messages travel"
     raise DescriptionError("X or y", "not numeric", "a table of numbers, and labels", why)
+
+
+def scored(score: Callable[..., Any], y: Any, sample_weight: Any, allowed: str) -> float:
+    """A score of scikit-learn's; no message shows a label or a weight."""
+    try:
+        return float(score(y, sample_weight))
+    except ValueError as error:
+        ours = isinstance(error, DescriptionError)
+        if ours or not any(words in str(error) for words in _SHOWS):
+            raise
+    why = "predictions are compared with such labels, and weights are numbers; none is shown"
+    raise DescriptionError("y or sample_weight", "of another kind", allowed, why)

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.models.base import NO_NOISE, Array, PrivateLinearModel
 from lastiterate.models.choose import RESIDUAL
 from lastiterate.models.elsewhere import Elsewhere
+from lastiterate.models.read_numbers import scored
 from lastiterate.models.stream import Streamed
 from lastiterate.models.unlearning import Erasing
 
@@ -103,6 +105,10 @@ class PrivateRegressor(RegressorMixin, Erasing, Elsewhere, Streamed, PrivateLine
     def predict(self, X: Any) -> Array:
         """The predicted targets: scores, counted from the middle of the range."""
         return self._scores(X)[:, 0] + self._middle
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R squared; on private records that is a release by itself."""
+        return scored(partial(super().score, X), y, sample_weight, "numbers")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -187,6 +187,8 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
         scaler._range()
         if {scaler.mean_.shape, scaler.scale_.shape} != {(model.n_features_in_,)}:
             raise ValueError("a scaler of other columns")
+        if not (np.isfinite(scaler.mean_) & np.isfinite(scaler.scale_) & (scaler.scale_ > 0)).all():
+            raise ValueError("a scaler whose numbers scale nothing")
     if whitened:
         model.prepare_ = Whitening(scaler)
         model.prepare_.training_ = Training.from_dict(before["whitening"])
