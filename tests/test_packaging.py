@@ -27,7 +27,8 @@ PINS = {"attrs"}  # listed to bound what another library brings
 # Not installed where `make test` runs: `make test-integrations` has them.
 ELSEWHERE = {each: {each} for each in ("jax", "lightning", "optax", "pyspark")}
 ELSEWHERE["mlflow-skinny"] = {"mlflow"}
-BROUGHT_ALONG = {"dash": {"flask", "werkzeug"}}  # dash is a Flask application
+# dash is a Flask application, distributed is Dask's scheduler
+BROUGHT_ALONG = {"dash": {"flask", "werkzeug"}, "distributed": {"dask"}}
 
 
 def name(requirement: str) -> str:

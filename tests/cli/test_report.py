@@ -126,7 +126,7 @@ def trained(folder: Path, *flags: str, name: str = "income", prepare: str = "non
 
 @pytest.fixture(scope="module")
 def filed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("filed"))
+    return trained(tmp_path_factory.mktemp("filed"), "--batch-size", "40")
 
 
 @pytest.fixture

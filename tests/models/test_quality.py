@@ -65,5 +65,7 @@ def test_what_the_user_says_stays(given: Any) -> None:
 
 @pytest.mark.parametrize("quality", ["", "Best", None, 1])
 def test_other_qualities_are_refused(quality: Any) -> None:
+    model = PrivateLogisticRegression(1.0, 1e-5, quality=quality)
     with pytest.raises(DescriptionError, match="quality"):
-        PrivateLogisticRegression(1.0, 1e-5, quality=quality).fit([[0.0], [1.0]], [0, 1])
+        model.fit([[0.0], [1.0]], [0, 1])
+    assert not hasattr(model, "prepare_")  # nothing was paid

@@ -203,13 +203,13 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             unpaid = "statistics are paid for by the record, not by the person"
         elif ledger is not None:
             unpaid = "no ledger says what a record did to statistics"
+        passes = self._passes  # nothing is spent on a wrong quality= either
         ends = public_ends(self.feature_range, as_given, X.shape[1])
         before, why = self._prepare(X, y, ends, unpaid)
         origin = (*origin, *why)
         objective, targets = self._objective(), self._targets(y)  # in the range that was found
         data = self._rows.of(self._prepared(X))
         parameters = data.shape[1] * objective.outputs()
-        passes = self._passes
         if groups is None:  # small batches keep a person's records apart
             passes = passes_in_time(passes, X.shape[0], parameters)
         chosen = self._choose(objective, X.shape[0], heaviest, dimension=parameters, passes=passes)

@@ -74,6 +74,7 @@ def run(folder: Path, table: Path, test: Path) -> Demonstration:
         epsilon=EPSILON,
         delta=DELTA,
         classes=classes,
+        batch_size=128,  # hidden batches: full ones would be the default for so few records
         prepare=None,  # the schema scales them
     ).fit(X, y)
     assert model.certificate_ is not None  # the noise was secure
