@@ -287,5 +287,6 @@ def _other_numbers(rng: random.Random, text: str) -> str:
     numbers = np.frombuffer(zlib.decompress(base64.b64decode(text)), "<f8").copy()
     if len(numbers):
         at = rng.randrange(len(numbers))
-        numbers[at:] *= rng.choice((0.0, 0.9, 1.1, -1.0, math.nan, math.inf, 1e300))
+        with np.errstate(all="ignore"):  # nan and infinities are meant
+            numbers[at:] *= rng.choice((0.0, 0.9, 1.1, -1.0, math.nan, math.inf, 1e300))
     return base64.b64encode(zlib.compress(numbers.tobytes(), 1)).decode("ascii")
