@@ -99,6 +99,9 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         number("power", self.power, "it tempers the deviations", at_least=0.0, at_most=1.0)
         if self.row_norm is not None:
             number("row_norm", self.row_norm, "rows get about so long", above=0.0, at_most=LONGEST)
+            if self.longest is not None:
+                why = "longer rows are shortened to it, and noise is made for rows no longer"
+                number("longest", self.longest, why, above=0.0, at_most=LONGEST)
         elif self.longest is not None:
             why = "how long rows are is known only if they are made so long"
             raise DescriptionError("longest", self.longest, "absent without row_norm", why)
