@@ -101,6 +101,20 @@ def test_a_filed_model_comes_back(name: str, tmp_path: Path) -> None:
         assert verify(tmp_path / "run" / "certificate.json", parameters=second.parameters_)
 
 
+def test_a_folder_from_before_columns_were_drawn_together_means_what_it_meant(
+    tmp_path: Path,
+) -> None:
+    trained = filed(tmp_path, *MODELS["seeded"])
+    assert trained.model.prepare_.together
+    described = read_json(tmp_path / "run" / "run.json")
+    del described["prepare"]["settings"]["together"]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(described))
+    again = TableModel.load(tmp_path / "run")
+    assert not again.model.prepare_.together  # an audit repeats what was done
+    where = tmp_path / "data.csv"
+    np.testing.assert_array_equal(again.predict(where), trained.predict(where))
+
+
 # --- nothing runs ---------------------------------------------------------------------------------
 
 

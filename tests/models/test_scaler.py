@@ -40,6 +40,25 @@ def test_statistics_are_near_the_truth(data: Any) -> None:
     assert out.std(axis=0) == pytest.approx([1, 1], abs=0.05)
 
 
+def test_means_that_are_drawn_together_are_nearer_to_the_truth() -> None:
+    """Random tables of truths: less error where noise is large, hardly another where it is not."""
+    rng = np.random.default_rng(0)
+    for records, columns in [(200, 30), (300, 120), (20_000, 5)]:
+        X = (rng.random((records, columns)) < rng.beta(2, 8, columns)).astype(float)
+        wrong = []
+        for together in (False, True):
+            told: dict[str, Any] = {"low": 0.0, "high": 1.0, "together": together}
+            fits = (
+                PrivateStandardScaler(0.5, 1e-5, **told, random_state=k).fit(X) for k in range(4)
+            )
+            truth = np.concatenate([X.mean(axis=0), X.std(axis=0)])
+            wrong.append(
+                np.mean([(np.append(each.mean_, each.deviation_) - truth) ** 2 for each in fits])
+            )
+        apart, drawn = wrong
+        assert drawn < (0.8 if records < 1000 else 1.05) * apart
+
+
 def test_no_record_contributes_more_than_the_bound() -> None:
     """(v, v² − 1/2) for v in [−1, 1] is longest at the ends: √(5/4)."""
     v = np.linspace(-1, 1, 100_001)

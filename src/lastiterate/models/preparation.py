@@ -46,14 +46,12 @@ _BINS = 2 * (_MOST - _LEAST + 1) + 1
 _BLUR = 0.01  # what noise may move a mean by, of half the range
 _VAGUE = 0.25  # noise on means, of half a declared range, from which on they are not asked for
 _LARGEST = (0.1, 0.1)  # of mu squared: for the ranges, for means and deviations
-_AT_NEED = 0.2  # of mu squared: for ranges, if the first of these leaves them illegible
-_LEGIBLE = 0.12  # noise on the share of a bin
+_WITH_TARGETS = 0.2  # of mu squared: for the ranges, where those of targets may be among them
 _WHITENING = 0.05  # of mu squared at most: for how columns go together
 _SHARP = (0.02, 3.0)  # noise on eigenvalues, of their mean: asked for, and too much
 _MOST_COLUMNS = 300  # whose products are whitened
 _TARGET = 9  # columns that targets weigh as much as, or as all columns if they are more
 _POWER = 0.75  # of deviations, which rare values would otherwise rule
-_MANY, _LONG = 50.0, 1.5  # mu · records for a column: then rows may be so much longer than usual
 _WIDE = 4.0  # deviations on both sides of the mean that the targets' range holds
 _SMALLEST = 1e-3  # of epsilon
 _TRIES, _ROOM, _NEARLY = 30, 1e-6, 0.99
@@ -147,6 +145,7 @@ def prepared(
         low=low,
         high=high,
         power=_POWER,
+        together=promise.row_norm is None,
         adjacency=promise.adjacency,
         random_state=promise.seed,
     )
@@ -175,14 +174,20 @@ def prepared(
 def worth_paying(records: int, columns: int, promise: Promise) -> bool:
     """Whether means within declared ranges can be known better than by the ranges themselves.
 
+    Where they are drawn together, what all columns have in common is enough; the mean of so many
+    means has their noise over √columns.
+
     >>> promise = Promise(1.0, 1e-5, "zero-out", None)
-    >>> worth_paying(100, 20, promise), worth_paying(1000, 20, promise)
+    >>> worth_paying(30, 20, promise), worth_paying(100, 20, promise)
     (False, True)
+    >>> worth_paying(100, 20, replace(promise, row_norm=2.0))  # each by itself
+    False
     """
     _, epsilon = _shares(records, 0, columns, promise)
     weight = 2 if promise.adjacency == "replace" else 1
     mu = gaussian.mu(epsilon, promise.delta)
-    return weight * math.sqrt(1.25 * columns) / records <= _VAGUE * mu
+    alone = 1 if promise.row_norm is None else columns
+    return weight * math.sqrt(1.25 * alone) / records <= _VAGUE * mu
 
 
 def whitening_share(records: int, columns: int, promise: Promise) -> tuple[float, str]:
@@ -217,10 +222,7 @@ def _shares(records: int, weight_of_all: float, columns: int, promise: Promise) 
     weight = 2 if promise.adjacency == "replace" else 1
     clear = math.sqrt(2 * math.log(_BINS * max(weight_of_all, 1.0))) + SURE
     wanted = [math.sqrt(weight_of_all) * clear / RARE, math.sqrt(1.25 * columns) / _BLUR]
-    needed = (weight * math.sqrt(weight_of_all) / _LEGIBLE / records / whole) ** 2
-    if promise.row_norm is not None:  # of numbers: whatever the range of targets costs
-        needed = _AT_NEED
-    largest = (min(max(_LARGEST[0], needed), _AT_NEED), _LARGEST[1])
+    largest = _LARGEST if promise.row_norm is None else (_WITH_TARGETS, _LARGEST[1])
     parts = [
         min(most, (weight * each / records / whole) ** 2)
         for most, each in zip(largest, wanted, strict=True)
@@ -260,16 +262,11 @@ def _first_columns(
     scaler: PrivateStandardScaler, X: Array, promise: Promise
 ) -> PrivateStandardScaler:
     """The scaler without the column of targets."""
-    records, columns = X.shape
+    columns = X.shape[1]
     for name in ("low", "high", "mean_", "deviation_", "_variance"):
         setattr(scaler, name, getattr(scaler, name)[:columns])
     scaler.n_features_in_ = columns
-    if promise.row_norm is not None:
-        weight = 2 if promise.adjacency == "replace" else 1
-        clear = gaussian.mu(promise.epsilon, promise.delta) / weight * records >= _MANY * columns
-        # What is shortened is lost, whatever the noise.
-        scaler.longest = promise.row_norm
-        scaler.row_norm = promise.row_norm / _LONG if clear else promise.row_norm
+    scaler.row_norm = promise.row_norm
     scaler._temper()
     held = scaler.__dict__["certificate_"]
     if held is not None:  # bound to what is used; a function of what was released
@@ -283,15 +280,16 @@ def found_ranges(
 ) -> tuple[Array, Array, Training, Unsealed | None]:
     """Low and high ends of the columns, the mechanism as a run, and its certificate.
 
-    A value belongs to one of the bins ±[2^(k−1), 2^k) or to the one around 0; a record is a row
-    with one entry per column, its weight w. The mean of the rows is one step of the squared error
-    from 0 with labels 1, whose gradients are −x: √Σw² long. Bins with more than noise can explain
-    are the range. A column with a weight of its own is looked at by itself.
+    A value belongs to one of the bins ±(2^(k−1), 2^k] or to the one around 0, so that truths reach
+    from 0 to 1; a record is a row with one entry per column, its weight w. The mean of the rows is
+    one step of the squared error from 0 with labels 1, whose gradients are −x: √Σw² long. Bins with
+    more than noise can explain are the range. A column with a weight of its own is looked at by
+    itself.
 
     >>> X = np.random.default_rng(0).uniform(5, 12, (4000, 1))
-    >>> low, high, *_ = found_ranges(X, 1.0, 1e-5, "zero-out", 0)
-    >>> low.tolist(), high.tolist()
-    ([4.0], [16.0])
+    >>> low, high, *_ = found_ranges(np.hstack([X, X > 9]), 1.0, 1e-5, "zero-out", 0)
+    >>> low.round(6).tolist(), high.tolist()
+    ([4.0, -0.0], [16.0, 1.0])
     """
     records, columns = X.shape
     weights = np.ones(columns) if weights is None else weights
@@ -347,7 +345,9 @@ def _edges() -> tuple[Array, Array]:
 def _one_hot(X: Array, weights: Array) -> sp.csr_array:
     """One entry per record and column, in the bin of its value, or in the last one."""
     records, columns = X.shape
-    exponent = np.clip(np.frexp(X)[1], _LEAST, _MOST + 1) - _LEAST  # 0: below the least
+    mantissa, exponent = np.frexp(X)
+    exponent = exponent - (np.abs(mantissa) == 0.5)  # a power of two ends its bin
+    exponent = np.clip(exponent, _LEAST, _MOST + 1) - _LEAST  # 0: below the least
     bins = (_BINS // 2 + np.sign(X) * exponent).astype(np.int64)
     places = (np.arange(columns) * _BINS + bins).ravel()
     pointers = np.arange(0, records * columns + 1, columns)

@@ -34,6 +34,7 @@ from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.summation import gradient_arithmetic
 
 Array = NDArray[Any]
+_LEAST = 1e-5  # of a variance, where all columns but one hardly differ from 0
 
 
 class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,6 +51,8 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
             as it comes if missing. The deviations are then drawn to each other, as far as noise
             makes them differ, and a model whose ``prepare=`` this is shortens longer rows to it.
         longest: with row_norm, what longer rows are shortened to instead.
+        together: means and second moments are drawn to those of all columns, within their ranges,
+            as far as noise makes them differ: of few records that is nearer to the truth.
         adjacency: "zero-out" or "replace", the same as the model's.
         random_state: a seed makes an experiment, without a certificate.
 
@@ -73,6 +76,7 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         power: float = 1.0,
         row_norm: float | None = None,
         longest: float | None = None,
+        together: bool = False,
         adjacency: str = "zero-out",
         random_state: Any = None,
     ) -> None:
@@ -83,6 +87,7 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         self.power = power
         self.row_norm = row_norm
         self.longest = longest
+        self.together = together
         self.adjacency = adjacency
         self.random_state = random_state
 
@@ -144,10 +149,12 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
             random_state=random_state,
         )
         first, second = np.split(released.parameters, 2)
+        noise = float(self.training_.noises[0])
+        if self.together:
+            first, second = (drawn_together(each, noise)[0] for each in (first, second))
         mean = np.clip(first, -1, 1)
         self._variance = second + 0.5 - mean**2
-        # Below the noise a variance cannot be told from 0.
-        variance = np.clip(self._variance, float(self.training_.noises[0]), 1.0)
+        variance = np.clip(self._variance, noise, 1.0)  # below, it cannot be told from 0
         middle, half = self._range()
         self.mean_, self.deviation_ = middle + half * mean, half * np.sqrt(variance)
         self._temper()
@@ -158,8 +165,10 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         _, half = self._range()
         deviation = self.deviation_
         if self.row_norm is not None:
-            drawn = drawn_together(self._variance, float(self.training_.noises[0]))
-            deviation = half * np.sqrt(drawn)
+            noise = float(self.training_.noises[0])
+            drawn, own = drawn_together(self._variance, noise)
+            least = max(own * noise, float(self._variance.mean()) / 16, _LEAST)
+            deviation = half * np.sqrt(np.clip(drawn, least, 1.0))
         self.scale_ = half * (deviation / half) ** self.power
         if self.row_norm is not None:
             self.scale_ *= float(np.linalg.norm(deviation / self.scale_)) / self.row_norm
@@ -197,15 +206,17 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         return 1 / (10 * records)
 
 
-def drawn_together(variances: Array, noise: float) -> Array:
-    """Variances drawn to their mean, as far as noise makes them differ (empirical Bayes).
+def drawn_together(values: Array, noise: float) -> tuple[Array, float]:
+    """Values drawn to their mean, as far as noise makes them differ (empirical Bayes).
 
-    >>> drawn_together(np.array([0.1, 0.3, -0.1]), 0.2).round(2)
-    array([0.1, 0.1, 0.1])
-    >>> drawn_together(np.array([0.1, 0.3, 0.02]), 1e-3).round(2)
-    array([0.1 , 0.3 , 0.02])
+    Also how much of its own each keeps: the part of their variance that noise does not explain.
+
+    >>> drawn, own = drawn_together(np.array([0.1, 0.3, -0.1]), 0.2)
+    >>> drawn.round(2).tolist(), own
+    ([0.1, 0.1, 0.1], 0.0)
+    >>> drawn_together(np.array([0.1, 0.3, 0.02]), 1e-3)[0].round(2).tolist()
+    [0.1, 0.3, 0.02]
     """
-    mean = max(float(variances.mean()), 1e-4)
-    spread = max(float(variances.var()) - noise**2, 0.0)
+    mean, spread = values.mean(), max(float(values.var()) - noise**2, 0.0)
     own = spread / (spread + noise**2)
-    return np.clip(mean + own * (variances - mean), max(own * noise, mean / 16), 1.0)
+    return np.asarray(mean + own * (values - mean)), own
