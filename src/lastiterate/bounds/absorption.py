@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -151,7 +152,13 @@ def log_moment(pair_of: PairOf, order: float, ratio: float, shift: float) -> flo
     """Log of E exp((order - 1) loss) of a step, the worse of both orders of its pair."""
     if ratio == 0.0 and shift == 0.0:
         return 0.0
-    return max(pair_of(ratio, shift).log_moments(order - 1.0))
+    return _worse_moment(pair_of(ratio, shift), order - 1.0)
+
+
+@lru_cache(maxsize=1 << 14)
+def _worse_moment(pair: Pair, tilt: float) -> float:
+    """Kept: it depends on no delta, and every delta of a run asks for the same ones."""
+    return max(pair.log_moments(tilt))
 
 
 def payments(steps: Steps, left: float, prices: Array) -> Array | None:

@@ -40,6 +40,9 @@ class Atoms(NamedTuple):
 class Pair(Protocol):
     """What a privacy-loss distribution needs to know about one step."""
 
+    def __hash__(self) -> int:
+        """Equal pairs are counted, not repeated."""
+
     @property
     def reach(self) -> float:
         """The length of the interval of losses that matter."""
