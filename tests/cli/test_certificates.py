@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from lastiterate.cli.main import run
+
 DESCRIPTION = """
 delta = 1e-6
 [training]
@@ -23,7 +25,22 @@ smoothness = 1.0
 
 
 @pytest.fixture
-def command(tmp_path):
+def command(tmp_path, monkeypatch, capsys):
+    """The command in this process: what it says and how it ends, without a start a call."""
+    (tmp_path / "run.toml").write_text(DESCRIPTION)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as left:
+            run(arguments)
+        return subprocess.CompletedProcess(arguments, left.value.code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def program(tmp_path):
+    """The program as a user starts it; it reads strangers' files in a second process."""
     (tmp_path / "run.toml").write_text(DESCRIPTION)
 
     def call(*arguments):
@@ -39,30 +56,30 @@ def command(tmp_path):
     return call
 
 
-def test_a_certificate_from_birth_to_composition(command, tmp_path):
-    signed = command("certify", "run.toml", "-o", "a.json", "--dataset", "people", "--json")
+def test_a_certificate_from_birth_to_composition(program):
+    signed = program("certify", "run.toml", "-o", "a.json", "--dataset", "people", "--json")
     assert signed.returncode == 0, signed.stderr
     epsilon = json.loads(signed.stdout)["epsilon"]
-    checked = command("verify", "a.json")
+    checked = program("verify", "a.json")
     assert checked.returncode == 0
     assert f"verified: epsilon <= {epsilon!r} at delta = 1e-06" in checked.stdout
-    assert command("certify", "run.toml", "-o", "b.json", "--dataset", "people").returncode == 0
-    joint = command("compose", "a.json", "b.json", "-o", "c.json", "--json")
+    assert program("certify", "run.toml", "-o", "b.json", "--dataset", "people").returncode == 0
+    joint = program("compose", "a.json", "b.json", "-o", "c.json", "--json")
     assert joint.returncode == 0, joint.stderr
     assert epsilon < json.loads(joint.stdout)["epsilon"] < 2 * epsilon
-    answer = command("verify", "c.json", "--json")
+    answer = program("verify", "c.json", "--json")
     assert answer.returncode == 0
     assert json.loads(answer.stdout)["verified"] is True
 
 
-def test_a_failed_check_exits_with_3(command, tmp_path):
+def test_a_failed_check_exits_with_3(command, program, tmp_path):
     assert command("certify", "run.toml", "-o", "a.json").returncode == 0
     path = tmp_path / "a.json"
     path.write_text(path.read_text().replace('"records": 1000', '"records": 1001'))
-    failed = command("verify", "a.json")
+    failed = program("verify", "a.json")
     assert failed.returncode == 3
     assert "SHA-256" in failed.stderr
-    as_json = command("verify", "a.json", "--json")
+    as_json = program("verify", "a.json", "--json")
     assert as_json.returncode == 3
     assert json.loads(as_json.stdout)["verified"] is False
 
@@ -76,7 +93,7 @@ def test_a_failed_check_exits_with_3(command, tmp_path):
         ("training", "noise", "inf"),
     ],
 )
-def test_hostile_values_exit_with_3_and_a_reason(command, tmp_path, table, field, value):
+def test_hostile_values_exit_with_3_and_a_reason(command, program, tmp_path, table, field, value):
     from lastiterate.verifier.document import canonical, fingerprint
 
     assert command("certify", "run.toml", "-o", "a.json").returncode == 0
@@ -86,7 +103,7 @@ def test_hostile_values_exit_with_3_and_a_reason(command, tmp_path, table, field
     assert place.pop(field)
     place.update({} if value is None else {field: value})
     path.write_text(canonical({**content, "sha256": fingerprint(content)}))
-    failed = command("verify", "a.json")
+    failed = program("verify", "a.json")
     assert failed.returncode == 3, failed
     assert failed.stderr.startswith("lastiterate: not verified: ")
     assert "Traceback" not in failed.stderr
