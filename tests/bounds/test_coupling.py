@@ -75,11 +75,12 @@ def test_long_walk_on_a_wide_interval():
 # --- exact laws on [0, D] -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("problems", [25, pytest.param(110, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_never_below_the_exact_law(kind):
+def test_never_below_the_exact_law(kind, problems):
     rng = np.random.default_rng(len(kind))
     ratios = []
-    while len(ratios) < 55:
+    while len(ratios) < problems:
         c, D = rng.choice([1.0, 1.0, 0.95, 0.7]), rng.uniform(0.8, 5)
         steps, s = int(rng.integers(1, 30)), rng.uniform(0.2, 1.5)
         nus = rng.choice([1.0, 1.0, rng.uniform(0.7, 1.5)], steps).tolist()
@@ -91,15 +92,17 @@ def test_never_below_the_exact_law(kind):
         bound = stopped_delta(CouplingProblem.of(c, s, nus, D), [epsilon])[0]
         assert bound >= truth, (c, D, steps, s, epsilon)
         ratios.append(bound / truth)
-    assert min(ratios) < 2  # the references are near enough to catch a factor of two
+    # The references are near enough to catch a factor of three, of two when there are many.
+    assert min(ratios) < (3 if problems < 100 else 2)
 
 
+@pytest.mark.parametrize("problems", [12, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_equal_steps_never_below_the_exact_law(kind):
+def test_equal_steps_never_below_the_exact_law(kind, problems):
     """Long enough for every way out: stops on a grid (c > 1), settling, pushes with T s < D."""
     rng = np.random.default_rng(100 + len(kind))
     ratios, expanding = [], 0
-    while len(ratios) < 30:
+    while len(ratios) < problems:
         c = rng.choice([1.0, 0.97, 1.001, 1.01, 1.05, 1.2])
         D, steps, s = rng.uniform(0.5, 4), int(rng.integers(20, 120)), rng.choice([0.02, 0.1, 0.4])
         epsilon = rng.uniform(0, 3) * s * D
@@ -111,7 +114,7 @@ def test_equal_steps_never_below_the_exact_law(kind):
         assert bound >= truth, (c, D, steps, s, epsilon)
         ratios.append(bound / truth)
         expanding += c > 1
-    assert expanding > 5
+    assert expanding > 2
     assert min(ratios) < 3
 
 

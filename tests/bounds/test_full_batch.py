@@ -126,10 +126,11 @@ def random_quadratic(rng):
     return training, Loss(smoothness=high, strong_convexity=low), true_mu
 
 
-def test_no_bound_is_below_the_exact_law_of_quadratics():
+@pytest.mark.parametrize("problems", [400, pytest.param(4000, marks=pytest.mark.slow)])
+def test_no_bound_is_below_the_exact_law_of_quadratics(problems):
     rng = np.random.default_rng(11)
     used = set()
-    for _ in range(2000):
+    for _ in range(problems):
         training, loss, true_mu = random_quadratic(rng)
         delta, order = 10 ** rng.uniform(-12, -0.5), 1 + rng.exponential(8.0)
         true_epsilon = gaussian.epsilon(true_mu, delta)

@@ -60,10 +60,11 @@ def random_problem(rng, equal):
     return modulus, s, nu, float(rng.uniform(0.3, 3))
 
 
+@pytest.mark.parametrize("problems", [15, pytest.param(120, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("equal", [True, False])
-def test_equals_the_dynamic_programme(equal):
+def test_equals_the_dynamic_programme(equal, problems):
     rng = np.random.default_rng(21 + equal)
-    for _ in range(60):
+    for _ in range(problems):
         modulus, s, nu, D = random_problem(rng, equal)
         found = taut_path(modulus, s, nu, D)
         reference = dynamic_programme(modulus, s, nu, D)

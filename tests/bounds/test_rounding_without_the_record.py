@@ -126,10 +126,11 @@ def poisson_run(rate, steps, share, error, c):
     return run, Loss(smoothness=0.0, regularization=1.0 - c)
 
 
+@pytest.mark.parametrize("cases", [2, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("diameter", [math.inf, 60.0])
-def test_poisson_batches_are_never_below_the_law_of_a_rounded_run(diameter):
+def test_poisson_batches_are_never_below_the_law_of_a_rounded_run(diameter, cases):
     random = np.random.default_rng(4)
-    for case in range(4):
+    for case in range(cases):
         rate, steps = float(random.uniform(0.005, 0.1)), int(random.integers(5, 80))
         c = 0.5 if case == 0 else float(random.uniform(0.1, 0.9))
         share, error = (6.0, 3.0) if case == 0 else random.uniform(0.5, 4.0, 2)

@@ -121,9 +121,9 @@ def test_heller_fetaya_counterexample(pool: Pool) -> None:
     "changes",
     [
         {"batches": "full"},
-        {"batches": "cyclic", "loss": "nonconvex", "diameter": "0.01"},
+        {"batches": "cyclic", "loss": "nonconvex", "diameter": "0.01", "length": "3"},
         {"batches": "reshuffled", "length": "2", "size": "12000"} | QUICK,
-        {"batches": "poisson", "adjacency": "zero-out", "unit": "steps", "length": "20"} | QUICK,
+        {"batches": "poisson", "adjacency": "zero-out", "unit": "steps", "length": "8"} | QUICK,
         {"batches": "without-replacement", "unit": "steps", "length": "9"} | QUICK,
         {"batches": "full", "loss": "unknown"},
         {"batches": "full", "unit": "steps", "length": "0"},
@@ -223,7 +223,7 @@ def test_a_long_search_shows_a_sound_bound_first(pool: Pool) -> None:
         "batches": "poisson",
         "adjacency": "zero-out",
         "unit": "steps",
-        "length": "6000",
+        "length": "2000",
     }
     description = read(state).description
     assert description is not None

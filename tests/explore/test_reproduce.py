@@ -42,7 +42,7 @@ CASES = {
     **{name: preset.values for name, preset in PRESETS.items() if name != "heller-fetaya"},
     "poisson": {"batches": "poisson", "adjacency": "zero-out", "clipping": "gradient"},
     "reshuffled": {"batches": "reshuffled", "length": "2", "size": "12000"},
-    "without replacement": {"batches": "without-replacement", "unit": "steps", "length": "50"},
+    "without replacement": {"batches": "without-replacement", "unit": "steps", "length": "9"},
     "tail": {"release": "tail", "window": "5", "batches": "full"},
     "holder": {
         "batches": "full",

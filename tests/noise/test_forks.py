@@ -13,7 +13,7 @@ from lastiterate.noise.stream import SecretStream
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
 
-FORKS, THREADS, BYTES = 60, 4, 64
+FORKS, THREADS, BYTES = 40, 4, 64
 
 
 def drawn_by_threads(stream: SecretStream) -> bytes:

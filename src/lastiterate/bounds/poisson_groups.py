@@ -108,8 +108,8 @@ def best(
     The paths are the best ones of a single record whose coin shows the chance that any of the k
     is in: any path is sound.
 
-    >>> bound = best(Steps(0.9, 1.0, 1.0, 200), rate=0.01, records=3, delta=1e-6)
-    >>> bound.curve.epsilon(1e-6) < plain_group_curve(Steps(0.9, 1.0, 1.0, 200), 0.01, 3).epsilon(
+    >>> bound = best(Steps(0.9, 1.0, 1.0, 30), rate=0.01, records=3, delta=1e-6)
+    >>> bound.curve.epsilon(1e-6) < plain_group_curve(Steps(0.9, 1.0, 1.0, 30), 0.01, 3).epsilon(
     ...     1e-6
     ... )
     True
