@@ -42,14 +42,16 @@ def raw(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return z * [1e-3, 1.0, 1e4, 20.0] + [5e-3, 0.0, 1e5, -300.0], y
 
 
-@given(st.integers(0, 10**6), st.integers(1, 8))
+@given(st.integers(0, 10**6), st.integers(1, 8), st.booleans())
 @settings(max_examples=50, deadline=None)
-def test_a_record_is_one_per_column_whatever_its_values(seed: int, columns: int) -> None:
+def test_a_record_is_one_per_column_whatever_its_values(
+    seed: int, columns: int, closed: bool
+) -> None:
     """So no record moves the mean of n rows by more than the root of the columns over n."""
     rng = np.random.default_rng(seed)
     hostile = [0.0, -0.0, 1e308, -1e308, 5e-324, -5e-324, 1.0, 0.5, 2.0**41, 1e-30, -7.0, 3e5]
     X = rng.choice(hostile, (20, columns)) * rng.choice([1.0, rng.random()], (20, columns))
-    rows = _one_hot(X, np.ones(columns)).toarray()
+    rows = _one_hot(X, np.ones(columns), closed).toarray()
     assert set(np.unique(rows)) == {0.0, 1.0}
     assert (rows.reshape(20, columns, -1).sum(axis=2) == 1).all()
 
@@ -70,14 +72,15 @@ def test_ranges_hold_the_bulk_and_are_no_wider_than_a_power_of_two(seed: int) ->
     assert run.gradient_norm >= math.sqrt(2)
 
 
-def test_a_power_of_two_ends_its_bin() -> None:
-    """Truths are [0, 1] and counts to sixteen [0, 16], not twice that."""
+@pytest.mark.parametrize(("closed", "ends"), [(True, [1.0, 16.0]), (False, [2.0, 32.0])])
+def test_a_power_of_two_ends_its_bin_or_begins_the_next(closed: bool, ends: list[float]) -> None:
+    """Of classes truths are [0, 1] and counts to sixteen [0, 16], of numbers twice that."""
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.integers(0, 2, 4000), rng.integers(0, 17, 4000)])
     for sign in (1.0, -1.0):
-        low, high, *_ = found_ranges(sign * X, 1.0, 1e-5, "zero-out", 0)
+        low, high, *_ = found_ranges(sign * X, 1.0, 1e-5, "zero-out", 0, closed=closed)
         near, far = (low, high) if sign > 0 else (-high, -low)
-        assert far.tolist() == [1.0, 16.0]
+        assert far.tolist() == ends
         assert (np.abs(near) < 1e-6).all()
 
 
@@ -266,8 +269,10 @@ def test_columns_that_public_ranges_show_to_be_lost_are_told() -> None:
 
 def test_the_range_of_targets_is_found_and_paid_for() -> None:
     X, _ = raw(4000)
+    X = np.column_stack([X, X[:, 1] > 0])
     y = 1000 + 50 * X[:, 1]
     ridge = PrivateRidge(1.0, 1e-5, prepare="scale").fit(X, y)
+    assert ridge.prepare_.high[-1] == 2.0
     low, high = ridge.target_range_
     assert 512 < low < 900
     assert 1100 < high < 1500
@@ -298,7 +303,7 @@ def test_no_neighbour_moves_the_released_means_further_than_is_paid_for(adjacenc
         weights = rng.uniform(0.5, 3.0, columns)
         scaler = PrivateStandardScaler(low=-rng.random(columns) * 10, high=rng.random(columns) * 10)
         scaler.n_features_in_ = columns
-        one_hot = _one_hot(X, weights).toarray()
+        one_hot = _one_hot(X, weights, closed=True).toarray()
         bins, statistics = np.linalg.norm(weights), math.sqrt(1.25 * columns)
         for rows, longest in ((one_hot, bins), (scaler._contributions(X), statistics)):
             neighbour = rows.copy()
@@ -323,7 +328,7 @@ def test_the_exact_law_of_all_five_releases_is_within_the_certificate(
     white, step, objective = model.prepare_, model.training_, model._objective()
     far = rng.choice([0.0, 1e308, -1e308, 1e-300, 1.0, 3.0, -7.0, 2.0**41], (60, d))
     far, labels = np.vstack([far, X[:20]]), rng.integers(0, 3, 80)
-    bins = _one_hot(far, np.ones(d)).toarray()
+    bins = _one_hot(far, np.ones(d), closed=True).toarray()
     unit = white._rows(far)
     rows = np.asarray(model._rows.of(white.transform(far)))
     slopes = objective.slope(np.zeros((80, 3)), model._targets(labels))

@@ -132,8 +132,8 @@ def prepared(
     first, second = _shares(len(table), float(weights @ weights), len(low), promise)
     costs, runs, paid, ends = [], [], [], None
     if unknown.any():
-        told = (first, delta, promise.adjacency, promise.seed)
-        found = found_ranges(table[:, unknown], *told, weights=weights)
+        told = (first, delta, promise.adjacency, promise.seed, weights)
+        found = found_ranges(table[:, unknown], *told, closed=promise.row_norm is None)
         low, high = low.copy(), high.copy()
         low[unknown], high[unknown] = ends = found[:2]
         runs, paid = [found[2]], [found[3]]
@@ -276,15 +276,22 @@ def _first_columns(
 
 
 def found_ranges(
-    X: Array, epsilon: float, delta: float, adjacency: str, seed: Any, weights: Array | None = None
+    X: Array,
+    epsilon: float,
+    delta: float,
+    adjacency: str,
+    seed: Any,
+    weights: Array | None = None,
+    closed: bool = True,
 ) -> tuple[Array, Array, Training, Unsealed | None]:
     """Low and high ends of the columns, the mechanism as a run, and its certificate.
 
     A value belongs to one of the bins ±(2^(k−1), 2^k] or to the one around 0, so that truths reach
-    from 0 to 1; a record is a row with one entry per column, its weight w. The mean of the rows is
-    one step of the squared error from 0 with labels 1, whose gradients are −x: √Σw² long. Bins with
-    more than noise can explain are the range. A column with a weight of its own is looked at by
-    itself.
+    from 0 to 1. If not ``closed``, a power of two begins the next bin instead, and truths count as
+    half as far apart. A record is a row with one entry per column, its weight w. The mean of the
+    rows is one step of the squared error from 0 with labels 1, whose gradients are −x: √Σw² long.
+    Bins with more than noise can explain are the range. A column with a weight of its own is looked
+    at by itself.
 
     >>> X = np.random.default_rng(0).uniform(5, 12, (4000, 1))
     >>> low, high, *_ = found_ranges(np.hstack([X, X > 9]), 1.0, 1e-5, "zero-out", 0)
@@ -293,7 +300,7 @@ def found_ranges(
     """
     records, columns = X.shape
     weights = np.ones(columns) if weights is None else weights
-    rows = _one_hot(X, weights)
+    rows = _one_hot(X, weights, closed)
     length = root_up(sum((Fraction(w) ** 2 for w in weights.tolist()), Fraction(0)))
     wide = rows.shape[1]
     described = noisy_mean(
@@ -342,11 +349,12 @@ def _edges() -> tuple[Array, Array]:
     return edges[:-1], edges[1:]
 
 
-def _one_hot(X: Array, weights: Array) -> sp.csr_array:
+def _one_hot(X: Array, weights: Array, closed: bool) -> sp.csr_array:
     """One entry per record and column, in the bin of its value, or in the last one."""
     records, columns = X.shape
     mantissa, exponent = np.frexp(X)
-    exponent = exponent - (np.abs(mantissa) == 0.5)  # a power of two ends its bin
+    if closed:
+        exponent = exponent - (np.abs(mantissa) == 0.5)  # a power of two ends its bin
     exponent = np.clip(exponent, _LEAST, _MOST + 1) - _LEAST  # 0: below the least
     bins = (_BINS // 2 + np.sign(X) * exponent).astype(np.int64)
     places = (np.arange(columns) * _BINS + bins).ravel()
