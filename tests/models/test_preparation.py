@@ -280,7 +280,7 @@ def test_the_range_of_targets_is_found_and_paid_for() -> None:
     assert len(ridge.certificate_.parts) == 3
     assert 0.98 < ridge.certificate_.epsilon <= 1.0
     assert verify(ridge.certificate_).epsilon <= 1.0
-    alone = PrivateRidge(1.0, 1e-5, feature_bound=3.0).fit(X / [1.0, 1.0, 1e5, 300.0], y)
+    alone = PrivateRidge(1.0, 1e-5, feature_bound=3.0).fit(X / [1.0, 1.0, 1e5, 300.0, 1.0], y)
     assert len(alone.certificate_.parts) == 3
     assert alone.target_range_[0] < 1000 < alone.target_range_[1]
     assert "prepare_" not in vars(alone)
