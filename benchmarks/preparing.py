@@ -26,6 +26,7 @@ CHANGES: dict[str, dict[str, float]] = {
     "columns as they are": {},
     "declared ranges": {},
     "without whitening": {},
+    "without bends": {},
     "learning time / 2": {"LEARNING": 1.25},
     "learning time x 2": {"LEARNING": 5.0},
     "learning time x 4": {"LEARNING": 10.0},
@@ -49,6 +50,8 @@ def fitted(task: Task, X: Any, y: Any, epsilon: float, change: str) -> Any:
             model.set_params(target_range=(float(y.min()), float(y.max())))
     if change == "without whitening":
         model.set_params(prepare="scale")
+    if change == "without bends":
+        model.set_params(curved=False)
     if change == "columns as they are":
         model.set_params(prepare=None, feature_range=None)
     patches = []

@@ -356,6 +356,9 @@ MODELS: dict[str, tuple[str, Any]] = {
         PrivateLogisticRegression(prepare=PrivateStandardScaler(1.0, 1e-5, low=0.0, high=1.0)),
     ),
     "whitened": ("income", PrivateLogisticRegression(prepare="whiten")),
+    "curved": ("income", PrivateLogisticRegression(curved=True)),
+    "curved, whitened": ("level", PrivateSoftmaxRegression(curved=True, prepare="whiten")),
+    "curved, numbers": ("hours", PrivateRidge(curved=True)),
     "several": ("level", PrivateLogisticRegression()),
     "calibrated": ("level", PrivateLogisticRegression(calibrate=True)),
     "calibrated, two": ("income", PrivateSoftmaxRegression(calibrate=True, prepare=None)),
@@ -402,6 +405,10 @@ def by_hand(told: dict[str, Any], table: Any) -> dict[str, Any]:
         X = (np.clip(X, low, high) - mean) / scale
     if told["matrix"] is not None:
         X = X @ np.array(told["matrix"])
+    if told["bends"] is not None:
+        wave = {name: np.array(value) for name, value in told["bends"].items()}
+        cosines = wave["cosine"] * (np.cos(wave["pitch"] * X) - wave["middle"])
+        X = np.hstack([X, cosines, wave["sine"] * np.sin(wave["pitch"] * X)]) * wave["factor"]
     ones = np.ones((len(X), 1))
     weights = np.array(told["coef"])
     if told["fit_intercept"]:
@@ -454,11 +461,12 @@ def test_exports_predict_the_same(name: str, tmp_path: Path) -> None:
     target, estimator = MODELS[name]
     if estimator is not None:
         estimator = clone(estimator).set_params(steps=20)
-    trained = model(target, estimator, epsilon=200.0 if name == "whitened" else 4.0)
+    trained = model(target, estimator, epsilon=200.0 if "whitened" in name else 4.0)
     trained.export(tmp_path / "m.json")
     trained.export(tmp_path / "m.onnx")
     told = json.loads((tmp_path / "m.json").read_text())
-    assert told["matrix"] is not None or name != "whitened"
+    assert told["matrix"] is not None or "whitened" not in name
+    assert (told["bends"] is not None) is (told["version"] == 3 and "curved" in name)
     session = onnxruntime.InferenceSession(
         (tmp_path / "m.onnx").read_bytes(), providers=["CPUExecutionProvider"]
     )

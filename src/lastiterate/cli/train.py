@@ -56,6 +56,12 @@ def train(
             _RUN,
         ),
     ] = "auto",
+    curved: Annotated[
+        str,
+        flag(
+            "Answers bend along the columns. auto: where records are many enough; yes | no.", _RUN
+        ),
+    ] = "auto",
     seed: Annotated[
         int | None, flag("A reproducible experiment, without a certificate.", _RUN)
     ] = None,
@@ -120,7 +126,9 @@ def train(
     X, y = meaning.encode(rows)
     others = None if test is None else meaning.encode(read_table(test))
     one_of("prepare", prepare, (*HOW, "none"), "it says what is learnt about the columns first")
+    one_of("curved", curved, ("auto", "yes", "no"), "it says whether answers may bend")
     estimator = chosen(meaning, model).set_params(
+        curved=curved if curved == "auto" else curved == "yes",
         prepare=None if prepare == "none" else prepare,
         epsilon=epsilon,
         delta=delta,

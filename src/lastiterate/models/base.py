@@ -94,6 +94,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     fit_intercept: bool = True
     adjacency: str = "zero-out"
     prepare: Any = "auto"
+    curved: Any = "auto"
     feature_range: Any = None
     per_person: int | None = None
     max_sample_weight: float = 1.0
@@ -304,6 +305,14 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: Any, ends: tuple[Array, Array], unpaid: str
     ) -> tuple[list[Certificate | Unsealed | None], tuple[tuple[str, str], ...]]:
         """Fit the preparation, if there is one; what it cost, and why it was chosen."""
+        if not (
+            isinstance(self.curved, bool)
+            or (isinstance(self.curved, str) and self.curved == "auto")
+        ):
+            why = "it says whether answers may bend along the columns"
+            raise DescriptionError("curved", self.curved, "'auto', True or False", why)
+        if not isinstance(self.prepare, str):
+            self._refuse_to_bend("prepare= is not 'auto', 'whiten' or 'scale'")
         if self.prepare is None:
             self._unknown_range(y, "prepare=None")
             if said := ill_placed(*ends, self.feature_bound):  # by public ranges alone
@@ -344,6 +353,8 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             as_it_is = unpaid or "means would fill a sparse table"
         elif declared and not worth_paying(X.shape[0], X.shape[1], self._promise):
             as_it_is = "noise on means of so few records is wider than the ranges are"
+        if as_it_is:
+            self._refuse_to_bend(as_it_is)
         reason = ("preparation", f"the columns are taken as they are: {as_it_is}")
         if as_it_is and declared and self.feature_bound is None and not on_device(X):
             self.prepare_ = DeclaredRanges(*ends)
@@ -360,12 +371,20 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             self.target_range_ = found.target_range
         return [*found.certificates], (*((reason,) if as_it_is else ()), *found.reasons)
 
+    def _refuse_to_bend(self, why: str) -> None:
+        if self.curved is True:
+            raise UnsupportedError(
+                "curved=True bends answers by deviations of the columns that were found privately, "
+                f"and none are found here: {why}. Leave curved= out, or call fit with "
+                "prepare='auto' on a table whose preparation can be paid for."
+            )
+
     @property
     def _promise(self) -> Promise:
         kept = (self.epsilon, self.delta_, self.adjacency, self.random_state)
         several = self.prepare == "auto" and len(self.__dict__.get("classes_", ())) > 2
         whiten = several or self.prepare == "whiten"
-        return Promise(*kept, row_norm=self._row_norm, whiten=whiten)
+        return Promise(*kept, row_norm=self._row_norm, whiten=whiten, curved=self.curved)
 
     def _unknown_range(self, y: Any, unpaid: str) -> Array | None:
         """Targets whose range has to be found; None if there is nothing to find, or to pay with."""

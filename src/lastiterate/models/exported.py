@@ -13,6 +13,7 @@ import numpy as np
 
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import BallSoftmax, CappedLogistic, CappedSoftmax, OneVsRest
+from lastiterate.models.bends import Bends
 from lastiterate.models.cells import Array
 from lastiterate.models.columns import Boolean, Categorical, Column, Date
 from lastiterate.models.confidence import sharpened
@@ -21,7 +22,7 @@ from lastiterate.models.saved import TableModel
 from lastiterate.models.whitening import Whitening
 from lastiterate.verifier.document import UNLEARNING
 
-FORMAT, VERSION = "lastiterate-weights", 2  # 1: without a matrix
+FORMAT, VERSION = "lastiterate-weights", 3  # 1: without a matrix, 2: without bends
 HOW = (
     "A number or a date (in seconds since 1970, universal time) is clipped to [low, high] and "
     "becomes (x - low) / (high - low); a truth is 0 or 1. With missing, a second feature is 1 "
@@ -29,7 +30,8 @@ HOW = (
     "A text becomes one feature per category, 1 for its own; with other, one more for texts that "
     "are not listed; with missing, one more for empty cells.",
     "With prepare: x is clipped to [low, high] of its feature and becomes (x - mean) / scale. "
-    "With matrix: the row of features is multiplied by it.",
+    "With matrix: the row of features is multiplied by it. With bends: the row x becomes (x, "
+    "cosine * (cos(pitch * x) - middle), sine * sin(pitch * x)) * factor, three times as long.",
     "With an intercept a 1 is appended, whose weight is the intercept. With longest = null the row "
     "(the 1 included) is divided by its Euclidean norm; otherwise the row without the 1 is "
     "shortened to that norm if it is longer.",
@@ -113,6 +115,10 @@ def _scores(told: dict[str, Any], X: Array) -> Array:
         X = (np.clip(X, facts["low"], facts["high"]) - facts["mean"]) / np.array(facts["scale"])
     if told["matrix"] is not None:
         X = X @ np.array(told["matrix"])
+    if (waves := told["bends"]) is not None:
+        pitch, cosine, middle, sine, factor = (np.array(each) for each in waves.values())
+        parts = [X, cosine * (np.cos(pitch * X) - middle), sine * np.sin(pitch * X)]
+        X = np.hstack(parts) * factor
     table, bound = np.array(told["coef"]), told["longest"]
     if bound is not None:
         X = X * np.minimum(1.0, bound / np.linalg.norm(X, axis=1, keepdims=True))
@@ -145,9 +151,12 @@ def _column(name: str, kind: Column) -> dict[str, Any]:
 
 
 def _preparation(model: Any) -> dict[str, Any]:
-    before, matrix = vars(model).get("prepare_"), None
+    before, matrix, bends = vars(model).get("prepare_"), None, None
     if before is None:
-        return {"prepare": None, "matrix": None}
+        return {"prepare": None, "matrix": None, "bends": None}
+    if isinstance(before, Bends):
+        bends = {name: np.asarray(each).tolist() for name, each in before.waves.items()}
+        before = before.inner
     if isinstance(before, Whitening):
         before, matrix = before.scaler, before.matrix_.tolist()
     if isinstance(before, DeclaredRanges):
@@ -157,7 +166,8 @@ def _preparation(model: Any) -> dict[str, Any]:
     features = model.n_features_in_
     low, high = (np.broadcast_to(end, features) for end in (before.low, before.high))
     facts = {"low": low, "high": high, "mean": mean, "scale": scale}
-    return {"prepare": {k: np.asarray(v).tolist() for k, v in facts.items()}, "matrix": matrix}
+    told = {k: np.asarray(v).tolist() for k, v in facts.items()}
+    return {"prepare": told, "matrix": matrix, "bends": bends}
 
 
 def _link(model: Any) -> dict[str, Any] | None:

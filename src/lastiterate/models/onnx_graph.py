@@ -15,7 +15,7 @@ import numpy as np
 
 from lastiterate.errors import MissingExtraError
 from lastiterate.models.onnx_ball import ball_probabilities
-from lastiterate.models.onnx_nodes import Graph
+from lastiterate.models.onnx_nodes import Graph, Value
 
 _OPSET, _ML_OPSET, _IR = 17, 3, 8
 _HOLES = ("", "nan", "NaN", "NAN", "null", "Null", "NULL")
@@ -100,9 +100,15 @@ def _prepared(graph: Graph, features: str, weights: Mapping[str, Any]) -> str:
     inside = graph.clipped(features, facts["low"], facts["high"])
     centred = graph.op("Sub", inside, graph.constant(np.array(facts["mean"])))
     scaled = graph.op("Div", centred, graph.constant(np.array(facts["scale"])))
-    if weights["matrix"] is None:
+    if weights["matrix"] is not None:
+        scaled = graph.op("MatMul", scaled, graph.constant(np.array(weights["matrix"])))
+    if weights["bends"] is None:
         return scaled
-    return graph.op("MatMul", scaled, graph.constant(np.array(weights["matrix"])))
+    x, waves = Value(graph, scaled), {k: np.array(v) for k, v in weights["bends"].items()}
+    phase = x * waves["pitch"]
+    cosines = (phase.of("Cos") - waves["middle"]) * waves["cosine"]
+    sines = phase.of("Sin") * waves["sine"]
+    return (x.of("Concat", cosines, sines, axis=1) * waves["factor"]).name
 
 
 def _rows(graph: Graph, X: str, weights: Mapping[str, Any]) -> str:

@@ -2,10 +2,10 @@
 
 Up to three mechanisms come before the model, each one noisy full-batch step, certified as such:
 which powers of two the values of a column reach (`found_ranges`), where nobody declared it, then
-`PrivateStandardScaler` within these ranges, then `Whitening`, where records are many enough. The
-targets of a regression are one more column. All add up in mu: each has a share of what
-(epsilon, delta) allows one Gaussian, by a rule from public numbers alone, and the model has what is
-left.
+`PrivateStandardScaler` within these ranges, then `Whitening`, where records are many enough. (What
+`Bends` appends is computed of these and costs nothing.) The targets of a regression are one more
+column. All add up in mu: each has a share of what (epsilon, delta) allows one Gaussian, by a rule
+from public numbers alone, and the model has what is left.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from lastiterate.description import Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.losses import SquaredError
 from lastiterate.losses.rounding import root_up
+from lastiterate.models.bends import Bends, used_numbers
 from lastiterate.models.choose import Choice
 from lastiterate.models.noisy_mean import ANY_LOSS, RANGES, mu_of, noisy_mean
 from lastiterate.models.reached import RARE, SURE, reached
@@ -49,7 +50,9 @@ _LARGEST = (0.1, 0.1)  # of mu squared: for the ranges, for means and deviations
 _WITH_TARGETS = 0.2  # of mu squared: for the ranges, where those of targets may be among them
 _WHITENING = 0.05  # of mu squared at most: for how columns go together
 _SHARP = (0.02, 3.0)  # noise on eigenvalues, of their mean: asked for, and too much
-_MOST_COLUMNS = 300  # whose products are whitened
+_MOST_COLUMNS = 300  # whose products are whitened, and along which answers bend
+_BENDS = 30.0  # mu · records for a column, from which on answers bend
+_MOST_NUMBERS = 2**25  # in a table that is made three times as wide
 _TARGET = 9  # columns that targets weigh as much as, or as all columns if they are more
 _POWER = 0.75  # of deviations, which rare values would otherwise rule
 _WIDE = 4.0  # deviations on both sides of the mean that the targets' range holds
@@ -67,6 +70,7 @@ class Promise:
     seed: Any
     row_norm: float | None = None
     whiten: bool = True
+    curved: bool | str = "auto"
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class Preparation:
     ``columns`` and ``target_range`` are None where they were not asked for.
     """
 
-    columns: PrivateStandardScaler | Whitening | None
+    columns: PrivateStandardScaler | Whitening | Bends | None
     target_range: tuple[float, float] | None
     mu: float
     certificates: tuple[Unsealed | None, ...]
@@ -152,14 +156,16 @@ def prepared(
     scaler._learn(table, delta)
     target = None if y is None else _target_range(scaler)
     columns: PrivateStandardScaler | Whitening | None = None
+    curved, why_curved = False, ""
     if X is not None:
-        columns = _first_columns(scaler, X, promise)
+        curved, why_curved = bending(len(X), X.shape[1], promise)
+        columns = _first_columns(scaler, X, promise, curved)
     runs, paid = [*runs, scaler.training_], [*paid, scaler.__dict__["certificate_"]]
     costs.append(f"{printed(second)} for means and deviations")
-    whitened: tuple[tuple[str, str], ...] = ()
+    reasons: tuple[tuple[str, str], ...] = ()
     if X is not None:
         third, why = whitening_share(len(X), X.shape[1], promise)
-        whitened = (("whitening", why),)
+        reasons = (("whitening", why), ("bends", why_curved))
         if third:
             columns = kept = Whitening(scaler).learn(X, third, delta, promise.seed)
             runs, paid = [*runs, kept.training_], [*paid, kept.certificate]
@@ -167,7 +173,12 @@ def prepared(
     why = f"{', '.join(costs)}; the model has what is left of {printed(epsilon)}, and certificate_ "
     why += "covers everything"
     return Preparation(
-        columns, target, mu_of(*runs), tuple(paid), ends, (("preparation", why), *whitened)
+        Bends(columns) if curved and columns is not None else columns,
+        target,
+        mu_of(*runs),
+        tuple(paid),
+        ends,
+        (("preparation", why), *reasons),
     )
 
 
@@ -216,6 +227,29 @@ def whitening_share(records: int, columns: int, promise: Promise) -> tuple[float
     return max(share, _SMALLEST * promise.epsilon), why
 
 
+def bending(records: int, columns: int, promise: Promise) -> tuple[bool, str]:
+    """Whether answers may bend along the columns (`Bends`), and why.
+
+    Three times as many coefficients have three times as much noise together, whatever they say.
+
+    >>> promise = Promise(1.0, 1e-5, "zero-out", None)
+    >>> bending(1000, 20, promise)[0], bending(10_000, 20, promise)[0]
+    (False, True)
+    """
+    on = "answers may bend along every column: its sine and cosine stand beside it, at no price"
+    if promise.curved is True:
+        return True, f"{on}, as asked for"
+    if promise.curved is False:
+        return False, "off: curved=False"
+    if columns > _MOST_COLUMNS or records * columns > _MOST_NUMBERS:
+        return False, "off: the table is large, and would be three times as wide"
+    weight = 2 if promise.adjacency == "replace" else 1
+    if gaussian.mu(promise.epsilon, promise.delta) / weight * records < _BENDS * columns:
+        why = "off: of so few records noise on three times as many coefficients would cost more"
+        return False, f"{why}; curved=True asks for it"
+    return True, f"{on}; records are many enough for so many coefficients"
+
+
 def _shares(records: int, weight_of_all: float, columns: int, promise: Promise) -> list[float]:
     """Epsilon of either mechanism by itself: what it needs, up to a part of all."""
     whole = gaussian.mu(promise.epsilon, promise.delta)
@@ -259,7 +293,7 @@ def _target_range(scaler: PrivateStandardScaler) -> tuple[float, float]:
 
 
 def _first_columns(
-    scaler: PrivateStandardScaler, X: Array, promise: Promise
+    scaler: PrivateStandardScaler, X: Array, promise: Promise, curved: bool
 ) -> PrivateStandardScaler:
     """The scaler without the column of targets."""
     columns = X.shape[1]
@@ -270,7 +304,7 @@ def _first_columns(
     scaler._temper()
     held = scaler.__dict__["certificate_"]
     if held is not None:  # bound to what is used; a function of what was released
-        used = {"mean_": scaler.mean_.copy(), "scale_": scaler.scale_.copy()}
+        used = {name: getattr(scaler, name).copy() for name in used_numbers(curved)}
         scaler.certificate_ = replace(held, parameters=used)
     return scaler
 

@@ -38,6 +38,7 @@ from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
 from lastiterate.models.base import HOW
+from lastiterate.models.bends import TIMES, Bends, used_numbers
 from lastiterate.models.choose import Choice
 from lastiterate.models.classifier import PrivateClassifier, declared
 from lastiterate.models.huber import PrivateHuberRegressor
@@ -133,7 +134,7 @@ def _settings(estimator: Any) -> dict[str, Any]:
 def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]]) -> Any:
     """The fitted model; whatever does not fit raises."""
     kind = KINDS[one_of("model", table["model"], tuple(KINDS), "no other model is filed here")]
-    model = kind(**unpack(table["settings"]))
+    model = kind(**{"curved": False, **unpack(table["settings"])})  # older ones never were
     model.n_features_in_ = whole("features", table["features"], "every feature has a coefficient")
     model.training_ = Training.from_dict(table["training"])
     model.loss_ = Loss.from_dict(table["loss"])
@@ -144,12 +145,18 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
     if isinstance(model, PrivateClassifier):
         model.classes_ = declared(table["classes"])
         model.classes = model.classes_.tolist() if table["declared"] else None
+    before = table["prepare"]
+    learnt = before is not None and "settings" in before
+    curved = learnt and before.get("curved", False)
+    if not isinstance(curved, bool):
+        raise ValueError("bends that are neither there nor not")
+    width = model.n_features_in_ * (TIMES if curved else 1)
     numbers = parameters[""]
     coefficients, intercept = numbers["coef_"], numbers["intercept_"]
     outputs = model._objective().outputs()
-    expected: tuple[tuple[int, ...], ...] = ((model.n_features_in_,), ())
+    expected: tuple[tuple[int, ...], ...] = ((width,), ())
     if isinstance(model, PrivateClassifier):
-        expected = ((outputs, model.n_features_in_), (outputs,))
+        expected = ((outputs, width), (outputs,))
     if set(numbers) != {"coef_", "intercept_"} or expected != (
         coefficients.shape,
         intercept.shape,
@@ -163,8 +170,6 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
         if low >= high:
             raise ValueError("a range of targets that is empty")
         model.target_range_ = (low, high)
-    before = table["prepare"]
-    learnt = before is not None and "settings" in before
     if learnt is not (PREPARED in parameters):
         raise ValueError("a scaler without its numbers, or numbers without their scaler")
     whitened = learnt and "whitening" in before
@@ -183,18 +188,28 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
         model.prepare_ = scaler = PrivateStandardScaler(**unpack(before["settings"]))
         scaler.training_ = Training.from_dict(before["training"])
         scaler.n_features_in_ = model.n_features_in_
-        scaler.mean_, scaler.scale_ = (parameters[PREPARED][name] for name in ("mean_", "scale_"))
         scaler._range()
-        if {scaler.mean_.shape, scaler.scale_.shape} != {(model.n_features_in_,)}:
+        used, found = used_numbers(curved), parameters[PREPARED]
+        if {*used} != {*found} or {each.shape for each in found.values()} != {
+            (model.n_features_in_,)
+        }:
             raise ValueError("a scaler of other columns")
-        if not (np.isfinite(scaler.mean_) & np.isfinite(scaler.scale_) & (scaler.scale_ > 0)).all():
-            raise ValueError("a scaler whose numbers scale nothing")
+        for name in used:
+            if not np.isfinite(found[name]).all() or (name != "mean_" and (found[name] <= 0).any()):
+                raise ValueError("a scaler whose numbers scale nothing")
+            setattr(scaler, name, found[name])
     if whitened:
         model.prepare_ = Whitening(scaler)
         model.prepare_.training_ = Training.from_dict(before["whitening"])
         model.prepare_.matrix_ = matrix = parameters[WHITENED]["matrix_"]
         if matrix.shape != 2 * (model.n_features_in_,) or not np.isfinite(matrix).all():
             raise ValueError("a matrix of other columns, or of what are no numbers")
+    if curved:
+        model.prepare_ = Bends(model.prepare_)
+        with np.errstate(all="ignore"):  # what is no number is refused
+            waves = model.prepare_.waves
+        if not all(np.isfinite(each).all() for each in waves.values()):
+            raise ValueError("waves of what are no numbers")
     return model
 
 
@@ -207,11 +222,13 @@ def _preparation(model: Any) -> dict[str, Any] | None:
     if isinstance(before, DeclaredRanges):
         ranges: dict[str, Any] = pack({"low": before.low, "high": before.high})
         return {**ranges, **how}
-    matrix = {}
+    more: dict[str, Any] = {}
+    if isinstance(before, Bends):
+        before, more = before.inner, {"curved": True}
     if isinstance(before, Whitening):
-        before, matrix = before.scaler, {"whitening": before.training_.to_dict()}
+        before, more["whitening"] = before.scaler, before.training_.to_dict()
     told = {"settings": _settings(before), "training": before.training_.to_dict()}
-    return {**told, **matrix, "auto": bool(how), **how}
+    return {**told, **more, "auto": bool(how), **how}
 
 
 def _numbers(model: Any) -> dict[str, Any]:
@@ -227,10 +244,12 @@ def _numbers(model: Any) -> dict[str, Any]:
             "leave it out."
         )
     scaler = vars(model).get("prepare_")
+    if curved := isinstance(scaler, Bends):
+        scaler = scaler.inner
     if isinstance(scaler, Whitening):
         found[f"{WHITENED}matrix_"], scaler = scaler.matrix_, scaler.scaler
     if isinstance(scaler, PrivateStandardScaler):
-        found |= {f"{PREPARED}mean_": scaler.mean_, f"{PREPARED}scale_": scaler.scale_}
+        found |= {f"{PREPARED}{name}": getattr(scaler, name) for name in used_numbers(curved)}
     return found
 
 

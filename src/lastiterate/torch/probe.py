@@ -56,6 +56,7 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
 
     fit_intercept: ClassVar[bool] = False  # type: ignore[misc]
     prepare: ClassVar[None] = None  # type: ignore[misc]
+    curved: ClassVar[bool] = False  # type: ignore[misc]
     calibrate: ClassVar[bool] = False  # type: ignore[misc]
     class_weight: ClassVar[None] = None  # type: ignore[misc]
     max_sample_weight: ClassVar[float] = 1.0  # type: ignore[misc]
