@@ -159,6 +159,7 @@ def test_seeded_mechanisms_have_noise_of_their_own() -> None:
     """Before: a seeded scaler and its model drew the same numbers, with a correlation of .9."""
     X, y = np.zeros((100, 2)), np.arange(100) % 2
     told = {"feature_range": (-1.0, 1.0), "fit_intercept": False, "steps": 1, "batch_size": 100}
+    told["curved"] = False
     found = []
     for seed in range(15):
         model = PrivateLogisticRegression(4.0, 1e-3, classes=[0, 1], prepare="scale", **told)
@@ -425,7 +426,8 @@ def test_few_records_of_many_declared_columns_are_drawn_together() -> None:
 @pytest.mark.parametrize("n", [200, 5000])
 def test_what_an_audit_draws_anew_is_prepared_as_it_was(n: int) -> None:
     X, _ = raw(n)
-    model = PrivateRidge(4.0, 1e-5, target_range=(-4, 4), steps=2, random_state=0).fit(X, X[:, 1])
+    model = PrivateRidge(4.0, 1e-5, target_range=(-4, 4), steps=2, random_state=0, curved=False)
+    model.fit(X, X[:, 1])
     again = model.prepare_.again(X, None, 1)
     np.testing.assert_allclose(again.scale_, model.prepare_.scale_, rtol=0.4)
     assert again.bound == 2.0

@@ -128,7 +128,8 @@ def test_the_share_follows_public_numbers_alone() -> None:
     ) -> Any:
         X, _ = together(n, columns=columns)
         ends = np.full(columns, low), np.full(columns, -low)
-        return prepared(X + shift, *ends, None, Promise(1.0, 1e-5, "zero-out", 0, **more))
+        promise = Promise(1.0, 1e-5, "zero-out", 0, curved=False, **more)
+        return prepared(X + shift, *ends, None, promise)
 
     assert cost(2000).mu == cost(2000, shift=1e5).mu > cost(2000, whiten=False).mu
     assert cost(2000, low=-9.0).mu < cost(2000).mu  # who knows more pays less
@@ -162,7 +163,9 @@ def test_more_records_never_cost_more(
 
 def test_the_choice_says_why() -> None:
     X, y = together(1000)
-    model = PrivateLogisticRegression(1.0, 1e-5, classes=[0, 1], random_state=0, steps=5)
+    model = PrivateLogisticRegression(
+        1.0, 1e-5, classes=[0, 1], random_state=0, steps=5, curved=False
+    )
     assert "whitening: off: it has paid with three classes" in str(model.fit(X, y).choice_)
     assert isinstance(model.prepare_, PrivateStandardScaler)
     three = clone(model).set_params(classes=[0, 1, 2]).fit(X, y)
@@ -173,7 +176,7 @@ def test_the_choice_says_why() -> None:
     assert isinstance(model.fit(X, y).prepare_, Whitening)
     assert "whitening: off: of so few" in str(model.fit(X[:20], y[:20]).choice_)
     assert "whitening: off: it is for 2" in str(model.fit(X[:, :1], y).choice_)
-    ridge = PrivateRidge(1.0, 1e-5, random_state=0, steps=5, target_range=(0, 1))
+    ridge = PrivateRidge(1.0, 1e-5, random_state=0, steps=5, target_range=(0, 1), curved=False)
     assert isinstance(ridge.fit(X, y).prepare_, PrivateStandardScaler)
     white = clone(ridge).set_params(prepare="whiten").fit(X, y)
     assert isinstance(white.prepare_, Whitening)
@@ -187,7 +190,7 @@ def test_the_choice_says_why() -> None:
 def test_all_four_together_keep_the_promise(adjacency: str) -> None:
     X, y = together(3000)
     model = PrivateLogisticRegression(1.0, 1e-4, classes=[0, 1], steps=20, adjacency=adjacency)
-    certificate = model.set_params(prepare="whiten").fit(X, y).certificate_
+    certificate = model.set_params(prepare="whiten", curved=False).fit(X, y).certificate_
     assert len(certificate.parts) == 4
     assert 0.98 < certificate.epsilon <= 1.0
     assert verify(certificate, parameters=model.parameters_).epsilon <= 1.0 + 1e-9
@@ -239,7 +242,7 @@ def filed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Private
     columns = {"a": number, "b": number, "c": number}
     schema = {"columns": columns, "target": {"categories": ["no", "yes"]}}
     model = PrivateTableModel(schema, "label", epsilon=20.0, delta=1e-4)
-    estimator = PrivateLogisticRegression(steps=20, prepare="whiten")
+    estimator = PrivateLogisticRegression(steps=20, prepare="whiten", curved=False)
     model.set_params(estimator=estimator).fit(folder / "data.csv")
     assert isinstance(model.model_.prepare_, Whitening)
     model.save(folder / "run")
