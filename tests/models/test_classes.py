@@ -261,7 +261,7 @@ def test_the_command_fixes_the_shape(tmp_path: Path, model: str, occurring: list
         tmp_path, list(labels(occurring)), "--classes", "c,a,b", "--model", model, "--seed", "1"
     )
     assert code == 0
-    assert (found.coef_.shape, found.classes_.tolist()) == ((3, 1), ["a", "b", "c"])
+    assert (found.coef_.shape, found.classes_.tolist()) == ((3, 3), ["a", "b", "c"])
     public = json.loads((tmp_path / "run" / "run.json").read_text())
     assert any("declared, so that" in why for _, why in public["choice"])
     assert "released" not in str([why for what, why in public["choice"] if what == "classes"])
