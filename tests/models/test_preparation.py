@@ -273,7 +273,7 @@ def test_the_range_of_targets_is_found_and_paid_for() -> None:
     X = np.column_stack([X, X[:, 1] > 0])
     y = 1000 + 50 * X[:, 1]
     ridge = PrivateRidge(1.0, 1e-5, prepare="scale").fit(X, y)
-    assert ridge.prepare_.high[-1] == 2.0
+    assert ridge.prepare_.scaler.high[-1] == 2.0
     low, high = ridge.target_range_
     assert 512 < low < 900
     assert 1100 < high < 1500
