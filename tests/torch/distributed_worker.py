@@ -297,5 +297,8 @@ def hostile(folder: Path) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group(BACKEND)
-    globals()[sys.argv[1]](Path(sys.argv[2]))
+    for what in sys.argv[1].split(","):
+        folder = Path(sys.argv[2], what)
+        folder.mkdir(exist_ok=True)
+        globals()[what](folder)
     dist.destroy_process_group()

@@ -26,7 +26,7 @@ def digits():
 def test_the_estimator_with_the_same_seed():
     X, y = digits()
     for bound, loss in ((None, {"cap": 0.5}), (2.5, {"ball": 0.7})):
-        settings = {"epsilon": 3.0, "delta": 1e-4, "random_state": 2, **loss}
+        settings = {"epsilon": 3.0, "delta": 1e-4, "random_state": 2, "steps": 60, **loss}
         own = {"feature_bound": bound, "fit_intercept": False, "prepare": None}
         other = PrivateSoftmaxRegression(**settings, **own)
         other.fit(X, y)
