@@ -33,7 +33,7 @@ from lastiterate.models import (
     tune,
 )
 from lastiterate.models.bends import Bends
-from lastiterate.models.preparation import Promise, bending
+from lastiterate.models.preparation import Promise, waves
 from lastiterate.models.saved import TableModel
 from lastiterate.models.whitening import Whitening
 from lastiterate.plain_files import archived, read_arrays
@@ -57,26 +57,24 @@ def scaled(X: np.ndarray, **how: Any) -> PrivateStandardScaler:
 
 
 @pytest.mark.parametrize("white", [False, True])
-@pytest.mark.parametrize("row_norm", [None, 2.0])
-def test_a_row_is_what_the_page_says(white: bool, row_norm: float | None) -> None:
+@pytest.mark.parametrize(("row_norm", "count"), [(None, 1), (2.0, 1), (None, 3), (2.0, 2)])
+def test_a_row_is_what_the_page_says(white: bool, row_norm: float | None, count: int) -> None:
     X = bumps(400)[0]
     scaler = scaled(X, power=0.75, row_norm=row_norm)
     inner: Any = Whitening(scaler).learn(X, 9.0, 1e-5, 0) if white else scaler
-    (rows,) = Bends(inner).transform(X[:1])
+    (rows,) = Bends(inner, count).transform(X[:1])
     (z,) = inner.transform(X[:1])
     each = [float(d / s) for d, s in zip(scaler.deviation_, scaler.scale_, strict=True)]
     units = [math.sqrt(sum(u * u for u in each) / 3)] * 3 if white else each
-    w, share = 1.2, 0.5
-    cosines = [
-        share * u * (math.cos(w * v / u) - math.exp(-(w**2) / 2)) / (1 - math.exp(-(w**2))) * 2**0.5
-        for v, u in zip(z, units, strict=True)
-    ]
-    sines = [
-        share * u * math.sin(w * v / u) / math.sqrt((1 - math.exp(-2 * w**2)) / 2)
-        for v, u in zip(z, units, strict=True)
-    ]
-    factor = 1.0 if row_norm is None else 1 / math.sqrt(1.5)
-    np.testing.assert_allclose(rows, factor * np.array([*z, *cosines, *sines]), rtol=1e-12)
+    expected = [*z]
+    for w in (1.2, 2.4, 3.6)[:count]:
+        mean, wide = math.exp(-(w**2) / 2), (1 - math.exp(-(w**2))) / math.sqrt(2)
+        both = list(zip(z, units, strict=True))
+        expected += [0.5 * u * (math.cos(w * v / u) - mean) / wide for v, u in both]
+        wide = math.sqrt((1 - math.exp(-2 * w**2)) / 2)
+        expected += [0.5 * u * math.sin(w * v / u) / wide for v, u in both]
+    factor = 1.0 if row_norm is None else 1 / math.sqrt(1 + count / 2)
+    np.testing.assert_allclose(rows, factor * np.array(expected), rtol=1e-11, atol=1e-13)
 
 
 def test_waves_of_normal_columns_are_centred_and_half_as_wide() -> None:
@@ -85,14 +83,13 @@ def test_waves_of_normal_columns_are_centred_and_half_as_wide() -> None:
     weights = weights / weights.sum()
     scaler = scaled(bumps(400)[0][:, :1])
     X = scaler.mean_ + scaler.deviation_ * places[abs(places) < 2.5, None]
-    waves = Bends(scaler).waves
-    rows = np.column_stack(
-        [
-            waves["cosine"] * (np.cos(1.2 * places) - waves["middle"]),
-            waves["sine"] * np.sin(1.2 * places),
-        ]
-    )
-    np.testing.assert_allclose(Bends(scaler).transform(X)[:, 1:], rows[abs(places) < 2.5])
+    bent = Bends(scaler, 2)
+    parts = []
+    for turn, wave in zip((1.2, 2.4), bent.waves, strict=True):
+        parts.append(wave["cosine"] * (np.cos(turn * places) - wave["middle"]))
+        parts.append(wave["sine"] * np.sin(turn * places))
+    rows = np.column_stack(parts)
+    np.testing.assert_allclose(bent.transform(X)[:, 1:], rows[abs(places) < 2.5])
     np.testing.assert_allclose(weights @ rows, 0, atol=1e-12)
     np.testing.assert_allclose(np.sqrt(weights @ rows**2), 0.5, rtol=1e-12)
 
@@ -100,7 +97,7 @@ def test_waves_of_normal_columns_are_centred_and_half_as_wide() -> None:
 def test_a_row_depends_on_its_record_alone_to_the_last_bit() -> None:
     """Wherever it stands, however many there are, however they lie in memory."""
     X = np.random.default_rng(0).standard_cauchy((1003, 3)) * 3
-    bent = Bends(scaled(X))
+    bent = Bends(scaled(X), 2)
     whole = bent.transform(X)
     for first, last in [(0, 1), (1, 2), (3, 10), (5, 22), (7, 40), (0, 1002), (990, 1003)]:
         np.testing.assert_array_equal(bent.transform(X[first:last]), whole[first:last])
@@ -130,8 +127,9 @@ def test_no_row_is_longer_than_its_noise_is_made_for(kind: Any) -> None:
             model.fit(X, np.arange(len(X)) % 2)
             columns = model.n_features_in_
             rows = model._rows.of(model._prepared(far[:, :columns]))
-        assert rows.shape == (50, 3 * columns + 1)
-        assert model.coef_.shape[-1] == 3 * columns
+        wide = model.coef_.shape[-1]
+        assert wide == (1 + 2 * model.prepare_.count) * columns > columns
+        assert rows.shape == (50, wide + 1)
         assert np.isfinite(rows).all()
         exact = [math.fsum(v * v for v in row) for row in rows.tolist()]
         assert max(exact) <= model._rows.norm**2 * (1 + 1e-15)
@@ -152,12 +150,15 @@ def test_more_records_never_take_bends_away(
     n: int, columns: int, epsilon: float, adjacency: str
 ) -> None:
     promise = Promise(epsilon, 1e-7, adjacency, None)
-    (on, why), (double, _) = (bending(k, columns, promise) for k in (n, 2 * n))
-    assert on is not why.startswith("off")
-    assert double or not on or 2 * n * columns > 2**25
-    assert bending(n, columns, Promise(epsilon, 1e-7, "zero-out", None))[0] or not on
+    (count, why), (double, _) = (waves(k, columns, promise) for k in (n, 2 * n))
+    assert bool(count) is not why.startswith("off")
+    assert double >= count or 2 * n * columns * (1 + 2 * count) > 10**8
+    assert n * columns * (1 + 2 * count) <= 10**8 or not count
+    assert waves(n, columns, Promise(epsilon, 1e-7, "zero-out", None))[0] >= count
     if columns > 300:
-        assert not on
+        assert not count
+    asked = waves(n, columns, Promise(epsilon, 1e-7, adjacency, None, curved=True))[0]
+    assert asked == max(1, count)
 
 
 def test_what_is_asked_for_is_done_and_the_choice_says_so() -> None:
@@ -165,7 +166,8 @@ def test_what_is_asked_for_is_done_and_the_choice_says_so() -> None:
     model = PrivateLogisticRegression(1.0, 1e-5, classes=[0, 1], random_state=0, steps=5)
     assert model.get_params()["curved"] == "auto"
     assert "bends: answers may bend along every column" in str(model.fit(X, y).choice_)
-    assert model.coef_.shape == (1, 9)
+    assert model.coef_.shape == (1, 15)
+    assert model.fit(X[:400], y[:400]).coef_.shape == (1, 9)
     assert "bends: off: of so few records" in str(model.fit(X[:200], y[:200]).choice_)
     assert model.coef_.shape == (1, 3)
     few = clone(model.set_params(curved=True)).fit(X[:200], y[:200])
@@ -175,8 +177,9 @@ def test_what_is_asked_for_is_done_and_the_choice_says_so() -> None:
     assert "bends: off: curved=False" in str(never.choice_)
     assert isinstance(never.prepare_, PrivateStandardScaler)
     wide = Promise(1.0, 1e-5, "zero-out", None)
-    assert "large" in bending(10**9, 3, wide)[1]
-    assert "large" in bending(10**6, 301, wide)[1]
+    assert "large" in waves(10**9, 3, wide)[1]
+    assert "large" in waves(10**6, 301, wide)[1]
+    assert [waves(10**7, columns, wide)[0] for columns in (2, 3, 4)] == [2, 1, 0]
 
 
 @pytest.mark.parametrize("wrong", [None, "yes", 1, 0, math.nan, np.array([1, 2]), ["auto"]])
@@ -300,7 +303,7 @@ def test_a_folder_carries_bends(filed: Any, tmp_path: Path) -> None:
     numbers.save(tmp_path / "numbers")
     again = PrivateTableModel.load(tmp_path / "numbers")
     np.testing.assert_array_equal(again.predict(table), numbers.predict(table))
-    assert again.model_.coef_.shape == (6,)
+    assert again.model_.coef_.shape == (10,)
 
 
 def written(folder: Path, run: Path, numbers: Any, words: Any, certified: bool = True) -> Path:
@@ -312,22 +315,22 @@ def written(folder: Path, run: Path, numbers: Any, words: Any, certified: bool =
     return folder
 
 
+OTHER_COUNTS = [0, 1, 3, -1, 2.5, 10**400, True, "2", None, [2]]
+
+
 def test_other_bends_are_refused(filed: Any, tmp_path: Path) -> None:
     """With its certificate, and as an experiment, where shapes alone can tell."""
     _, run, _ = filed
     arrays = read_arrays(run / "parameters.npz")
     words = json.loads((run / "run.json").read_text())
     before, deviation = words["prepare"], arrays["prepare.deviation_"]
-    flat = {k: v for k, v in before.items() if k != "curved"}
+    flat = {k: v for k, v in before.items() if k != "waves"}
     bare = {k: v for k, v in arrays.items() if k != "prepare.deviation_"}
     cases = [
         (bare, words),
         (arrays, {**words, "prepare": flat}),
         (bare, {**words, "prepare": flat}),
-        (arrays, {**words, "prepare": {**before, "curved": False}}),
-        (arrays, {**words, "prepare": {**before, "curved": 1}}),
-        (arrays, {**words, "prepare": {**before, "curved": "yes"}}),
-        (arrays, {**words, "prepare": {**before, "curved": None}}),
+        *((arrays, {**words, "prepare": {**before, "waves": wrong}}) for wrong in OTHER_COUNTS),
         ({**arrays, "prepare.deviation_": deviation[:2]}, words),
         ({**arrays, "prepare.deviation_": 0 * deviation}, words),
         ({**arrays, "prepare.deviation_": -deviation}, words),
@@ -338,7 +341,7 @@ def test_other_bends_are_refused(filed: Any, tmp_path: Path) -> None:
         ({**arrays, "coef_": arrays["coef_"][:, :3]}, words),
         (
             {**arrays, "coef_": arrays["coef_"][:, :3]},
-            {**words, "prepare": {**before, "curved": 0}},
+            {**words, "prepare": {**before, "waves": 0}},
         ),
         ({**bare, "coef_": np.hstack([arrays["coef_"]] * 3)}, words),
     ]
@@ -372,9 +375,9 @@ def test_an_audit_bends_anew(filed: Any) -> None:
     target = named(str(run), table, 5, "mislabelled", {})
     first, second = (target.train(world, 0).scaler for world in (target.inside, target.outside))
     assert isinstance(first, Bends)
-    assert (first.waves["pitch"] != second.waves["pitch"]).any()
+    assert (first.waves[1]["pitch"] != second.waves[1]["pitch"]).any()
     assert (first.inner.matrix_ != second.inner.matrix_).any()
-    assert target.train(target.inside, 2).parameters.shape == (10,)
+    assert target.train(target.inside, 2).parameters.shape == (16,)
     assert np.isfinite(target.score(target.train(target.inside, 2)))
 
 
@@ -389,7 +392,7 @@ def test_the_command_asks_for_them(filed: Any, tmp_path: Path, capsys: Any) -> N
     numeric = [part for name in "abc" for part in ("--numeric", f"{name}=-4:14")]
     given = ["train", table, "--target", "label", "--epsilon", "9", "--delta", "1e-4"]
     given += ["--classes", "no,yes", "--steps", "5", "--seed", "0", *numeric]
-    for word, width in (("yes", 9), ("no", 3)):
+    for word, width in (("yes", 15), ("no", 3)):
         assert call(*given, "--curved", word, "--out", tmp_path / word) == 0
         assert TableModel.load(tmp_path / word).model.coef_.shape == (1, width)
         assert "bends: " in (tmp_path / word / "report.md").read_text()

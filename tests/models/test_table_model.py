@@ -405,9 +405,12 @@ def by_hand(told: dict[str, Any], table: Any) -> dict[str, Any]:
     if told["matrix"] is not None:
         X = X @ np.array(told["matrix"])
     if told["bends"] is not None:
-        wave = {name: np.array(value) for name, value in told["bends"].items()}
-        cosines = wave["cosine"] * (np.cos(wave["pitch"] * X) - wave["middle"])
-        X = np.hstack([X, cosines, wave["sine"] * np.sin(wave["pitch"] * X)]) * wave["factor"]
+        parts = [X]
+        for wave in told["bends"]["waves"]:
+            phase = np.array(wave["pitch"]) * X
+            parts.append(np.array(wave["cosine"]) * (np.cos(phase) - wave["middle"]))
+            parts.append(np.array(wave["sine"]) * np.sin(phase))
+        X = np.hstack(parts) * told["bends"]["factor"]
     ones = np.ones((len(X), 1))
     weights = np.array(told["coef"])
     if told["fit_intercept"]:

@@ -30,8 +30,9 @@ HOW = (
     "A text becomes one feature per category, 1 for its own; with other, one more for texts that "
     "are not listed; with missing, one more for empty cells.",
     "With prepare: x is clipped to [low, high] of its feature and becomes (x - mean) / scale. "
-    "With matrix: the row of features is multiplied by it. With bends: the row x becomes (x, "
-    "cosine * (cos(pitch * x) - middle), sine * sin(pitch * x)) * factor, three times as long.",
+    "With matrix: the row of features is multiplied by it. With bends: to the row x are "
+    "appended, for each of the waves, cosine * (cos(pitch * x) - middle) and sine * sin(pitch * "
+    "x), and all is multiplied by factor.",
     "With an intercept a 1 is appended, whose weight is the intercept. With longest = null the row "
     "(the 1 included) is divided by its Euclidean norm; otherwise the row without the 1 is "
     "shortened to that norm if it is longer.",
@@ -115,10 +116,12 @@ def _scores(told: dict[str, Any], X: Array) -> Array:
         X = (np.clip(X, facts["low"], facts["high"]) - facts["mean"]) / np.array(facts["scale"])
     if told["matrix"] is not None:
         X = X @ np.array(told["matrix"])
-    if (waves := told["bends"]) is not None:
-        pitch, cosine, middle, sine, factor = (np.array(each) for each in waves.values())
-        parts = [X, cosine * (np.cos(pitch * X) - middle), sine * np.sin(pitch * X)]
-        X = np.hstack(parts) * factor
+    if (bends := told["bends"]) is not None:
+        parts = [X]
+        for wave in bends["waves"]:
+            pitch, cosine, middle, sine = (np.array(each) for each in wave.values())
+            parts += [cosine * (np.cos(pitch * X) - middle), sine * np.sin(pitch * X)]
+        X = np.hstack(parts) * bends["factor"]
     table, bound = np.array(told["coef"]), told["longest"]
     if bound is not None:
         X = X * np.minimum(1.0, bound / np.linalg.norm(X, axis=1, keepdims=True))
@@ -151,12 +154,13 @@ def _column(name: str, kind: Column) -> dict[str, Any]:
 
 
 def _preparation(model: Any) -> dict[str, Any]:
-    before, matrix, bends = vars(model).get("prepare_"), None, None
+    before, matrix = vars(model).get("prepare_"), None
+    bends: dict[str, Any] | None = None
     if before is None:
         return {"prepare": None, "matrix": None, "bends": None}
     if isinstance(before, Bends):
-        bends = {name: np.asarray(each).tolist() for name, each in before.waves.items()}
-        before = before.inner
+        told = [{k: np.asarray(v).tolist() for k, v in wave.items()} for wave in before.waves]
+        bends, before = {"factor": before.factor, "waves": told}, before.inner
     if isinstance(before, Whitening):
         before, matrix = before.scaler, before.matrix_.tolist()
     if isinstance(before, DeclaredRanges):
@@ -166,8 +170,8 @@ def _preparation(model: Any) -> dict[str, Any]:
     features = model.n_features_in_
     low, high = (np.broadcast_to(end, features) for end in (before.low, before.high))
     facts = {"low": low, "high": high, "mean": mean, "scale": scale}
-    told = {k: np.asarray(v).tolist() for k, v in facts.items()}
-    return {"prepare": told, "matrix": matrix, "bends": bends}
+    scaled = {k: np.asarray(v).tolist() for k, v in facts.items()}
+    return {"prepare": scaled, "matrix": matrix, "bends": bends}
 
 
 def _link(model: Any) -> dict[str, Any] | None:

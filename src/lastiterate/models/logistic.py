@@ -54,12 +54,11 @@ class PrivateLogisticRegression(ProbableClassifier):
             feature_bound is given, columns are taken as they are, or mapped by their declared
             ranges. None: taken as they are. Or a `PrivateStandardScaler` to fit first, whose
             epsilon comes on top.
-        curved: whether answers may bend along the columns: beside every prepared column stand its
-            cosine and its sine, and coef_ has the coefficients of all columns, then of their
-            cosines, then of their sines. It costs no privacy, but noise has three times as many
-            coefficients to fall on. "auto": where records are many enough for that (a rule from
-            public numbers; choice_ says why). False: never. True: always, which is refused where
-            columns are taken as they are.
+        curved: whether answers may bend along the columns: beside every prepared column stand one
+            or two waves of it, cosine and sine. It costs no privacy, but noise has three or five
+            times as many coefficients to fall on. "auto": where records are many enough for that
+            (a rule from public numbers; choice_ says how many waves, and why). False: never. True:
+            always, which is refused where columns are taken as they are.
         feature_range: (low, high), each a number or one per column, infinite where unknown: public
             ranges of the columns, to which they are clipped. Known beside it: columns of the types
             bool, uint8 and int8.
@@ -80,8 +79,9 @@ class PrivateLogisticRegression(ProbableClassifier):
             cryptographically secure noise.
 
     Attributes:
-        coef_, intercept_: the model; where answers bend (``curved``), coef_ is three times as wide
-            as the table.
+        coef_, intercept_: the model. Where answers bend (``curved``), coef_ has the coefficients of
+            all columns, then of their cosines, then of their sines, and with a second wave of its
+            cosines and sines: it is three or five times as wide as the table.
         classes_: the classes, sorted: those declared, or else those that occur, which is then a
             release that certificate_ does not cover.
         certificate_: the privacy that was spent, checkable by anybody, sealed when it is first

@@ -104,11 +104,12 @@ def _prepared(graph: Graph, features: str, weights: Mapping[str, Any]) -> str:
         scaled = graph.op("MatMul", scaled, graph.constant(np.array(weights["matrix"])))
     if weights["bends"] is None:
         return scaled
-    x, waves = Value(graph, scaled), {k: np.array(v) for k, v in weights["bends"].items()}
-    phase = x * waves["pitch"]
-    cosines = (phase.of("Cos") - waves["middle"]) * waves["cosine"]
-    sines = phase.of("Sin") * waves["sine"]
-    return (x.of("Concat", cosines, sines, axis=1) * waves["factor"]).name
+    x, parts = Value(graph, scaled), []
+    for wave in weights["bends"]["waves"]:
+        phase = x * np.array(wave["pitch"])
+        parts += [(phase.of("Cos") - wave["middle"]) * np.array(wave["cosine"])]
+        parts += [phase.of("Sin") * np.array(wave["sine"])]
+    return (x.of("Concat", *parts, axis=1) * float(weights["bends"]["factor"])).name
 
 
 def _rows(graph: Graph, X: str, weights: Mapping[str, Any]) -> str:

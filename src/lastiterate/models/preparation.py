@@ -51,8 +51,8 @@ _WITH_TARGETS = 0.2  # of mu squared: for the ranges, where those of targets may
 _WHITENING = 0.05  # of mu squared at most: for how columns go together
 _SHARP = (0.02, 3.0)  # noise on eigenvalues, of their mean: asked for, and too much
 _MOST_COLUMNS = 300  # whose products are whitened, and along which answers bend
-_BENDS = 30.0  # mu · records for a column, from which on answers bend
-_MOST_NUMBERS = 2**25  # in a table that is made three times as wide
+_BENDS = (20.0, 80.0)  # mu · records for a column, from which on it has one wave, and two
+_MOST_NUMBERS = 10**8  # in a table that is made so much wider
 _TARGET = 9  # columns that targets weigh as much as, or as all columns if they are more
 _POWER = 0.75  # of deviations, which rare values would otherwise rule
 _WIDE = 4.0  # deviations on both sides of the mean that the targets' range holds
@@ -156,16 +156,16 @@ def prepared(
     scaler._learn(table, delta)
     target = None if y is None else _target_range(scaler)
     columns: PrivateStandardScaler | Whitening | None = None
-    curved, why_curved = False, ""
+    count, why_bends = 0, ""
     if X is not None:
-        curved, why_curved = bending(len(X), X.shape[1], promise)
-        columns = _first_columns(scaler, X, promise, curved)
+        count, why_bends = waves(len(X), X.shape[1], promise)
+        columns = _first_columns(scaler, X, promise, count)
     runs, paid = [*runs, scaler.training_], [*paid, scaler.__dict__["certificate_"]]
     costs.append(f"{printed(second)} for means and deviations")
     reasons: tuple[tuple[str, str], ...] = ()
     if X is not None:
         third, why = whitening_share(len(X), X.shape[1], promise)
-        reasons = (("whitening", why), ("bends", why_curved))
+        reasons = (("whitening", why), ("bends", why_bends))
         if third:
             columns = kept = Whitening(scaler).learn(X, third, delta, promise.seed)
             runs, paid = [*runs, kept.training_], [*paid, kept.certificate]
@@ -173,7 +173,7 @@ def prepared(
     why = f"{', '.join(costs)}; the model has what is left of {printed(epsilon)}, and certificate_ "
     why += "covers everything"
     return Preparation(
-        Bends(columns) if curved and columns is not None else columns,
+        Bends(columns, count) if count and columns is not None else columns,
         target,
         mu_of(*runs),
         tuple(paid),
@@ -227,27 +227,32 @@ def whitening_share(records: int, columns: int, promise: Promise) -> tuple[float
     return max(share, _SMALLEST * promise.epsilon), why
 
 
-def bending(records: int, columns: int, promise: Promise) -> tuple[bool, str]:
-    """Whether answers may bend along the columns (`Bends`), and why.
+def waves(records: int, columns: int, promise: Promise) -> tuple[int, str]:
+    """How many waves stand beside every column (`Bends`), and why.
 
-    Three times as many coefficients have three times as much noise together, whatever they say.
+    More coefficients have more noise together, whatever they say.
 
     >>> promise = Promise(1.0, 1e-5, "zero-out", None)
-    >>> bending(1000, 20, promise)[0], bending(10_000, 20, promise)[0]
-    (False, True)
+    >>> [waves(records, 20, promise)[0] for records in (1000, 2000, 10_000)]
+    [0, 1, 2]
     """
-    on = "answers may bend along every column: its sine and cosine stand beside it, at no price"
-    if promise.curved is True:
-        return True, f"{on}, as asked for"
     if promise.curved is False:
-        return False, "off: curved=False"
-    if columns > _MOST_COLUMNS or records * columns > _MOST_NUMBERS:
-        return False, "off: the table is large, and would be three times as wide"
+        return 0, "off: curved=False"
     weight = 2 if promise.adjacency == "replace" else 1
-    if gaussian.mu(promise.epsilon, promise.delta) / weight * records < _BENDS * columns:
-        why = "off: of so few records noise on three times as many coefficients would cost more"
-        return False, f"{why}; curved=True asks for it"
-    return True, f"{on}; records are many enough for so many coefficients"
+    clear = gaussian.mu(promise.epsilon, promise.delta) / weight * records / columns
+    wanted = sum(clear >= enough for enough in _BENDS)
+    wider = _MOST_NUMBERS // (records * columns) if columns <= _MOST_COLUMNS else 1
+    count = min(wanted, max(wider - 1, 0) // 2)
+    why = "records are many enough for it"
+    if not count:
+        why = "the table is large" if wanted else "of so few records noise would cost more"
+        why += ", with at least three times as many coefficients"
+        if promise.curved is not True:
+            return 0, f"off: {why}; curved=True asks for it"
+        count, why = 1, f"as asked for (else off: {why})"
+    told = "one wave stands" if count == 1 else f"{count} waves stand"
+    told = f"answers may bend along every column: {told} beside it, cosine and sine, at no price"
+    return count, f"{told}; {why}"
 
 
 def _shares(records: int, weight_of_all: float, columns: int, promise: Promise) -> list[float]:
@@ -293,7 +298,7 @@ def _target_range(scaler: PrivateStandardScaler) -> tuple[float, float]:
 
 
 def _first_columns(
-    scaler: PrivateStandardScaler, X: Array, promise: Promise, curved: bool
+    scaler: PrivateStandardScaler, X: Array, promise: Promise, count: int
 ) -> PrivateStandardScaler:
     """The scaler without the column of targets."""
     columns = X.shape[1]
@@ -304,7 +309,7 @@ def _first_columns(
     scaler._temper()
     held = scaler.__dict__["certificate_"]
     if held is not None:  # bound to what is used; a function of what was released
-        used = {name: getattr(scaler, name).copy() for name in used_numbers(curved)}
+        used = {name: getattr(scaler, name).copy() for name in used_numbers(count)}
         scaler.certificate_ = replace(held, parameters=used)
     return scaler
 

@@ -38,7 +38,7 @@ from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
 from lastiterate.models.base import HOW
-from lastiterate.models.bends import TIMES, Bends, used_numbers
+from lastiterate.models.bends import Bends, used_numbers, wide
 from lastiterate.models.choose import Choice
 from lastiterate.models.classifier import PrivateClassifier, declared
 from lastiterate.models.huber import PrivateHuberRegressor
@@ -147,10 +147,10 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
         model.classes = model.classes_.tolist() if table["declared"] else None
     before = table["prepare"]
     learnt = before is not None and "settings" in before
-    curved = learnt and before.get("curved", False)
-    if not isinstance(curved, bool):
-        raise ValueError("bends that are neither there nor not")
-    width = model.n_features_in_ * (TIMES if curved else 1)
+    count = 0
+    if learnt and "waves" in before:
+        count = whole("waves", before["waves"], "so many stand beside every column")
+    width = wide(model.n_features_in_, count)
     numbers = parameters[""]
     coefficients, intercept = numbers["coef_"], numbers["intercept_"]
     outputs = model._objective().outputs()
@@ -189,7 +189,7 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
         scaler.training_ = Training.from_dict(before["training"])
         scaler.n_features_in_ = model.n_features_in_
         scaler._range()
-        used, found = used_numbers(curved), parameters[PREPARED]
+        used, found = used_numbers(count), parameters[PREPARED]
         if {*used} != {*found} or {each.shape for each in found.values()} != {
             (model.n_features_in_,)
         }:
@@ -204,11 +204,11 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
         model.prepare_.matrix_ = matrix = parameters[WHITENED]["matrix_"]
         if matrix.shape != 2 * (model.n_features_in_,) or not np.isfinite(matrix).all():
             raise ValueError("a matrix of other columns, or of what are no numbers")
-    if curved:
-        model.prepare_ = Bends(model.prepare_)
+    if count:
+        model.prepare_ = Bends(model.prepare_, count)
         with np.errstate(all="ignore"):  # what is no number is refused
             waves = model.prepare_.waves
-        if not all(np.isfinite(each).all() for each in waves.values()):
+        if not all(np.isfinite(each).all() for wave in waves for each in wave.values()):
             raise ValueError("waves of what are no numbers")
     return model
 
@@ -224,7 +224,7 @@ def _preparation(model: Any) -> dict[str, Any] | None:
         return {**ranges, **how}
     more: dict[str, Any] = {}
     if isinstance(before, Bends):
-        before, more = before.inner, {"curved": True}
+        more, before = {"waves": before.count}, before.inner
     if isinstance(before, Whitening):
         before, more["whitening"] = before.scaler, before.training_.to_dict()
     told = {"settings": _settings(before), "training": before.training_.to_dict()}
@@ -244,12 +244,13 @@ def _numbers(model: Any) -> dict[str, Any]:
             "leave it out."
         )
     scaler = vars(model).get("prepare_")
-    if curved := isinstance(scaler, Bends):
-        scaler = scaler.inner
+    count = 0
+    if isinstance(scaler, Bends):
+        count, scaler = scaler.count, scaler.inner
     if isinstance(scaler, Whitening):
         found[f"{WHITENED}matrix_"], scaler = scaler.matrix_, scaler.scaler
     if isinstance(scaler, PrivateStandardScaler):
-        found |= {f"{PREPARED}{name}": getattr(scaler, name) for name in used_numbers(curved)}
+        found |= {f"{PREPARED}{name}": getattr(scaler, name) for name in used_numbers(count)}
     return found
 
 
