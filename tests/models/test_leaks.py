@@ -139,7 +139,8 @@ def test_how_many_labels_differ_is_not_told_where_classes_are_declared() -> None
     labels = np.arange(len(X))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        PrivateLogisticRegression(delta=1e-4, steps=2, classes=labels).fit(X, labels)
+        model = PrivateLogisticRegression(delta=1e-4, steps=2, classes=labels)
+        model.set_params(feature_range=(-9.0, 9.0)).fit(X, labels)
 
 
 def test_no_message_of_files_shows_a_cell(tmp_path: Path) -> None:
