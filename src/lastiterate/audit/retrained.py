@@ -114,7 +114,7 @@ class RetrainedWithScaler:
 
     def cohort(self, world: Unscaled, seeds: Sequence[int]) -> list[Released]:
         """Repetitions, each with two independent streams of noise; models are trained together."""
-        together = max(1, _ROOM // world.X.size)
+        together = max(1, _ROOM // (len(world.X) * self.scaler.transform(world.X[:1]).size))
         found = []
         for first in range(0, len(seeds), together):
             some = [np.random.SeedSequence(seed) for seed in seeds[first : first + together]]
