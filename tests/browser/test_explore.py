@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ def address() -> Iterator[str]:
     found = re.search(r"http://\S+", process.stdout.readline())
     assert found is not None
     yield found[0]  # with the token
-    process.terminate()
+    process.send_signal(signal.SIGINT)  # its workers end with it
     _, errors = process.communicate(timeout=30)
     assert "Traceback" not in errors
 

@@ -37,7 +37,7 @@ def running() -> Iterator[tuple[subprocess.Popen[str], str]]:
     assert found is not None
     yield process, found[0]
     if process.poll() is None:
-        process.kill()
+        process.send_signal(signal.SIGINT)  # not killed: its workers would compute on for seconds
     process.communicate(timeout=30)
 
 
