@@ -366,9 +366,9 @@ def test_hiding_the_state_never_costs_more_than_publishing_it(batches, adjacency
     public = account(run.replace(diameter=math.inf), Loss.unknown())
     assert not public.theorem.hidden_state
     assert any(bound.theorem.hidden_state for bound in known.bounds)
-    for delta in (1e-9, 1e-5, 1e-2):
+    for delta in (1e-9, 1e-2):
         assert known.epsilon(delta) <= public.epsilon(delta) * (1 + 1e-12)
-    for epsilon in (0.1, 1.0, 5.0):
+    for epsilon in (0.1, 5.0):
         assert known.delta(epsilon) <= public.delta(epsilon) * (1 + 1e-12)
     for order in (2.0, 10.0):
         assert known.rdp(order) <= public.rdp(order) * (1 + 1e-12)

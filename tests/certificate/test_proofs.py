@@ -36,7 +36,7 @@ SEARCHES: dict[str, tuple[Training, Callable[..., Any]]] = {
     "poisson": (run(Poisson(0.1)), poisson.best_stretches),
     "poisson replace": (run(Poisson(0.1), adjacency="replace"), refined_stretches.stretches),
     "without replacement": (run(WithoutReplacement(4)), refined_stretches.stretches),
-    "reshuffled": (run(Reshuffled(10)), reshuffled.reshuffled),
+    "reshuffled": (run(Reshuffled(20)), reshuffled.reshuffled),
 }
 
 
