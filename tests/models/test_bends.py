@@ -306,6 +306,18 @@ def test_a_folder_carries_bends(filed: Any, tmp_path: Path) -> None:
     assert again.model_.coef_.shape == (10,)
 
 
+def test_three_classes_answer_the_same_from_a_folder_to_the_last_bit(tmp_path: Path) -> None:
+    """However the coefficients lie in memory."""
+    columns = {name: {"low": -4, "high": 14} for name in "abc"}
+    schema = {"columns": columns, "target": {"name": "label", "categories": list("xyz")}}
+    table = pd.DataFrame(bumps(900)[0], columns=list("abc")).assign(label=[*"xyz"] * 300)
+    model = PrivateTableModel(schema, epsilon=9.0, delta=1e-4)
+    model.set_params(estimator=PrivateSoftmaxRegression(steps=2, random_state=0)).fit(table)
+    model.save(tmp_path / "run")
+    again = PrivateTableModel.load(tmp_path / "run")
+    np.testing.assert_array_equal(again.predict_proba(table), model.predict_proba(table))
+
+
 def written(folder: Path, run: Path, numbers: Any, words: Any, certified: bool = True) -> Path:
     folder.mkdir()
     if certified:

@@ -568,7 +568,8 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
 
     def _split(self, parameters: Array) -> tuple[Array, Array]:
         """Coefficients (outputs, features) and intercepts (outputs,)."""
-        table = np.array(parameters.reshape(len(parameters), -1).T)
+        # Rows one after the other, as files hold them: sums in another order differ in a bit.
+        table = np.array(parameters.reshape(len(parameters), -1).T, order="C")
         if self.fit_intercept:
             return table[:, :-1], table[:, -1]
         return table, np.zeros(len(table))
