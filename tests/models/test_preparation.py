@@ -356,6 +356,36 @@ def test_the_exact_law_of_all_five_releases_is_within_the_certificate(
     assert 0.5 * paid < math.sqrt(total.max()) <= paid
 
 
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_the_exact_law_of_a_regression_that_bends_is_within_the_certificate(adjacency: str) -> None:
+    """Ranges and scales of columns and targets, and a model of one step of rows that bend."""
+    rng, n, d = np.random.default_rng(0), 1000, 3
+    X = rng.normal(3.0, 1.0, (n, d))
+    how = {"steps": 1, "batch_size": n, "adjacency": adjacency, "curved": True}
+    model = PrivateRidge(2.0, 1e-4, **how).fit(X, X[:, 0] ** 2)
+    first, second, _ = model.certificate_.parts
+    step, found = model.training_, model._preparation.found
+    far = rng.choice([0.0, 1e308, -1e308, 1e-300, 1.0, 3.0, -7.0, 2.0**41], (80, d + 1))
+    far[:20] = np.column_stack([X, X[:, 0] ** 2])[:20]
+    scaler = PrivateStandardScaler(low=found[0], high=found[1])
+    scaler.n_features_in_ = d + 1
+    rows = np.asarray(model._rows.of(model._prepared(far[:, :d])))
+    assert rows.shape == (80, 5 * d + 1)
+    slopes = model._objective().slope(np.zeros(80), model._targets(far[:, d]))
+    releases = [
+        (_one_hot(far, np.array([1.0, 1.0, 1.0, 3.0]), closed=False).toarray(), first.training),
+        (scaler._contributions(far), second.training),
+        (rows * slopes[:, None] * float(step.step_sizes[0]), step),
+    ]
+    total = np.zeros((80, 80))
+    for each, run in releases:
+        others = each if adjacency == "replace" else np.zeros_like(each)
+        moved = np.linalg.norm(each[:, None] - others[None], axis=2)
+        total += (moved / n / float(run.noises[0])) ** 2
+    paid = gaussian.mu(model.certificate_.epsilon, 1e-4)
+    assert 0.9 * paid < math.sqrt(total.max()) <= paid
+
+
 def test_what_may_learn_without_paying_is_refused() -> None:
     X, y = raw(100)
     model = PrivateLogisticRegression(1.0, 1e-4, prepare="auto", steps=4)
