@@ -80,6 +80,32 @@ def test_scaling_the_features_scales_the_run() -> None:
     assert two.step_size * 4 == pytest.approx(one.step_size)
 
 
+def test_many_columns_of_few_records_learn_for_less_time() -> None:
+    """Less the more columns, never less than the root, and as before from enough records on."""
+
+    def time(columns: int, records: int = 2_000, **given: float) -> float:
+        known = {"records": records, "row_norm": 1.0, "epsilon": 1.0, "delta": 1e-5}
+        run = choose(Softmax(3), columns=columns, regularization=0.0, **known, **given).training
+        return float(run.steps * run.step_size)
+
+    whole = time(0)
+    assert time(50) == whole
+    times = [time(columns) / whole for columns in (60, 100, 200, 800)]
+    assert times == pytest.approx([(50 / c) ** 0.5 for c in (60, 100, 200, 800)], rel=0.02)
+    assert time(100, 200_000) == time(0, 200_000)
+    assert time(800, learning_time=300.0) == pytest.approx(time(0, learning_time=300.0))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_three_classes_of_many_prepared_columns_learn_for_less_time(classes: int) -> None:
+    X, y = np.random.default_rng(0).standard_normal((400, 80)), np.arange(400) % classes
+    kind = PrivateSoftmaxRegression
+    prepared = kind(1.0, 1e-4, feature_range=(-3.0, 3.0), random_state=0).fit(X, y)
+    assert ("times 0.79" in str(prepared.choice_)) == (classes == 3)
+    as_they_are = kind(1.0, 1e-4, prepare=None, feature_bound=9.0, random_state=0).fit(X, y)
+    assert "times" not in str(as_they_are.choice_)
+
+
 def test_small_batches_need_no_more_noise_than_full_ones() -> None:
     """The claim behind the default: noise per unit of learning time, at equal steps."""
     chosen = choose(Logistic(), records=20_000, row_norm=1.0, epsilon=1.0, delta=1e-6)

@@ -213,7 +213,9 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         parameters = data.shape[1] * objective.outputs()
         if groups is None:  # small batches keep a person's records apart
             passes = passes_in_time(passes, X.shape[0], parameters)
-        chosen = self._choose(objective, X.shape[0], heaviest, dimension=parameters, passes=passes)
+        several = self._learnt_statistics and objective.outputs() > 2
+        told = {"dimension": parameters, "passes": passes, "columns": several * X.shape[1]}
+        chosen = self._choose(objective, X.shape[0], heaviest, **told)
         if ledger is not None:
             chosen, with_noise = self._erasable(chosen, with_noise)
         engine = linear_arithmetic(chosen.training, objective, data.shape[1])

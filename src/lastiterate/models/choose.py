@@ -37,6 +37,8 @@ RESIDUAL = 0.2  # beyond it, in halves of the target's range, a residual pulls n
 LEARNING = 2.5  # learning time = LEARNING · (mu · records)^GROWTH
 GROWTH = 0.85
 LONGEST = 30_000.0  # learning time after which a model has converged for all we have seen
+FEW_COLUMNS = 50  # prepared columns; with more of them three classes or more learn for less time
+ENOUGH = 20.0  # mu · records for a column: then for no less
 STEP = 1.25  # step size times smoothness
 LONGEST_STEP = 1.9  # if there are too few steps for the learning time; from 2 on they expand
 MOST_FULL_STEPS = 2_500  # passes that full batches may take
@@ -65,6 +67,17 @@ def passes_in_time(least: int, records: int, parameters: int) -> int:
     """
     most = MOST_FULL_STEPS // 2  # with more of them full batches would stop before their time
     return max(least, min(most, int(QUICK / (records * parameters))))
+
+
+def part_of_time(columns: int, mu: float, records: int) -> float:
+    """What three classes or more have of the learning time: less with many prepared columns.
+
+    >>> part_of_time(50, 1.0, 100), part_of_time(200, 1.0, 100), part_of_time(200, 1.0, 10_000)
+    (1.0, 0.5, 1.0)
+    """
+    if columns <= FEW_COLUMNS:
+        return 1.0
+    return max(math.sqrt(FEW_COLUMNS / columns), min(1.0, mu * records / (ENOUGH * columns)))
 
 
 @dataclass(frozen=True)
@@ -111,6 +124,7 @@ def choose(
     known_order: bool = False,
     final_noise: float | str | None = None,
     per_person: int = 1,
+    columns: int = 0,
 ) -> Choice:
     """A run for this budget; what the user gives is kept.
 
@@ -127,6 +141,7 @@ def choose(
         known_order: the batches come in an order that counts as known (a stream).
         final_noise: a burst at the last step, a factor or "best", instead of what is chosen here.
         per_person: the target is for a person with so many records, dealt out to the batches.
+        columns: that were prepared, if there are three classes or more.
     """
     epsilon = number("epsilon", epsilon, "it bounds the privacy loss", above=0.0, infinite=True)
     if steps is not None:
@@ -151,7 +166,8 @@ def choose(
     else:
         weight = per_person * (2 if adjacency == "replace" else 1)
         mu = gaussian.mu(epsilon, delta) / weight
-        run = _balanced(records, mu, steps, batch_size, passes, learning_time)
+        part = part_of_time(columns, mu, records)
+        run = _balanced(records, mu, steps, batch_size, passes, learning_time, part)
     count, batches, learning, why_so_long = run
     step = min(learning / count, LONGEST_STEP)
     if math.isinf(epsilon):
@@ -197,15 +213,18 @@ def _balanced(
     batch_size: int | None,
     passes: int,
     asked: float | None,
+    part: float,
 ) -> tuple[int, _Batches, float, str]:
     """Steps, batches and learning time for a private run, mu for one of its impulses."""
-    learning = asked or min(LEARNING * (mu * records) ** GROWTH, LONGEST)
+    learning = asked or part * min(LEARNING * (mu * records) ** GROWTH, LONGEST)
     wanted = max(1, math.ceil(learning / STEP))
     why = (
         f"learning time min({LEARNING} * (mu * records)^{GROWTH}, {LONGEST:,.0f}) = "
-        f"{learning:,.0f}, where mu = {printed_down(mu, 3)} is what (epsilon, delta) allows one "
-        "Gaussian"
+        f"{learning / part:,.0f}, where mu = {printed_down(mu, 3)} is what (epsilon, delta) allows "
+        "one Gaussian"
     )
+    if part < 1:
+        why += f", times {part:.2f}, as there are many columns for so few records"
     if asked:
         why = f"learning time {learning:,.6g}, as asked for"
     if batch_size is None:
