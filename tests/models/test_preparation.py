@@ -469,6 +469,8 @@ def test_what_an_audit_draws_anew_is_prepared_as_it_was(n: int) -> None:
 def test_a_bound_without_a_length_is_refused() -> None:
     with pytest.raises(DescriptionError, match="longest"):
         PrivateStandardScaler(1.0, 1e-5, longest=2.0).fit(np.zeros((10, 1)))
+    with pytest.raises(DescriptionError, match="together"):
+        PrivateStandardScaler(1.0, 1e-5, together="no").fit(np.zeros((10, 1)))
 
 
 @pytest.mark.parametrize("longest", [math.nan, math.inf, 0.0, -1.0, 1e300, "2"])

@@ -101,6 +101,9 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
     def _learn(self, X: Array, delta: float) -> None:
         records, columns = X.shape
         self.n_features_in_ = columns
+        if not isinstance(self.together, bool):
+            why = "it says whether columns are drawn to each other"
+            raise DescriptionError("together", self.together, "True or False", why)
         number("power", self.power, "it tempers the deviations", at_least=0.0, at_most=1.0)
         if self.row_norm is not None:
             number("row_norm", self.row_norm, "rows get about so long", above=0.0, at_most=LONGEST)
