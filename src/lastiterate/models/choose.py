@@ -72,12 +72,13 @@ def passes_in_time(least: int, records: int, parameters: int) -> int:
 def part_of_time(columns: int, mu: float, records: int) -> float:
     """What three classes or more have of the learning time: less with many prepared columns.
 
-    >>> part_of_time(50, 1.0, 100), part_of_time(200, 1.0, 100), part_of_time(200, 1.0, 10_000)
-    (1.0, 0.5, 1.0)
+    >>> part_of_time(50, 1.0, 10), part_of_time(200, 1.0, 10), part_of_time(200, 1.0, 10_000)
+    (1.0, 0.50125, 1.0)
     """
     if columns <= FEW_COLUMNS:
         return 1.0
-    return max(math.sqrt(FEW_COLUMNS / columns), min(1.0, mu * records / (ENOUGH * columns)))
+    by_records = (1 + mu * records / (ENOUGH * columns)) / 2
+    return min(1.0, max(math.sqrt(FEW_COLUMNS / columns), by_records))
 
 
 @dataclass(frozen=True)
