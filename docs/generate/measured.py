@@ -44,7 +44,8 @@ $δ$ the largest power of ten below $1/(10 n)$. Cells: ours / ours told the same
 accuracy in per cent or $R^2$; **bold**: ours more than one point (0.02) behind at epsilon 0.5 or more without being told,
 which is a miss of our goal. On `letter` and `penbased` no constant was set, but preparing columns and the ball of the softmax
 were proposed by looking at them. This half has been judged several times, so we know where we were behind; what was then
-changed, and by how much, was picked on the other half and on generated tables.
+changed, and by how much, was picked on the other half and on generated tables. The last three judgements of classes, each after a
+change, had 88, 85 and 90 % of the cells within a point, 1.1, 1.3 and 1.3 points ahead.
 
 Peers: S is DP-SGD (Poisson batches; batch size, step, clip, momentum and passes tuned), O objective perturbation with tight
 accounting (two classes), A AdaSSP (numbers), B private boosted machines of `interpret` (two classes and numbers), D
