@@ -79,6 +79,9 @@ def test_defaults_are_scored_on_raw_columns() -> None:
 
 def test_a_point_behind_the_best_peer_is_a_miss() -> None:
     peers = json.loads(held_out.PEERS.read_text())
+    bent = {
+        task: scores.pop(held_out.BENT) for task, scores in peers.items() if held_out.BENT in scores
+    }
     best = {
         (task.name, epsilon): max(held_out.scores_of(peers[task.name], epsilon).values())
         for task in held_out.JUDGED
@@ -100,6 +103,11 @@ def test_a_point_behind_the_best_peer_is_a_miss() -> None:
     assert first["ok"] is None  # told, no goal
     assert (every["measured"], first["measured"]) == pytest.approx((-1.01 / 60, -1.01 / 32))
     assert all(row["measured"] > 0 for name, row in means.items() if "ranges told" in name)
+    assert set(bent) == {task.name for task in held_out.JUDGED}
+    shown = {row["name"]: row["ahead of bent"] for row in rows if "peers" in row}
+    theirs = bent["letter"]["4"]["score"]
+    assert shown["letter, epsilon 4"] == pytest.approx(100 * (best["letter", 4.0] - theirs))
+    assert all(row["ok"] is None for row in rows if "sines and cosines" in row["name"])
 
 
 def test_the_page_shows_ours_ours_told_and_the_best_peer(
