@@ -466,6 +466,12 @@ def test_what_an_audit_draws_anew_is_prepared_as_it_was(n: int) -> None:
     assert np.linalg.norm(model._rows.of(model._prepared(X))[:, :-1], axis=1).max() <= 2.0
 
 
+def test_an_epsilon_beyond_all_numbers_is_refused_in_words() -> None:
+    X, y = np.arange(20.0)[:, None], np.arange(20) % 2
+    with pytest.raises(UnsupportedError, match="epsilon=inf"):
+        PrivateLogisticRegression(1e200, 1e-5, classes=[0, 1]).fit(X, y)
+
+
 def test_a_bound_without_a_length_is_refused() -> None:
     with pytest.raises(DescriptionError, match="longest"):
         PrivateStandardScaler(1.0, 1e-5, longest=2.0).fit(np.zeros((10, 1)))

@@ -258,6 +258,12 @@ def waves(records: int, columns: int, promise: Promise) -> tuple[int, str]:
 def _shares(records: int, weight_of_all: float, columns: int, promise: Promise) -> list[float]:
     """Epsilon of either mechanism by itself: what it needs, up to a part of all."""
     whole = gaussian.mu(promise.epsilon, promise.delta)
+    if not whole > 0:
+        raise UnsupportedError(
+            f"epsilon={promise.epsilon:g} with delta={promise.delta:g} is beyond the numbers that "
+            "shares of it are computed with. Without privacy, epsilon=inf; with it, an epsilon "
+            "that says something, or prepare=None, which shares nothing."
+        )
     weight = 2 if promise.adjacency == "replace" else 1
     clear = math.sqrt(2 * math.log(_BINS * max(weight_of_all, 1.0))) + SURE
     wanted = [math.sqrt(weight_of_all) * clear / RARE, math.sqrt(1.25 * columns) / _BLUR]
