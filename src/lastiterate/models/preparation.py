@@ -260,9 +260,9 @@ def _shares(records: int, weight_of_all: float, columns: int, promise: Promise) 
     whole = gaussian.mu(promise.epsilon, promise.delta)
     if not whole > 0:
         raise UnsupportedError(
-            f"epsilon={promise.epsilon:g} with delta={promise.delta:g} is beyond the numbers that "
-            "shares of it are computed with. Without privacy, epsilon=inf; with it, an epsilon "
-            "that says something, or prepare=None, which shares nothing."
+            "This epsilon, with this delta, is beyond the numbers that shares of it are computed "
+            "with. Without privacy, epsilon=inf; with it, an epsilon that says something, or "
+            "prepare=None, which shares nothing."
         )
     weight = 2 if promise.adjacency == "replace" else 1
     clear = math.sqrt(2 * math.log(_BINS * max(weight_of_all, 1.0))) + SURE
