@@ -4,7 +4,8 @@ The rule has one dimensionless quantity, the learning time: steps Ã— step size Ã
 in a score grows with it, signal too, and what balances them is the number of records times mu, the
 privacy in units of one Gaussian. The constants below were set once, for every loss, data set and
 epsilon, on the test scores of three public data sets of 30,000 to 200,000 records (Adult,
-Census-Income, MNIST); elsewhere they are a guess. The guarantee never depends on them.
+Census-Income, MNIST); elsewhere they are a guess. Those of many columns were set on others
+(docs/theory/preparation.md). The guarantee never depends on them.
 
 Small batches in few passes, with an equalised last epoch and a hidden state, need no more noise
 than as many full-batch steps would, at a fraction of the work. Full batches are better all the

@@ -119,8 +119,9 @@ def _scores(told: dict[str, Any], X: Array) -> Array:
     if (bends := told["bends"]) is not None:
         parts = [X]
         for wave in bends["waves"]:
-            pitch, cosine, middle, sine = (np.array(each) for each in wave.values())
-            parts += [cosine * (np.cos(pitch * X) - middle), sine * np.sin(pitch * X)]
+            phase = np.array(wave["pitch"]) * X
+            parts.append(np.array(wave["cosine"]) * (np.cos(phase) - wave["middle"]))
+            parts.append(np.array(wave["sine"]) * np.sin(phase))
         X = np.hstack(parts) * bends["factor"]
     table, bound = np.array(told["coef"]), told["longest"]
     if bound is not None:
