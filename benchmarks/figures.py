@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lastiterate import Cyclic, FullBatch, Loss, Shuffled, Training
-from lastiterate.report import epsilon_growth, positions, taut_string
+from lastiterate.report import epsilon_growth, taut_string
 
 FULL = Training(
     records=5, steps=10**5, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
@@ -46,8 +46,6 @@ def rows() -> list[dict[str, Any]]:
     measured = []
     for name, run in RUNS.items():
         drawn = {"epsilon_growth": epsilon_growth, "taut_string": taut_string}
-        if not isinstance(run[0].batches, FullBatch):
-            drawn["positions"] = positions
         for figure, draw in drawn.items():
             value = _milliseconds(lambda draw=draw, run=run: draw(*run))
             measured.append((f"{figure}, {name}, ms", value))

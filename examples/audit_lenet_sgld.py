@@ -186,7 +186,7 @@ def options(clip: float | None, out: str) -> argparse.Namespace:
     parser.add_argument("--test-images", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(out), help="a folder")
-    parser.add_argument("--plot", help="a picture to write (needs plotly): .html, .png, .svg")
+    parser.add_argument("--plot", help="a figure to write: .png, .svg, .pdf")
     return parser.parse_args()
 
 
@@ -206,9 +206,9 @@ def show(result: AuditResult, report: dict[str, Any], guarantee: Any = None) -> 
     path.write_text(json.dumps(report, indent=1) + "\n")
     print(f"written to {path}")
     if (plot := report["settings"]["plot"]) is not None:
-        from lastiterate.report import AuditDisplay, save_figure
+        from lastiterate.report import audit_bracket
 
-        save_figure(AuditDisplay.from_result(result, guarantee).figure_, plot)
+        audit_bracket(result, guarantee).plot().figure.savefig(plot)
 
 
 if __name__ == "__main__":

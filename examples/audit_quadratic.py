@@ -4,7 +4,7 @@ For quadratic losses the guarantee of the last iterate is exact, so the measured
 the proved upper bound close in on each other; composition, which assumes that every iterate is
 published, stays far above.
 
-    python examples/audit_quadratic.py --models 10000 [--plot bracket.html]
+    python examples/audit_quadratic.py --models 10000 [--plot bracket.svg]
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def bracket(steps: int, models: int, seed: int, plot: str | None = None) -> dict
     assert certified is not None
     assert not found.contradicts(guarantee)
     if plot is not None:
-        from lastiterate.report import AuditDisplay, save_figure
+        from lastiterate.report import audit_bracket
 
-        save_figure(AuditDisplay.from_result(found, guarantee).figure_, plot)
+        audit_bracket(found, guarantee).plot().figure.savefig(plot)
     return {
         "steps": steps,
         "audited": found.mu_lower,
@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--plot", help="a file to write: .html, .png, .svg")
+    parser.add_argument("--plot", help="a file to write: .png, .svg, .pdf")
     given = parser.parse_args()
     print(f"mu of the last iterate, {given.models:,} models, confidence 0.95")
     print(f"{'steps':>6} {'audited':>9} {'certified':>10} {'ratio':>7} {'all iterates':>13}")

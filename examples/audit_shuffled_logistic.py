@@ -78,18 +78,14 @@ def bracket(epochs: int, models: int, noise: float, seed: int) -> dict[str, Any]
 
 
 def plot(rows: list[dict[str, Any]], noise: float, path: str) -> None:
-    """All bounds against the number of steps, and what the audits found (needs plotly)."""
-    from lastiterate.report import epsilon_growth, save_figure
+    """All bounds against the number of steps, and what the audits found."""
+    from lastiterate.report import epsilon_growth
 
-    figure = epsilon_growth(*described(rows[-1]["epochs"], noise), DELTA)
-    figure.add_scatter(
-        x=[row["steps"] for row in rows],
-        y=[row["audited"] for row in rows],
-        mode="markers",
-        name="audit: at least this",
-        marker={"symbol": "triangle-up", "size": 12, "color": "black"},
-    )
-    save_figure(figure, path)
+    ax = epsilon_growth(*described(rows[-1]["epochs"], noise), DELTA).plot()
+    steps, audited = ([row[name] for row in rows] for name in ("steps", "audited"))
+    ax.plot(steps, audited, "k^", markersize=9, zorder=9)
+    ax.annotate("audit: at least this", (steps[-1], audited[-1]), ha="right", va="top")
+    ax.figure.savefig(path)
 
 
 def main() -> None:

@@ -7,19 +7,17 @@ moves before the noise) and is drawn beside the corrected line. (b) compares bou
 convex losses; quadratic ones attain shifted interpolation (without the projection). Altschuler and
 Talwar's bound of (b) is left out: the paper quotes it without its constants.
 
-    python examples/gallery_chien_li_figure1.py [FOLDER] [--png]
+    python examples/gallery_chien_li_figure1.py [FOLDER]
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from gallery import keep
+from gallery import keep, line_figure
 
 from lastiterate import FullBatch, Loss, Training, compare, theorems
 from lastiterate.published.hidden_state import output_perturbation_coefficient
-from lastiterate.report import line_figure
+from lastiterate.report import FigureData
 
 RUN = Training(
     records=5,
@@ -49,7 +47,7 @@ def bounds(run: Training, loss: Loss) -> dict[str, float]:
     }
 
 
-def figures(points: int = 40) -> dict[str, Any]:
+def figures(points: int = 40) -> dict[str, FigureData]:
     steps = np.unique(np.geomspace(1, RUN.steps, points).round().astype(int)).tolist()
     table = {
         name: [bounds(RUN.replace(steps=t), loss) for t in steps] for name, loss in CLASSES.items()
@@ -70,7 +68,7 @@ def figures(points: int = 40) -> dict[str, Any]:
         "On a bounded domain the loss stops growing, even without convexity",
         *AXES,
         subtitle="Chien & Li 2025, Figure 1(a)",
-        logarithmic="xy",
+        log="xy",
     )
     rows = table["strongly convex"]
     keys = (
@@ -87,7 +85,7 @@ def figures(points: int = 40) -> dict[str, Any]:
         f"The paper's bound is up to {ratio - 1:.1%} above what quadratic losses really lose",
         *AXES,
         subtitle="Chien & Li 2025, Figure 1(b), strongly convex losses",
-        logarithmic="xy",
+        log="xy",
     )
     return {"chien_li_figure1a": classes, "chien_li_figure1b": compared}
 

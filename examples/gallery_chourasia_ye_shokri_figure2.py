@@ -5,18 +5,16 @@ authors plot their Corollary 2 over the lower bound of their Theorem 3 and find 
 factor is gone: shifted interpolation lies on the lower bound. Their orders are not in the text that
 survives; the figure shows Renyi divergence per order, which is the same line for all of them.
 
-    python examples/gallery_chourasia_ye_shokri_figure2.py [FOLDER] [--png]
+    python examples/gallery_chourasia_ye_shokri_figure2.py [FOLDER]
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from gallery import keep
+from gallery import keep, line_figure
 
 from lastiterate import Loss, Training, compare, theorems
-from lastiterate.report import line_figure
+from lastiterate.report import FigureData
 
 SIGMA, STEP, RECORDS, SENSITIVITY, ORDER = 0.02, 0.02, 5000, 4.0, 10.0
 TAUT, PUBLISHED = "taut-string", "chourasia-ye-shokri-2021-corollary-2"
@@ -31,7 +29,7 @@ def theorem_3(steps: np.ndarray) -> np.ndarray:
     return scale * (2 - STEP) * (1 - kept) / (1 + kept)
 
 
-def figures(points: int = 50) -> dict[str, Any]:
+def figures(points: int = 50) -> dict[str, FigureData]:
     steps = np.unique(np.geomspace(1, 1000, points).round().astype(int))
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     lines: dict[str, list[float]] = {key: [] for key in SHOWN}
@@ -56,7 +54,7 @@ def figures(points: int = 50) -> dict[str, Any]:
         "steps K",
         "Renyi divergence of any order / order",
         subtitle="squared loss, sigma = 0.02, step size 0.02, n = 5000, S_g = 4",
-        logarithmic="xy",
+        log="xy",
     )
     return {"chourasia_ye_shokri_figure2": figure}
 

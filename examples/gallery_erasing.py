@@ -4,7 +4,7 @@
 (noise sqrt(2 eta) 0.03, L2 1e-6 n). (b) Test accuracy after the deletion, epsilon = 1:
 `benchmarks/erasing.py` measured it (10 noises) and keeps it in `benchmarks/results`.
 
-    python examples/gallery_erasing.py [FOLDER] [--png]
+    python examples/gallery_erasing.py [FOLDER]
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
-from gallery import keep
+from gallery import keep, line_figure
 
 from lastiterate import Exposure, FullBatch, Loss, Training
-from lastiterate.report import forgetting, line_figure
+from lastiterate.report import FigureData, epsilon_growth
 
 MEASURED = Path(__file__).parents[1] / "benchmarks" / "results" / "erasing_accuracy.json"
 RECORDS = 11_264
@@ -37,9 +36,11 @@ def run(clean: int) -> tuple[Training, Loss]:
     return training, Loss(smoothness=0.25, regularization=l2)
 
 
-def figures(points: int = 40, clean: int = 100) -> dict[str, Any]:
+def figures(points: int = 40, clean: int = 100) -> dict[str, FigureData]:
     gone = Exposure(records=100, left=10_000)
-    fall = forgetting(*run(clean), gone, 1 / (10 * RECORDS), target=1.0, points=points)
+    fall = epsilon_growth(
+        *run(clean), 1 / (10 * RECORDS), exposure=gone, target=1.0, points=points
+    )
     measured = json.loads(MEASURED.read_text(encoding="ascii"))["0.001"]
     ways = {
         "ledger, noise first": "noise first, ledger",
@@ -56,7 +57,7 @@ def figures(points: int = 40, clean: int = 100) -> dict[str, Any]:
         "steps after the deletion",
         "test accuracy",
         subtitle="MNIST 3 v 8, 100 of 11,264 records, L2 0.001, epsilon = 1",
-        logarithmic=("x",),
+        log="x",
     )
     return {"erasing_epsilon": fall, "erasing_accuracy": quality}
 

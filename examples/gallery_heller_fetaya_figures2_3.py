@@ -8,24 +8,23 @@ each epoch as if it were the only one looked at; the best of those is no 90 % bo
 corrected line is drawn too. Their ceiling of 4.89 does not belong to 500 models (a perfect attack
 on 250 + 250 proves 4.42).
 
-    python examples/gallery_heller_fetaya_figures2_3.py [FOLDER] [--png]
+    python examples/gallery_heller_fetaya_figures2_3.py [FOLDER]
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-from gallery import keep
+from gallery import keep, line_figure
 
 from lastiterate.audit import AuditResult
-from lastiterate.report import line_figure
+from lastiterate.report import FigureData
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def figures(folder: Path = RESULTS) -> dict[str, Any]:
+def figures(folder: Path = RESULTS) -> dict[str, FigureData]:
     drawn = {}
     for name in ("heller_fetaya_figure2", "heller_fetaya_figure3"):
         report = json.loads((folder / f"{name}.json").read_text())

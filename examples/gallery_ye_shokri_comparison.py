@@ -8,18 +8,16 @@ batches of 3,000, step 0.5, L2 term 0.02 and noise multiplier 4 are ours. (a) ba
 order, worst position: Ye & Shokri's Theorem 3.3 as printed, with the factor that its proof loses,
 and the exact optimum. (b) one hidden order: Theorem 4.2 and the average over positions.
 
-    python examples/gallery_ye_shokri_comparison.py [FOLDER] [--png]
+    python examples/gallery_ye_shokri_comparison.py [FOLDER]
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from gallery import keep
+from gallery import keep, line_figure
 
 from lastiterate import Cyclic, Loss, Shuffled, Training, theorems
-from lastiterate.report import line_figure
+from lastiterate.report import FigureData
 
 RECORDS, BATCH, STEP, GRADIENT, MULTIPLIER = 60_000, 3_000, 0.5, 2.0, 4.0
 LOSS = Loss(smoothness=1.0, regularization=0.02)
@@ -46,7 +44,7 @@ def run(epochs: int, batches: Cyclic | Shuffled) -> Training:
     )
 
 
-def figures(points: int = 16, order: float = 10.0, delta: float = 1e-5) -> dict[str, Any]:
+def figures(points: int = 16, order: float = 10.0, delta: float = 1e-5) -> dict[str, FigureData]:
     epochs = np.unique(np.geomspace(1, 100, points).round().astype(int)).tolist()
     known = {
         LEDGER[key].name: (
@@ -74,7 +72,7 @@ def figures(points: int = 16, order: float = 10.0, delta: float = 1e-5) -> dict[
             "epochs",
             f"Renyi divergence of order {order:g}",
             subtitle="batches in a known order, the worst position",
-            logarithmic="xy",
+            log="xy",
         ),
         "ye_shokri_shuffled": line_figure(
             hidden,
@@ -82,7 +80,7 @@ def figures(points: int = 16, order: float = 10.0, delta: float = 1e-5) -> dict[
             "epochs",
             f"epsilon at delta = {delta:g}",
             subtitle="one hidden partition, reused in every epoch",
-            logarithmic="xy",
+            log="xy",
         ),
     }
 

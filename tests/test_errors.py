@@ -36,7 +36,7 @@ def made(kind: type[LastIterateError]) -> LastIterateError:
     if issubclass(kind, DescriptionError):
         return kind("records", 0, "at least 1", "no records, no run")
     if issubclass(kind, MissingExtraError):
-        return kind("A figure", "plotly.graph_objects", "report")
+        return kind("A figure", "matplotlib.figure", "report")
     return kind("what was wrong, why, what to do")
 
 

@@ -70,7 +70,7 @@ def test_one_in_n_warns(delta):
 
 
 def test_small_deltas_and_the_librarys_own_figures_are_quiet():
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
     with warnings.catch_warnings():
         warnings.simplefilter("error", PrivacyWarning)
         certify(RUN, LOSS, 0.0099)
@@ -118,7 +118,7 @@ def test_the_command_line_refuses_and_warns():
 
 
 def test_no_green_verdict_for_a_delta_that_promises_nothing(tmp_path):
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
     from lastiterate.report.page import Report
 
     honest = certify(RUN, LOSS, 1e-5)
@@ -139,7 +139,7 @@ def test_no_green_verdict_for_a_delta_that_promises_nothing(tmp_path):
 
 @pytest.mark.parametrize(("noise", "words"), [(1.0, "almost the same"), (0.01, "times as often")])
 def test_the_factor_is_printed_and_rounded_up(tmp_path, noise, words):
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
     import math
     import re
 

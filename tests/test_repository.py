@@ -16,7 +16,7 @@ MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*"))
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*"))
 CONDA_EXTRAS = ("cli", "models", "verify", "report")
-CONDA_NAMES = {"kaleido>=1.0": "python-kaleido>=1.0"}  # conda's own is called python-kaleido
+CONDA_NAMES = {"matplotlib>=3.8": "matplotlib-base>=3.8"}  # without a toolkit for windows
 KINDS = {"markdown", "textarea", "input", "dropdown", "checkboxes"}
 
 

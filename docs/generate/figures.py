@@ -1,4 +1,4 @@
-"""Draws the figures of gallery.md when the documentation is built: small pages, one Plotly."""
+"""Draws the figures of gallery.md when the documentation is built, as SVG files."""
 
 from __future__ import annotations
 
@@ -6,34 +6,28 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from plotly.offline import get_plotlyjs
-
-from lastiterate.report.saving import CONFIG
+from lastiterate.report import FigureData
+from lastiterate.report.render import svg
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # On dark pages light and dark change places, and colours stay: every line keeps its contrast.
-DARK = """<style>
-@media (prefers-color-scheme: dark) {
-  html { background: #000; }
-  .plotly-graph-div { filter: invert(1) hue-rotate(180deg); }
-}
+STYLE = """<style>
+svg { background: #fff; }
+@media (prefers-color-scheme: dark) { svg { filter: invert(1) hue-rotate(180deg); } }
 </style>"""
 
 
-def figures() -> dict[str, Any]:
-    """Every figure of every script, by its name."""
+def figures() -> dict[str, FigureData]:
+    """Return every figure of every script, by its name."""
     sys.path.insert(0, str(EXAMPLES))
-    drawn: dict[str, Any] = {}
+    drawn: dict[str, FigureData] = {}
     for path in sorted(EXAMPLES.glob("gallery_*.py")):
         drawn |= importlib.import_module(path.stem).figures()
     return drawn
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    yield "gallery/plotly.min.js", get_plotlyjs()
     for name, figure in figures().items():
-        figure.update_layout(height=460, autosize=True)
-        page = figure.to_html(include_plotlyjs="directory", config=CONFIG)
-        yield f"gallery/{name}.html", page.replace("<head>", f"<head>{DARK}", 1)
+        drawn = svg(figure, name, titled=True)
+        yield f"gallery/{name}.svg", drawn.replace("</desc>", f"</desc>\n{STYLE}", 1)

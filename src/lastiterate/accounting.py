@@ -19,7 +19,7 @@ from lastiterate.bounds.ledger import Bound, Run, Theorem, released_steps
 from lastiterate.bounds.lower import lower_reference
 from lastiterate.description import Exposure, Loss, Poisson, Training
 from lastiterate.description.exposure import read_exposure
-from lastiterate.drawing import picture
+from lastiterate.drawing import plotted
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee, weakest_voucher
 from lastiterate.notebook import html_table
@@ -120,9 +120,13 @@ class Comparison:
         hidden = {row.theorem.hidden_state for row in self.rows}
         return weakest_voucher(self.run.training, self.run.loss, hidden)
 
-    def plot(self) -> Any:
-        """A Plotly figure with a bar for every bound (extra ``report``)."""
-        return picture("comparison_bars", self)
+    def plot(self, ax: Any = None) -> Any:
+        """Draw every bound (extra ``report``).
+
+        Args:
+            ax: matplotlib Axes to draw on; new ones (``axes.figure``) if not given.
+        """
+        return plotted("comparison_bars", self, ax=ax)
 
     def __str__(self) -> str:
         lines = [NOT_A_GUARANTEE] if self.provenance == "estimated" else []

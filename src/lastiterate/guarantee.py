@@ -23,7 +23,7 @@ from lastiterate.description import Exposure, Loss, TailAverage, Training
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number
 from lastiterate.description.words import Assumption, assumptions, not_covered, vouchers
-from lastiterate.drawing import picture
+from lastiterate.drawing import plotted
 from lastiterate.errors import EstimateWarning
 from lastiterate.notebook import html_table
 from lastiterate.printing import printed
@@ -178,9 +178,14 @@ class Guarantee:
         """
         return to_dp_accounting(*(bound.curve for bound in self.bounds), interval=interval)
 
-    def plot(self, delta: float = REFERENCE_DELTA) -> Any:
-        """A Plotly figure of epsilon against delta, titled at this one (extra ``report``)."""
-        return picture("privacy_curve", self, delta)
+    def plot(self, delta: float = REFERENCE_DELTA, ax: Any = None) -> Any:
+        """Draw epsilon against delta (extra ``report``).
+
+        Args:
+            delta: where the title reads epsilon.
+            ax: matplotlib Axes to draw on; new ones (``axes.figure``) if not given.
+        """
+        return plotted("privacy_curve", self, delta, ax=ax)
 
     def words(self, *deltas: float) -> str:
         """The guarantee in plain words, at each delta; the first one chooses the theorem.

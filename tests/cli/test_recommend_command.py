@@ -46,18 +46,3 @@ def test_bad_input(capsys):
         run([*ARGUMENTS[:-1], "0"])
     assert end.value.code == 2
     assert "epochs" in capsys.readouterr().err
-
-
-def test_the_picture(tmp_path, capsys):
-    pytest.importorskip("plotly")
-    path = tmp_path / "advice.json"
-    with pytest.raises(SystemExit) as end:
-        run([*ARGUMENTS, "--json", "--plot", str(path)])
-    assert end.value.code == 0
-    alternatives = json.loads(capsys.readouterr().out)["alternatives"]
-    drawn = json.loads(path.read_text())["data"]
-    assert drawn[0]["y"] == [a["name"] for a in alternatives][::-1]
-    with pytest.raises(SystemExit) as end:
-        run([*ARGUMENTS, "--plot", str(tmp_path / "missing" / "advice.html")])
-    assert end.value.code == 2
-    assert "cannot be written" in capsys.readouterr().err

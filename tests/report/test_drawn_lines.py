@@ -11,13 +11,8 @@ import pytest
 from lastiterate import FullBatch, Loss, Shuffled, TailAverage, Training, account, plateau
 from lastiterate.curves import gaussian
 from lastiterate.printing import printed, printed_down
-
-pytest.importorskip("plotly")
-
-from lastiterate.report import epsilon_growth, privacy_curve
-from lastiterate.report.figures.curves import tradeoff
+from lastiterate.report import epsilon_growth, privacy_curve, tradeoff
 from lastiterate.report.figures.growth import stopped
-from lastiterate.report.style import FROM_BELOW
 
 FULL = Training(
     records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
@@ -49,17 +44,17 @@ RUNS = {
 
 
 def height(trace, x):
-    """What Plotly draws there, by the definition of its line shapes; None for nothing."""
+    """What is drawn there, by the definition of the shapes; None for nothing."""
     xs, ys = np.asarray(trace.x, float), np.asarray(trace.y, float)
     hit = np.flatnonzero(xs == x)
     if len(hit):
         return ys[hit[0]]
-    if "lines" not in trace.mode or not xs[0] < x < xs[-1]:
+    if trace.shape == "points" or not xs[0] < x < xs[-1]:
         return None
     k = int(np.searchsorted(xs, x))
-    if trace.line.shape == "vh":  # up or down first, then along
+    if trace.shape == "steps-pre":  # up or down first, then along
         return ys[k]
-    if trace.line.shape == "hv":
+    if trace.shape == "steps-post":
         return ys[k - 1]
     return ys[k - 1] + (ys[k] - ys[k - 1]) * (x - xs[k - 1]) / (xs[k] - xs[k - 1])
 
@@ -68,7 +63,7 @@ def height(trace, x):
 def test_no_line_of_growth_runs_below_what_account_says_there(name):
     training, loss = RUNS[name]
     figure = epsilon_growth(training, loss, 1e-5, points=6)
-    bounds = [t for t in figure.data if t.meta != FROM_BELOW and t.customdata is not None]
+    bounds = [t for t in figure.series if t.role == "bound"]
     assert bounds
     drawn = 0
     for steps in np.unique(np.geomspace(20, training.steps, 7).astype(int)):
@@ -78,8 +73,8 @@ def test_no_line_of_growth_runs_below_what_account_says_there(name):
             if y is not None:
                 drawn += 1
                 assert y >= truth.epsilon(1e-5) * (1 - 1e-9), (trace.name, steps)
-        for trace in figure.data:
-            if trace.meta == FROM_BELOW and (y := height(trace, steps)) is not None:
+        for trace in figure.series:
+            if trace.lower and (y := height(trace, steps)) is not None:
                 assert y <= truth.lower(1e-5) * (1 + 1e-9)
     assert drawn
 
@@ -87,15 +82,15 @@ def test_no_line_of_growth_runs_below_what_account_says_there(name):
 def test_where_steps_differ_nothing_is_drawn_between_the_marks():
     training, loss = RUNS["schedule"]
     figure = epsilon_growth(training, loss, 1e-5, points=6)
-    assert all("lines" not in t.mode for t in figure.data if t.customdata is not None)
+    assert all(t.shape == "points" for t in figure.series if t.role == "bound")
 
 
 @pytest.mark.parametrize("name", ["coupled", "strongly convex", "shuffled"])
 def test_every_pair_on_the_privacy_curve_holds(name):
     training, loss = RUNS[name]
     guarantee = account(training, loss)
-    trace = privacy_curve(guarantee).data[0]
-    assert trace.line.shape == "vh"
+    trace = privacy_curve(guarantee).series[0]
+    assert trace.shape == "steps-pre"
     pairs = list(zip(trace.x, trace.y, strict=True))
     for (epsilon, delta), (_, later) in list(itertools.pairwise(pairs))[::5]:
         between = math.sqrt(delta * later)
@@ -104,27 +99,22 @@ def test_every_pair_on_the_privacy_curve_holds(name):
 
 def test_the_line_of_the_best_attack_is_below_the_exact_trade_off():
     guarantee = account(*RUNS["convex"])
-    trace = tradeoff(guarantee).data[0]
+    trace = tradeoff(guarantee).series[0]
     assert guarantee.mu is not None
     for x in np.linspace(0.001, 0.999, 200):
         assert height(trace, x) <= gaussian.tradeoff(guarantee.mu, x) + 1e-12
 
 
-def test_hover_texts_never_promise_more_than_was_computed():
+def test_the_legend_never_promises_more_than_was_computed():
     for training, loss in (RUNS["convex"], RUNS["shuffled"]):
-        growth = epsilon_growth(training, loss, 1e-5, points=12)
-        figures = growth, privacy_curve(account(training, loss))
-        for figure in figures:
-            for trace in figure.data:
-                assert ".4g" not in (trace.hovertemplate or "")
-        for trace in figures[0].data:
-            if trace.customdata is not None:
-                rounded = printed_down if trace.meta == FROM_BELOW else printed
-                assert [rounded(value) for value in trace.y] == list(trace.customdata)
+        for trace in epsilon_growth(training, loss, 1e-5, points=12).series:
+            if trace.value:
+                rounded = printed_down if trace.lower else printed
+                assert trace.value == rounded(trace.y[-1])
 
 
 def test_without_noise_there_is_no_plateau():
     silent = FULL.replace(noise=0.0)
     assert plateau(silent, Loss(smoothness=1.0, strong_convexity=1.0), 1e-5) is None
     figure = epsilon_growth(silent, Loss(smoothness=1.0, strong_convexity=1.0))
-    assert "stop" not in figure.layout.title.text
+    assert "stop" not in figure.title

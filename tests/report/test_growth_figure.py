@@ -22,11 +22,8 @@ from lastiterate import (
     compare,
     plateau,
 )
-from lastiterate.report.figures.growth import stopped
-
-pytest.importorskip("plotly")
-
 from lastiterate.report import epsilon_growth
+from lastiterate.report.figures.growth import stopped
 
 STRONGLY_CONVEX = Loss(smoothness=1.0, strong_convexity=1.0)
 REGULARISED = Loss(smoothness=1.0, regularization=0.1)
@@ -59,15 +56,11 @@ RUNS = {
 
 def lines(figure):
     """The bounds: everything but the plateau and the shaded reference."""
-    return {
-        trace.name: trace
-        for trace in figure.data
-        if trace.hovertemplate is not None and trace.name != "some loss really suffers this"
-    }
+    return {trace.name: trace for trace in figure.series if trace.role == "bound"}
 
 
 def reference(figure):
-    return next((t for t in figure.data if t.name == "some loss really suffers this"), None)
+    return next((t for t in figure.series if t.name == "some loss really suffers this"), None)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -127,51 +120,45 @@ def test_the_shaded_reference_is_below_every_bound(name):
 
 def on_screen(trace, steps):
     """The height of what is drawn at ``steps`` on axes that are logarithmic, or None."""
-    x, y = np.array(trace["x"], float), np.array(trace["y"], float)
-    if "lines" not in trace["mode"] or not x[0] < steps < x[-1]:
+    x, y = np.array(trace.x, float), np.array(trace.y, float)
+    if trace.shape == "points" or not x[0] < steps < x[-1]:
         return None
     k = int(np.searchsorted(x, steps))
-    if (trace["line"] or {}).get("shape") == "vh":
+    if trace.shape == "steps-pre":
         return y[k]
     return float(np.exp(np.interp(np.log(steps), np.log(x), np.log(y))))
 
 
 def test_the_line_of_two_points_in_the_explorers_first_example():
     """Chien and Li's Figure 1: computed after 1 and 200 steps, joined at .44 where .837 is true."""
-    pytest.importorskip("dash")
-    from lastiterate.explore.findings import Task, find
-    from lastiterate.explore.reading import Description
-
     run = FULL.replace(diameter=1.0)
-    shown = find(Task("growth", Description(run, STRONGLY_CONVEX, 1e-5)))["data"]
     drawn = epsilon_growth(run, STRONGLY_CONVEX, 1e-5)
-    assert drawn.layout.xaxis.type == drawn.layout.yaxis.type == "log"
+    assert drawn.log == "xy"
     for steps in (2, 5, 10, 20, 100):
         epsilon = account(stopped(run, steps), STRONGLY_CONVEX).epsilon(1e-5)
         least = epsilon * (1 - 5e-5)  # searches end so near to their answer
-        for traces in (shown, drawn.to_dict()["data"]):
-            heights = [on_screen(t, steps) for t in traces if "suffers" not in t["name"]]
-            assert sum(height is not None for height in heights) > 3
-            assert min(height for height in heights if height is not None) >= least, steps
+        heights = [on_screen(t, steps) for t in drawn.series if t.role == "bound"]
+        assert sum(height is not None for height in heights) > 3
+        assert min(height for height in heights if height is not None) >= least, steps
 
 
 def test_the_plateau_is_marked_where_the_library_finds_it():
     figure = epsilon_growth(FULL, STRONGLY_CONVEX)
-    (mark,) = [trace for trace in figure.data if trace.name.startswith("plateau")]
+    (mark,) = [trace for trace in figure.series if trace.name.startswith("plateau")]
     assert mark.x[0] == mark.x[1] == plateau(FULL, STRONGLY_CONVEX, 1e-5) == 45
-    assert "after 45 steps" in figure.layout.title.text
+    assert "after 45 steps" in figure.title
     short = epsilon_growth(FULL.replace(steps=20), STRONGLY_CONVEX)
-    assert not [trace for trace in short.data if trace.name.startswith("plateau")]
-    assert "would stop growing after 45" in short.layout.title.text
+    assert not [trace for trace in short.series if trace.name.startswith("plateau")]
+    assert "would stop growing after 45" in short.title
     convex = epsilon_growth(FULL, Loss(smoothness=1.0))
-    assert "hiding the states buys nothing" in convex.layout.title.text
+    assert "hiding the states buys nothing" in convex.title
 
 
 def test_few_points_are_said_to_be_few():
     training, loss = RUNS["poisson"]
     figure = epsilon_growth(training, loss)
-    assert "marks" in figure.layout.title.subtitle.text
-    assert "marks" not in epsilon_growth(FULL, STRONGLY_CONVEX).layout.title.subtitle.text
+    assert "marks" in figure.subtitle
+    assert "marks" not in epsilon_growth(FULL, STRONGLY_CONVEX).subtitle
 
 
 def test_long_runs_are_thinned_not_walked():
@@ -180,7 +167,7 @@ def test_long_runs_are_thinned_not_walked():
         (SMALL.replace(steps=6 * 10**6, batches=Shuffled(10)), REGULARISED),
     ):
         figure = epsilon_growth(training, loss)
-        assert max(len(trace.x) for trace in figure.data) <= 61
+        assert max(len(trace.x) for trace in figure.series) <= 61
         assert lines(figure)
 
 

@@ -20,7 +20,7 @@ from lastiterate import (
 )
 from lastiterate.certificate import Certificate
 from lastiterate.curves import gaussian
-from lastiterate.report.certified_figures import certified_attack, certified_curve
+from lastiterate.report import privacy_curve, tradeoff
 from lastiterate.report.page_figures import Drawn, Figures, figures_of
 from lastiterate.report.run_folder import RunFolder
 
@@ -113,10 +113,10 @@ def test_a_certificate_alone_is_drawn_from_what_it_proves() -> None:
     guarantee = account(run, Loss.unknown())
     certificate: Certificate = certify(run, Loss.unknown(), delta=1e-5)
     proved = [(certificate.delta, certificate.epsilon), *certificate.curve]
-    line = certified_curve(certificate, proved).data[0]
+    line = privacy_curve(certificate, proved=proved).series[0]
     for epsilon, delta in zip(line.x, line.y, strict=True):
         assert guarantee.delta(epsilon) <= delta
-    attack = certified_attack(certificate, proved).data[0]
+    attack = tradeoff(certificate, proved=proved).series[0]
     for rate, missed in zip(attack.x, attack.y, strict=True):
         best = max(
             max(1 - delta - np.exp(epsilon) * rate, (1 - delta - rate) / np.exp(epsilon))
@@ -126,6 +126,5 @@ def test_a_certificate_alone_is_drawn_from_what_it_proves() -> None:
 
 
 def test_what_cannot_be_drawn_is_named(tmp_path: Path) -> None:
-    missing = dict(drawn(RUN, tmp_path).missing)
-    assert "Positions" in missing
-    assert "full batches" in missing["Positions"]
+    run = RUN.replace(batches=Poisson(0.1), adjacency="zero-out")
+    assert "no single string" in dict(drawn(run, tmp_path).missing)["Taut string"]

@@ -22,12 +22,9 @@ from lastiterate import (
     WithoutReplacement,
     account,
 )
-
-pytest.importorskip("plotly")
-
 from lastiterate.bounds.ledger import Run
 from lastiterate.bounds.ordered_batches import position_mus
-from lastiterate.report import positions, taut_string
+from lastiterate.report import taut_string
 
 STRONGLY_CONVEX = Loss(smoothness=1.0, strong_convexity=1.0)
 FULL = Training(
@@ -36,7 +33,7 @@ FULL = Training(
 
 
 def curves(figure):
-    arrived, paid = (trace for trace in figure.data)
+    paid, arrived = figure.series
     assert np.array_equal(arrived.x, paid.x)
     return np.asarray(arrived.x), np.asarray(arrived.y), np.asarray(paid.y)
 
@@ -93,7 +90,7 @@ def test_the_worst_position_is_drawn(scheme, loss):
     mus = position_mus(Run(training, loss))
     check(training, loss, mus.max())
     figure = taut_string(training, loss)
-    assert f"batch {int(np.argmax(mus)) + 1} of 10" in figure.layout.title.subtitle.text
+    assert f"batch {int(np.argmax(mus)) + 1} of 10" in figure.subtitle
 
 
 def test_a_tail_average_shows_the_steps_before_its_window():
@@ -143,34 +140,3 @@ def test_long_runs_are_thinned():
 def test_runs_without_a_string_are_refused(training, loss, why):
     with pytest.raises(UnsupportedError, match=why):
         taut_string(training, loss)
-
-
-@pytest.mark.parametrize("scheme", [Cyclic, Shuffled])
-def test_positions_are_the_librarys(scheme):
-    loss = Loss(smoothness=1.0, regularization=0.2)
-    training = FULL.replace(records=40, batches=scheme(4), noise=0.2)
-    own, charged = positions(training, loss).data
-    mus = position_mus(Run(training, loss))
-    assert np.array_equal(own.x, np.arange(1, 11))
-    assert np.array_equal(own.y, mus)
-    if scheme is Cyclic:
-        assert charged.y[0] == account(training, loss).mu
-    else:
-        assert mus.min() < charged.y[0] < mus.max()
-    many = FULL.replace(records=10**5, steps=3 * 10**5, batches=scheme(1))
-    assert len(positions(many, loss).data[0].x) <= 400
-
-
-@pytest.mark.parametrize(
-    ("changes", "loss"),
-    [
-        ({"batches": FullBatch()}, STRONGLY_CONVEX),
-        ({"batches": Reshuffled(1)}, STRONGLY_CONVEX),
-        ({"batches": Poisson(0.2), "adjacency": "zero-out"}, STRONGLY_CONVEX),
-        ({"batches": Cyclic(1)}, Loss.unknown()),
-        ({"batches": Cyclic(1), "noise": 0.0}, STRONGLY_CONVEX),
-    ],
-)
-def test_runs_without_positions_are_refused(changes, loss):
-    with pytest.raises(UnsupportedError):
-        positions(FULL.replace(**changes), loss)

@@ -221,11 +221,3 @@ def test_bad_descriptions_are_refused(change) -> None:
     }
     with pytest.raises(DescriptionError, match=next(iter(change))):
         interim_privacy(**{**good, **change})
-
-
-def test_plot_shows_hump_and_flat_line() -> None:
-    pytest.importorskip("plotly")
-    flat = posterior_privacy(10_000, 2, 1, 0.9, 1.8, 10_000**1.1, 2.0)
-    figure = interim_privacy(10_000, 2, 1, 1.8, 10_000**1.1, 40, 1e-3).plot(flat)
-    assert len(figure.data) == 3
-    assert set(figure.data[2].y) == {flat.epsilon(1e-3)}

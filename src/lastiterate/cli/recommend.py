@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import number, print_json, print_table, print_text, warn_of
-from lastiterate.errors import LastIterateError
 from lastiterate.printing import printed
 
 
@@ -25,10 +23,6 @@ def recommend(
     distance: Annotated[
         float, typer.Option(help="A public guess: from the start to the minimum.")
     ] = 5.0,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw the table: .html, .json, .png or .svg.", show_default=False),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Propose batches, schedule, noise, burst and averaging, with the risk of each alternative."""
@@ -46,8 +40,6 @@ def recommend(
         distance=distance,
     )
     warn_of(delta, records)
-    if plot is not None:
-        _save(advice.plot(), plot)
     if as_json:
         alternatives = [
             {
@@ -73,12 +65,3 @@ def recommend(
     )
     print_text(f"Run: {advice.training}.")
     print_text(str(advice).splitlines()[-1])
-
-
-def _save(figure: Any, path: Path) -> None:
-    from lastiterate.report.saving import save_figure
-
-    try:
-        save_figure(figure, path)
-    except OSError as error:
-        raise LastIterateError(f"{path} cannot be written: {error.strerror}.") from None

@@ -26,7 +26,6 @@ def report(
     summary: Annotated[
         bool, typer.Option("--summary", help="One page to print and sign, without figures.")
     ] = False,
-    language: Annotated[str, typer.Option(help="Of what everybody reads: en | de.")] = "en",
     trusted_key: TrustedKeys = None,
     revoked: Revoked = None,
     seconds: Seconds = 60,
@@ -44,17 +43,15 @@ def report(
         raise LastIterateError("--revoked needs --trusted-key: a key to check it with.")
     try:
         from lastiterate.report.page import Report, check_target
-        from lastiterate.report.plain_words import Say
     except ModuleNotFoundError as missing:
         what = f"A report needs {missing.name}, which is not installed."
         raise UnsupportedError(f'{what} Run: pip install "lastiterate[report]"') from None
 
     check_target(output)
-    Say(language)  # refused before the work
     limit(seconds, megabytes)
     with Working("report"):
         page = Report.of(run, trusted_keys=trusted_key or None, revoked=revoked or ())
-        page.save(output, summary=summary, language=language)
+        page.save(output, summary=summary)
     certificate = page.folder.certificate
     if as_json:
         print_json(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,9 +26,6 @@ def sgld_privacy(
     epochs: Annotated[int, typer.Option(help="Epochs to look at.")] = 40,
     delta: Annotated[float, typer.Option(help="The delta of (epsilon, delta).")] = 1e-3,
     step_scale: Annotated[float, typer.Option(help="Step size times A squared.")] = 2.0,
-    plot: Annotated[
-        Path | None, typer.Option(help="Write the picture to this HTML file (needs plotly).")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Lower bounds on epsilon of cyclic SGLD at every epoch, beside one exact posterior sample.
@@ -46,8 +42,6 @@ def sgld_privacy(
     posterior = posterior_privacy(*model, x_low, x_high, slope, deviation)
     flat = posterior.epsilon(delta)
     warn_of(delta, records)
-    if plot is not None:
-        interim.plot(posterior).write_html(plot, include_plotlyjs=True)
     if as_json:
         print_json(
             "sgld-privacy",

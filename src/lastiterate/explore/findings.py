@@ -6,7 +6,6 @@ under which its answer is kept.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 MOST_CERTIFICATE_BYTES = 8 << 20
 FALSE_ALARMS = 0.01  # where the page says what the best test notices
-FIGURES = ("growth", "string", "positions", "curve")
+FIGURES = ("growth", "string", "curve")
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,7 @@ def tasks(description: Description) -> tuple[Task, ...]:
         *(
             Task(name, description, heavy=not (closed and smooth), urgency=1)
             for name in FIGURES
-            if name != "positions" or (closed and not full)
-            # Pictures of a run are about a record that is there from the first step to the last.
+            # Figures of a run are about a record that is there from the first step to the last.
             if name == "curve" or description.exposure.default
         ),
     ]
@@ -170,14 +168,16 @@ def _plateau(task: Task) -> int | None:
 
 def _figure(task: Task) -> dict[str, Any]:
     from lastiterate import report
+    from lastiterate.explore.pictures import plotly_figure
 
     about = _description(task)
     run = about.training, about.loss
     if task.kind == "growth":
-        return _plain(report.epsilon_growth(*run, about.delta))
+        return plotly_figure(report.epsilon_growth(*run, about.delta))
     if task.kind == "curve":
-        return _plain(report.privacy_curve(account(*run, exposure=about.exposure), about.delta))
-    return _plain((report.taut_string if task.kind == "string" else report.positions)(*run))
+        guarantee = account(*run, exposure=about.exposure)
+        return plotly_figure(report.privacy_curve(guarantee, about.delta))
+    return plotly_figure(report.taut_string(*run))
 
 
 def _noise(task: Task) -> Description:
@@ -205,17 +205,15 @@ def _erasing(task: Task) -> str:
 
 @dataclass(frozen=True)
 class HumpFound:
-    """The peak of the hump, its lower bounds there, and the picture."""
+    """The peak of the hump and its lower bounds there."""
 
     peak: int
     chernoff: float
     exact: float
     posterior: float | None
-    figure: dict[str, Any]
 
 
 def _hump(task: Task) -> HumpFound:
-    from lastiterate.report import interim_hump
     from lastiterate.sampling import interim_privacy, posterior_privacy
 
     about = task.about
@@ -230,7 +228,6 @@ def _hump(task: Task) -> HumpFound:
         float(interim.chernoff[top]),
         float(interim.exact[top]),
         posterior.epsilon(about.delta),
-        _plain(interim_hump(interim, posterior)),
     )
 
 
@@ -244,19 +241,6 @@ def _certificate(task: Task) -> Verification:
 def _description(task: Task) -> Description:
     assert isinstance(task.about, Description)
     return task.about
-
-
-def _plain(figure: Any) -> dict[str, Any]:
-    """A figure as the values of its JSON: quick to send, nothing left to validate.
-
-    Its title is text of the page, which wraps on a phone as titles of pictures do not.
-    """
-    from lastiterate.report.narrow import narrowed
-
-    heading, detail = narrowed(figure)
-    figure.update_layout(meta={"heading": heading, "detail": detail})
-    answer: dict[str, Any] = json.loads(figure.to_json())
-    return answer
 
 
 _FINDERS: dict[str, Callable[[Task], Any]] = {

@@ -21,7 +21,6 @@ from lastiterate.explore.fields import (
     SGLD,
     Field,
 )
-from lastiterate.explore.findings import FIGURES
 from lastiterate.explore.presets import PRESETS
 
 POLL = 700  # milliseconds between two questions for what is still being computed
@@ -29,9 +28,7 @@ POLL = 700  # milliseconds between two questions for what is still being compute
 _CAPTIONS = {
     "growth": "Epsilon against steps",
     "string": "The taut string",
-    "positions": "Position in the epoch",
     "curve": "Privacy curve",
-    "hump": "The hump of SGLD",
 }
 
 
@@ -171,7 +168,6 @@ def _answers() -> Any:
             _figure("growth"),
             html.Div(id="comparison", className="card"),
             _figure("string"),
-            _figure("positions"),
             _figure("curve"),
             _code(),
             _erase(),
@@ -282,11 +278,7 @@ def _sgld() -> Any:
             ),
             html.Div([_field(field) for field in SGLD], className="row"),
             html.Div(id="hump-words", role="status"),
-            _figure("hump"),
         ],
         className="card",
         id="sgld",
     )
-
-
-PICTURES = (*FIGURES, "hump")

@@ -27,7 +27,7 @@ from lastiterate.explore.findings import (
     search_noise,
     tasks,
 )
-from lastiterate.explore.layout import PICTURES, graph, layout
+from lastiterate.explore.layout import graph, layout
 from lastiterate.explore.pool import Pool
 from lastiterate.explore.presets import PRESETS
 from lastiterate.explore.reading import Description, Erasing, Reading, read, shown
@@ -43,9 +43,9 @@ _NAMES = list(FIELDS)
 _OUTPUTS = [
     *(Output(f"wrap-{name}", "className") for name in _NAMES),
     *(Output(f"message-{name}", "children") for name in _NAMES),
-    *(Output(f"picture-{name}", "children") for name in PICTURES),
-    *(Output(f"waiting-{name}", "children") for name in PICTURES),
-    *(Output(f"box-{name}", "className") for name in PICTURES),
+    *(Output(f"picture-{name}", "children") for name in FIGURES),
+    *(Output(f"waiting-{name}", "children") for name in FIGURES),
+    *(Output(f"box-{name}", "className") for name in FIGURES),
     Output("answer", "children"),
     Output("comparison", "children"),
     Output("python", "children"),
@@ -169,12 +169,12 @@ def change(pool: Pool, values: Any, before: Any, patience: float) -> list[Any]:
     result: list[Any] = []
     result += [_field_class(name, visible, reading) for name in _NAMES]
     result += [reading.complaints.get(name, "") for name in _NAMES]
-    pictures = {task.kind: outcome for task, outcome in found.items() if task.kind in PICTURES}
-    for name in PICTURES:
+    pictures = {task.kind: outcome for task, outcome in found.items() if task.kind in FIGURES}
+    for name in FIGURES:
         result.append(_figure(pictures, name, name in done))
-    for name in PICTURES:
+    for name in FIGURES:
         result.append(_waiting(pictures, name))
-    for name in PICTURES:
+    for name in FIGURES:
         result.append("card figure" if name in pictures else "card figure empty")
     if reading.description is not None:
         about = reading.description
@@ -214,8 +214,7 @@ def _field_class(name: str, visible: set[str], reading: Reading) -> str:
 def _picture(outcome: Outcome | None) -> dict[str, Any] | None:
     if outcome is None or outcome.value is None:
         return None
-    value = outcome.value
-    figure: dict[str, Any] = value if isinstance(value, dict) else value.figure
+    figure: dict[str, Any] = outcome.value
     return figure
 
 
@@ -288,5 +287,3 @@ _INDEX = """<!DOCTYPE html>
 <head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}</head>
 <body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
 </html>"""
-
-assert set(FIGURES) <= set(PICTURES)

@@ -94,7 +94,7 @@ def _work(pipe: Connection, niceness: int) -> None:
     # Sliders reach numbers that overflow; theorems then answer with infinity, and NaN is refused.
     warnings.simplefilter("ignore", RuntimeWarning)
     clock = _Clock()
-    import lastiterate.report  # noqa: F401  (so that the first picture does not wait for Plotly)
+    import lastiterate.report  # noqa: F401  (so that the first figure does not wait)
 
     pipe.send("ready")
     while True:

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from lastiterate.description import FullBatch, Loss, Shuffled, TailAverage, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number, whole
-from lastiterate.drawing import picture
 from lastiterate.plan.burst import best_burst, burst_rule, noise_factor
 from lastiterate.plan.calibration import calibrate
 from lastiterate.plan.optimal import optimal_schedule
@@ -58,10 +56,6 @@ class Recommendation:
     def risk(self) -> Risk:
         """Its predicted excess risk."""
         return self.alternatives[0].risk
-
-    def plot(self) -> Any:
-        """A Plotly figure with a bar for every alternative (extra ``report``)."""
-        return picture("recommendation_bars", self)
 
     def __str__(self) -> str:
         lines = [

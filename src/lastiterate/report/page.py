@@ -1,19 +1,15 @@
 """One HTML file about one run, to be read, printed, signed and filed.
 
-It stands alone: styles, figures and Plotly are inside, and a content security policy forbids it to
-ask for anything else or to run any script but its own two. Everything that comes from files is
-escaped. What it says about privacy comes from a certificate that was verified while the page was
-made.
+It stands alone: styles and figures (SVG) are inside, it has no script, and a content security
+policy forbids it to load anything or to run any. Everything that comes from files is escaped. What
+it says about privacy comes from a certificate that was verified while the page was made.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 import os
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import plotly.offline
 
 from lastiterate import __version__
 from lastiterate.certificate import Certificate
@@ -32,7 +27,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.printing import percent, printed
 from lastiterate.report.attacker import FALSE_ALARMS, detection_rate
 from lastiterate.report.page_figures import Figures, figures_of
-from lastiterate.report.plain_words import Say, plain_words, shown, to_sign
+from lastiterate.report.plain_words import plain_words, say, shown, to_sign
 from lastiterate.report.recipe import python_recipe, toml_recipe, writable
 from lastiterate.report.run_folder import RunFolder
 from lastiterate.verifier.authenticity import Key
@@ -89,17 +84,15 @@ class Report:
         """Whether a check failed: the certificate's, or an audit against it."""
         return self.folder.failed
 
-    def html(self, *, summary: bool = False, language: str = "en") -> str:
-        """The page, or its one-page summary; what everybody reads in this language (en, de)."""
-        return _render(self, summary, language)
+    def html(self, *, summary: bool = False) -> str:
+        """Return the page, or its one-page summary."""
+        return _render(self, summary)
 
-    def save(
-        self, path: str | os.PathLike[str], *, summary: bool = False, language: str = "en"
-    ) -> None:
+    def save(self, path: str | os.PathLike[str], *, summary: bool = False) -> None:
         """Write the page; at every moment the path holds the old file or the whole new one."""
         target = Path(path)
         check_target(target)
-        _write(target, self.html(summary=summary, language=language))
+        _write(target, self.html(summary=summary))
 
 
 def check_target(path: Path) -> None:
@@ -124,13 +117,8 @@ def _write(target: Path, text: str) -> None:
 # --- what the page says ---------------------------------------------------------------------------
 
 
-def _render(report: Report, summary: bool, language: str) -> str:
+def _render(report: Report, summary: bool) -> str:
     room = files("lastiterate.report")
-    style, script = (
-        room.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js")
-    )
-    drawn = report.figures.drawn and not summary
-    scripts = [_spelled(plotly.offline.get_plotlyjs()), script] if drawn else []
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: room.joinpath(name).read_text(encoding="utf-8")),
         autoescape=True,
@@ -141,37 +129,33 @@ def _render(report: Report, summary: bool, language: str) -> str:
     )
     template = environment.get_template("summary.html" if summary else "page.html")
     return template.render(
-        **_facts(report.folder, Say(language), summary),
-        language=language,
+        **_facts(report.folder, summary),
         figures=report.figures,
-        style=style,
-        scripts=scripts,
-        script_hashes=[_hash(text) for text in scripts],
+        style=room.joinpath("page.css").read_text(encoding="utf-8"),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
         versions=_versions(),
     )
 
 
-def _facts(folder: RunFolder, say: Say, summary: bool) -> dict[str, Any]:
+def _facts(folder: RunFolder, summary: bool) -> dict[str, Any]:
     certificate, about = folder.certificate, folder.about
     description = folder.description
     promise = words = sign = None
     if certificate is not None:
         promise = _promise(certificate, folder.proved, folder.released)
-        words = plain_words(certificate, promise, say)
+        words = plain_words(certificate, promise)
         sign = to_sign(
             promise["assumptions"],
             trainer=None if about is None else about.versions.get("lastiterate"),
             erased=promise["erased"] is not None,
-            say=say,
             short=summary,
         )
     return {
         "folder": folder,
         "about": about,
         "say": say,
-        "title": _title(folder, say),
+        "title": _title(folder),
         "data": _data(folder),
         "certificate": certificate,
         "promise": promise,
@@ -182,7 +166,7 @@ def _facts(folder: RunFolder, say: Say, summary: bool) -> dict[str, Any]:
     }
 
 
-def _title(folder: RunFolder, say: Say) -> str:
+def _title(folder: RunFolder) -> str:
     """The user's words, if the run has some."""
     if folder.about is not None and folder.about.title:
         return folder.about.title
@@ -281,15 +265,5 @@ def _recipe(training: Any, loss: Any, delta: float, releases: tuple[int, ...]) -
 
 
 def _versions() -> dict[str, str]:
-    used = ("lastiterate", "numpy", "scipy", "python-flint", "plotly")
+    used = ("lastiterate", "numpy", "scipy", "python-flint", "matplotlib")
     return {"python": platform.python_version(), **{name: version(name) for name in used}}
-
-
-def _spelled(script: str) -> str:
-    """A script whose control characters, which HTML forbids, are written as escapes."""
-    return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f]", lambda sign: f"\\x{ord(sign[0]):02x}", script)
-
-
-def _hash(script: str) -> str:
-    """A script as a content security policy names it."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,35 +1,33 @@
 """The figures of a report, each with its finding in words and its numbers in a table.
 
-A figure that this run does not have is named, with the reason. The table is what remains on paper,
-without JavaScript, and for whoever cannot see the picture.
+A figure that this run does not have is named, with the reason. The table is for whoever wants the
+numbers or cannot see the figure.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from lastiterate.accounting import account
+from lastiterate.accounting import account, compare
 from lastiterate.certificate import Certificate
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.errors import LastIterateError, UnsupportedError
 from lastiterate.printing import printed, printed_down
-from lastiterate.report.certified_figures import certified_attack, certified_curve
-from lastiterate.report.displays import ComparisonDisplay
-from lastiterate.report.figures.bracket import audit_bracket
-from lastiterate.report.figures.curves import privacy_curve, tradeoff
-from lastiterate.report.figures.forgetting import forgetting
+from lastiterate.report.figures.audit import audit_bracket
+from lastiterate.report.figures.comparison import comparison_bars
+from lastiterate.report.figures.curve import privacy_curve, tradeoff
+from lastiterate.report.figures.data import FigureData, Series
 from lastiterate.report.figures.growth import epsilon_growth
-from lastiterate.report.figures.positions import positions
 from lastiterate.report.figures.string import taut_string
-from lastiterate.report.narrow import narrowed, words
+from lastiterate.report.render import svg
 from lastiterate.report.run_folder import RunFolder
-from lastiterate.report.style import FROM_BELOW
 
 _ROWS = 12  # of a table, for each line of the figure
 _DIGITS = 5
@@ -56,12 +54,12 @@ _CLEAN = (
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure for the page: heading, what it says, the picture as JSON, and its numbers."""
+    """A figure for the page: heading, what it says, the SVG, and its numbers."""
 
     name: str
     heading: str
     caption: str
-    json: str
+    svg: str
     columns: tuple[str, str, str]
     rows: tuple[tuple[str, str, str], ...]
 
@@ -76,16 +74,17 @@ class Figures:
 
 def figures_of(folder: RunFolder) -> Figures:
     """Every figure that this run has."""
-    drawn, missing = [], []
+    drawn: list[Drawn] = []
+    missing = []
     for name, caption, draw in _wanted(folder):
         try:
-            drawn.append(_ready(name, caption, draw()))
+            drawn.append(_ready(name, caption, draw(), f"figure-{len(drawn) + 1}"))
         except LastIterateError as error:
             missing.append((name, str(error)))
     return Figures(tuple(drawn), tuple(missing))
 
 
-def _wanted(folder: RunFolder) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+def _wanted(folder: RunFolder) -> Iterator[tuple[str, str, Callable[[], FigureData]]]:
     """Name, caption and how to draw it."""
     if folder.description is not None:
         training, loss, delta, releases = folder.description
@@ -104,7 +103,7 @@ def _wanted(folder: RunFolder) -> Iterator[tuple[str, str, Callable[[], Any]]]:
 
 def _of_a_run(
     folder: RunFolder, training: Training, loss: Loss, delta: float, releases: tuple[int, ...]
-) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+) -> Iterator[tuple[str, str, Callable[[], FigureData]]]:
     guarantee = account(training, loss, releases=releases)
     began = time.perf_counter()
     guarantee.epsilon(delta)
@@ -125,10 +124,10 @@ def _of_a_run(
 
 def _of_steps(
     training: Training, loss: Loss, delta: float, releases: tuple[int, ...], seconds: float
-) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+) -> Iterator[tuple[str, str, Callable[[], FigureData]]]:
     """What the steps of a run do; one bound of it takes so many seconds."""
 
-    def growth() -> Any:
+    def growth() -> FigureData:
         if seconds > _PATIENCE:
             raise UnsupportedError(
                 f"The bound of this run takes {seconds:.0f} seconds, and the figure needs it for "
@@ -136,7 +135,7 @@ def _of_steps(
             )
         return epsilon_growth(training, loss, delta)
 
-    def last_only(draw: Callable[[], Any]) -> Callable[[], Any]:
+    def last_only(draw: Callable[[], FigureData]) -> Callable[[], FigureData]:
         if not releases:
             return draw
         why = "Checkpoints of this run were released too; this figure is about the end alone."
@@ -151,9 +150,9 @@ def _of_steps(
     yield (
         "Comparison",
         "The same run, charged by every theorem that applies. All of them are true; the smallest "
-        "number says most. A hatched bar is what another algorithm would cost, and no claim about "
-        "this run.",
-        last_only(lambda: ComparisonDisplay.from_run(training, loss, delta).figure_),
+        "number says most. A hollow mark is what another algorithm would cost, and no claim "
+        "about this run.",
+        last_only(lambda: comparison_bars(compare(training, loss, delta))),
     )
     yield (
         "Taut string",
@@ -161,32 +160,28 @@ def _of_steps(
         "pays for it. The cheapest way to pay is a string pulled tight.",
         last_only(lambda: taut_string(training, loss)),
     )
-    yield (
-        "Positions",
-        "What the record in each batch of the epoch would pay if its place were known: what is "
-        "used last is remembered best, unless the steps or the noise make up for it.",
-        last_only(lambda: positions(training, loss, delta)),
-    )
 
 
 def _of_a_certificate(
     folder: RunFolder, certificate: Certificate
-) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+) -> Iterator[tuple[str, str, Callable[[], FigureData]]]:
     yield (
         "Privacy curve",
         f"{_CURVE} {_DOTS}",
-        lambda: _with_claims(certified_curve(certificate, folder.proved), certificate),
+        lambda: _with_claims(privacy_curve(certificate, proved=folder.proved), certificate),
     )
-    yield "Best attack", _ATTACK, lambda: certified_attack(certificate, folder.proved)
+    yield "Best attack", _ATTACK, lambda: tradeoff(certificate, proved=folder.proved)
     yield from _of_the_training(certificate)
     training, loss, exposure = certificate.training, certificate.loss, certificate.exposure
     if training is None or loss is None or exposure.left in (None, training.steps):
         return
     if not certificate.content["releases"]:
-        yield "Clean steps", _CLEAN, lambda: _forgetting(training, loss, exposure, certificate)
+        yield "Clean steps", _CLEAN, lambda: _clean_steps(training, loss, exposure, certificate)
 
 
-def _of_the_training(certificate: Certificate) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+def _of_the_training(
+    certificate: Certificate,
+) -> Iterator[tuple[str, str, Callable[[], FigureData]]]:
     """Of runs that are counted together: what the steps of the longest one do."""
     if not certificate.parts:
         return
@@ -206,61 +201,48 @@ def _steps(certificate: Certificate) -> int:
     return 0 if certificate.training is None else certificate.training.steps
 
 
-def _forgetting(
+def _clean_steps(
     training: Training, loss: Loss, exposure: Exposure, certificate: Certificate
-) -> Any:
+) -> FigureData:
     began = time.perf_counter()
     account(training, loss, exposure=exposure).epsilon(certificate.delta)
     seconds = time.perf_counter() - began
     if seconds > _QUICK:
         raise UnsupportedError(
             f"The bound of this run takes {seconds:.1f} seconds, and the figure needs it for "
-            "several numbers of steps. Draw it with lastiterate.report.forgetting."
+            "several numbers of steps. Draw it with lastiterate.report.epsilon_growth."
         )
-    return forgetting(training, loss, exposure, certificate.delta)
+    return epsilon_growth(training, loss, certificate.delta, exposure=exposure)
 
 
-def _refuse(why: str) -> None:
+def _refuse(why: str) -> NoReturn:
     raise UnsupportedError(why)
 
 
-def _with_claims(figure: Any, certificate: Certificate | None) -> Any:
-    if certificate is not None:
-        pairs = sorted([(certificate.delta, certificate.epsilon), *certificate.curve])
-        figure.add_scatter(
-            x=[epsilon for _, epsilon in pairs],
-            y=[delta for delta, _ in pairs],
-            mode="markers",
-            name="claimed by the certificate, verified",
-            marker={"color": "#1a1a1a", "symbol": "circle", "size": 9},
-        )
-    return figure
+def _with_claims(figure: FigureData, certificate: Certificate | None) -> FigureData:
+    if certificate is None:
+        return figure
+    pairs = sorted([(certificate.delta, certificate.epsilon), *certificate.curve])
+    name = "claimed by the certificate, verified"
+    epsilons, deltas = [epsilon for _, epsilon in pairs], [delta for delta, _ in pairs]
+    claims = Series(name, epsilons, deltas, "points", "reference")
+    return dataclasses.replace(figure, series=(*figure.series, claims))
 
 
-def _ready(name: str, caption: str, figure: Any) -> Drawn:
-    layout = figure.layout
-    columns = ("line", words(layout.xaxis.title.text), words(layout.yaxis.title.text))
-    rows = tuple(row for trace in figure.data for row in _rows(trace))
-    heading, detail = narrowed(figure)
-    if detail:
-        caption += f" ({detail[0].upper()}{detail[1:].rstrip('.')}.)"
-    return Drawn(name, heading, caption, _inert(figure.to_json()), columns, rows)
+def _ready(name: str, caption: str, figure: FigureData, identifier: str) -> Drawn:
+    columns = ("line", figure.x_label, figure.y_label or "theorem")
+    rows = tuple(row for series in figure.series if series.name for row in _rows(series))
+    if figure.subtitle:
+        caption += f" ({figure.subtitle[0].upper()}{figure.subtitle[1:].rstrip('.')}.)"
+    return Drawn(name, figure.title, caption, svg(figure, identifier), columns, rows)
 
 
-def _inert(text: str) -> str:
-    """JSON that cannot end the script element it stands in."""
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
-
-
-def _rows(trace: Any) -> Iterator[tuple[str, str, str]]:
-    x, y = (() if values is None else values for values in (trace.x, trace.y))
-    count = min(len(x), len(y))
-    rows = count if any(isinstance(value, str) for value in (*x[:1], *y[:1])) else _ROWS
-    up = trace.meta != FROM_BELOW
+def _rows(series: Series) -> Iterator[tuple[str, str, str]]:
+    count = min(len(series.x), len(series.y))
+    rows = count if series.shape == "bars" else _ROWS
     for k in np.unique(np.linspace(0, count - 1, min(count, rows)).round().astype(int)):
-        yield trace.name or "", _cell(x[k], up), _cell(y[k], up)
+        x, y = (_cell(values[k], not series.lower) for values in (series.x, series.y))
+        yield series.name, x, y
 
 
 def _cell(value: Any, up: bool) -> str:

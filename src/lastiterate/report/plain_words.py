@@ -1,15 +1,13 @@
-"""The part of a report that everybody reads, in the language of the reader.
+"""The part of a report that everybody reads.
 
-All sentences stand in ``messages.toml``, one table for each language. What a file brings in is
-escaped where it is put into a sentence; the sentences themselves are ours.
+All sentences stand in ``messages.toml``. Text from a file is escaped where it is put into a
+sentence; the sentences themselves are ours.
 """
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -17,58 +15,36 @@ from typing import Any
 from markupsafe import Markup
 
 from lastiterate.certificate import Certificate
-from lastiterate.description.validation import one_of
 from lastiterate.printing import escaped
 
 _LAST = "the last iterate released, every other iterate kept secret"
 _TRAINER = ("the trainer", "the noise source", "in the trainer")
 _PROVED = "proved by this library"
-_NUMBER = re.compile(r"\d[\d,]*(\.\d+)?(e[+-]?\d+)?( %)?")
 
 
 @cache
-def catalogue() -> Mapping[str, Mapping[str, str]]:
-    """Every message, by language and name."""
+def catalogue() -> Mapping[str, str]:
+    """Return every message by name."""
     text = files("lastiterate.report").joinpath("messages.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
 def shown(value: object) -> object:
-    """Texts of files without signs that hide others or turn them round; our own as they are."""
+    """Return texts of files without signs that hide others or turn them round."""
     return escaped(value) if type(value) is str else value
 
 
-@dataclass(frozen=True)
-class Say:
-    """The sentences of one language.
+def say(name: str, **fields: object) -> Markup:
+    """Return the message of this name, with its fields filled in and escaped.
 
-    >>> say = Say("de")
     >>> print(say("why", reason="<b>"))
-    Grund: &lt;b&gt;
-    >>> print(say("factor", factor="3.998"), say.number("12,345.5"), sep="; ")
-    höchstens 3,998-mal so wahrscheinlich; 12\u202f345,5
+    Why: &lt;b&gt;
     """
-
-    language: str
-
-    def __post_init__(self) -> None:
-        why = "nobody should sign what they cannot read"
-        one_of("language", self.language, tuple(catalogue()), why)
-
-    def __call__(self, name: str, **fields: object) -> Markup:
-        """The message of this name, with its fields filled in and escaped."""
-        filled = {key: self.number(shown(value)) for key, value in fields.items()}
-        return Markup(catalogue()[self.language][name]).format(**filled)
-
-    def number(self, value: object) -> object:
-        """A printed number as readers of the language write it; anything else unchanged."""
-        if not isinstance(value, str) or not _NUMBER.fullmatch(value):
-            return value
-        point, group = (catalogue()[self.language][name] for name in ("point", "group"))
-        return value.translate({ord("."): point, ord(","): group})
+    filled = {key: shown(value) for key, value in fields.items()}
+    return Markup(catalogue()[name]).format(**filled)
 
 
-def plain_words(certificate: Certificate, promise: Mapping[str, Any], say: Say) -> dict[str, Any]:
+def plain_words(certificate: Certificate, promise: Mapping[str, Any]) -> dict[str, Any]:
     """Headline, attacker's table and the four answers: who, from whom, what, how much."""
     erased = promise["erased"]
     kind = "erased" if erased else "person" if promise["several"] else "record"
@@ -78,21 +54,21 @@ def plain_words(certificate: Certificate, promise: Mapping[str, Any], say: Say) 
         "title": say("erased_title" if erased else "words_title"),
         "numbers": [
             (say("factor", factor=promise["factor"]), say(small.get(kind, "factor_small"))),
-            (f"ε = {say.number(promise['epsilon'])}", say("epsilon_small")),
-            (f"δ = {say.number(promise['delta'])}", say("delta_small")),
+            (f"ε = {promise['epsilon']}", say("epsilon_small")),
+            (f"δ = {promise['delta']}", say("delta_small")),
         ],
         "tested": say(f"tested_{tested}"),
         "answers": [
-            (say("who"), _who(promise, say)),
-            (say("from_whom"), _from_whom(certificate, bool(erased), say)),
-            (say("promised"), _promised(kind, promise, say)),
+            (say("who"), _who(promise)),
+            (say("from_whom"), _from_whom(certificate, bool(erased))),
+            (say("promised"), _promised(kind, promise)),
         ],
         "declared": [say("declared", text=text) for text in promise["declarations"]],
     }
 
 
-def _who(promise: Mapping[str, Any], say: Say) -> Markup:
-    records = f" {say('or')} ".join(str(say.number(each)) for each in promise["records"])
+def _who(promise: Mapping[str, Any]) -> Markup:
+    records = " or ".join(promise["records"])
     if promise["erased"]:
         deleted, everybody = promise["erased"]
         return say("who_erased", deleted=deleted, records=everybody)
@@ -101,12 +77,12 @@ def _who(promise: Mapping[str, Any], say: Say) -> Markup:
     return say("who_record", records=records)
 
 
-def _from_whom(certificate: Certificate, erased: bool, say: Say) -> Markup:
+def _from_whom(certificate: Certificate, erased: bool) -> Markup:
     release = say("release_last") if certificate.release == _LAST else certificate.release
     return say("from_erased" if erased else "from_anybody", release=release)
 
 
-def _promised(kind: str, promise: Mapping[str, Any], say: Say) -> Markup:
+def _promised(kind: str, promise: Mapping[str, Any]) -> Markup:
     change = "" if kind == "erased" else "_replaced" if promise["replaced"] else "_zero"
     sentence = say(
         "would_close" if promise["close"] else "would",
@@ -122,7 +98,6 @@ def to_sign(
     *,
     trainer: str | None,
     erased: bool,
-    say: Say,
     short: bool = False,
 ) -> dict[str, Any]:
     """What a person has to vouch for, and what not; ``short``: the full report has the details.

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
 from lastiterate.description.validation import number
-from lastiterate.drawing import picture
 from lastiterate.printing import printed, printed_down
 
 if TYPE_CHECKING:
-    from lastiterate.sampling.posterior import PosteriorPrivacy
+    pass
 
 Floats = NDArray[np.float64]
 
@@ -199,10 +198,6 @@ class InterimPrivacy:
     def peak(self) -> int:
         """The epoch that leaks most."""
         return int(self.epoch[int(np.argmax(self.exact))])
-
-    def plot(self, posterior: PosteriorPrivacy | None = None) -> Any:
-        """A Plotly figure: the hump of SGLD over the flat line of one posterior sample."""
-        return picture("interim_hump", self, posterior)
 
     def __str__(self) -> str:
         at = f"delta = {printed(self.delta)}"

@@ -20,7 +20,7 @@ from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.exposure import read_exposure
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number, one_of, whole
-from lastiterate.drawing import picture
+from lastiterate.drawing import plotted
 from lastiterate.errors import DescriptionError, TargetError
 from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee, warn_if_estimated, weakest_voucher
 from lastiterate.printing import printed
@@ -100,10 +100,14 @@ class UnlearningPlan:
             return self._account(self.training)
         return self._account(perturbed(self.training, self.noise_first))
 
-    def plot(self) -> Any:
-        """Epsilon after each number of clean steps, a Plotly figure (extra ``report``)."""
-        given = self.continued, self.loss, self.deleted, self.delta
-        return picture("forgetting", *given, target=self.epsilon)
+    def plot(self, ax: Any = None) -> Any:
+        """Draw epsilon after each number of clean steps (extra ``report``).
+
+        Args:
+            ax: matplotlib Axes to draw on; new ones (``axes.figure``) if not given.
+        """
+        run = self.continued, self.loss, self.delta
+        return plotted("epsilon_growth", *run, exposure=self.deleted, target=self.epsilon, ax=ax)
 
     def _account(self, run: Training) -> Guarantee:
         return account(run, self.loss, releases=self.releases, exposure=self.deleted)

@@ -24,28 +24,21 @@ from lastiterate.curves import gaussian
 from lastiterate.curves.base import Curve
 from lastiterate.curves.mixture import Mixture
 from lastiterate.curves.renyi import Linear, Renyi
-from lastiterate.description import Loss, Schedule, Training
+from lastiterate.description import Exposure, Loss, Schedule, Training
+from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.description.validation import number, whole
+from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
 from lastiterate.plan.growth import plateau
 from lastiterate.printing import printed, printed_down
-from lastiterate.report.style import (
-    FROM_BELOW,
-    GREY,
-    SHADE,
-    STEP_AHEAD,
-    STEP_BEHIND,
-    blank,
-    log_axis,
-    marked,
-    pens,
-    upright,
-)
+from lastiterate.report.figures.data import FigureData, Series
 
 _MIXED, _SOME = 24, 8  # points of averages; of Renyi curves and of strings
 _FEW, _MORE = 3, 8  # points of what is searched or convolved; of the same if thorough
 _QUICK_STEPS = 20_000  # of a schedule: its lower reference is a loop over the steps
 _QUICK_SEARCH = 4_000  # positions times steps
+
+_CLEAN = 16  # numbers of clean steps that are computed
 
 Line = tuple[Theorem, list[int], list[float]]
 
@@ -55,18 +48,23 @@ def epsilon_growth(
     loss: Loss,
     delta: float = REFERENCE_DELTA,
     *,
+    exposure: Exposure = ONE_RECORD,
+    target: float | None = None,
     points: int = 60,
     thorough: bool = False,
-) -> Any:
+) -> FigureData:
     """Epsilon at ``delta`` after each number of steps, by every applicable bound.
 
     The plateau is marked where there is one, and what some loss of the declared class really
-    suffers is shaded.
+    suffers is shaded. For records that were deleted before the end (``exposure``), epsilon after
+    each number of clean steps.
 
     Args:
-        training: the run; it is stopped after each number of steps.
+        training: the run, its clean steps included; it is stopped after each number of steps.
         loss: what is known about the loss.
         delta: the probability with which epsilon may fail.
+        exposure: the deleted records; ``left`` is the step of the deletion.
+        target: an epsilon that the clean steps are to reach, drawn as a level line.
         points: numbers of steps at which closed forms are evaluated.
         thorough: also the references and plateaus that take seconds (mini-batches, bounded
             domains).
@@ -75,12 +73,14 @@ def epsilon_growth(
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
     ...                batches=FullBatch())
     >>> figure = epsilon_growth(run, Loss(smoothness=1.0, strong_convexity=1.0))
-    >>> figure.layout.title.text
+    >>> figure.title
     'epsilon stops growing after 45 steps: 1.336 instead of 5.053'
     """
     why = "it is the probability with which the epsilon may fail"
     delta = number("delta", delta, why, above=0, at_most=1)
     points = whole("points", points, "a line needs points")
+    if not exposure.default:
+        return _clean_steps(training, loss, delta, exposure, target, min(points, _CLEAN))
     guarantee = account(training, loss)
     runs = _Stopped(training, loss)
     applicable = [theorem for theorem in LEDGER if theorem.obstacle(guarantee.run) is None]
@@ -91,20 +91,73 @@ def epsilon_growth(
         if theorem not in left_out
     ]
     lines.sort(key=lambda line: line[2][-1])
-    note = _note(lines, left_out, _joined(training, lines[0][2]))
-    figure = blank("", "steps T", f"epsilon at delta = {printed(delta)}", note)
-    figure.update_layout(legend_traceorder="reversed")
-    heights = _shade_reference(figure, runs, delta, lines[0][1], thorough)
-    heights += [value for *_, values in lines for value in values]
-    heights = [value for value in heights if 0 < value < math.inf]
-    _draw(figure, training, lines)
+    series = [_series(training, line) for line in lines]
+    series += _reference(runs, delta, lines[0][1], thorough)
+    heights = [value for each in series for value in each.y if 0 < value < math.inf]
     still = _plateau(training, loss, delta, thorough)
     if still is not None and still <= training.steps and heights:
-        upright(figure, still, min(heights), max(heights), f"plateau: {still:,} steps")
-    figure.update_layout(title_text=_finding(guarantee, lines, delta, still))
-    figure.update_xaxes(log_axis([step for _, steps, _ in lines for step in steps]))
-    figure.update_yaxes(log_axis(heights))
-    return marked(figure, guarantee.provenance)
+        ends = [min(heights), max(heights)]
+        series.append(Series(f"plateau: {still:,} steps", [still, still], ends, role="guide"))
+    figure = FigureData(
+        _finding(guarantee, lines, delta, still),
+        "steps T",
+        f"epsilon at delta = {printed(delta)}",
+        tuple(series),
+        _note(lines, left_out, _joined(training, lines[0][2])),
+        log="xy",
+    )
+    return figure.marked(guarantee.provenance)
+
+
+def _clean_steps(
+    training: Training,
+    loss: Loss,
+    delta: float,
+    exposure: Exposure,
+    target: float | None,
+    points: int,
+) -> FigureData:
+    """Epsilon for deleted records, after each number of clean steps.
+
+    A clean step is the same whether the records were used or not, so it is a post-processing of
+    the model before it, and what was proved there still holds. Between two computed points the
+    line keeps the larger value.
+    """
+    if exposure.left is None or exposure.left > training.steps:
+        raise UnsupportedError(
+            "No record was deleted before the end of this run: Exposure(left=) is the step of the "
+            "deletion, and the steps after it are clean."
+        )
+    special = training.schedule, training.correlation, training.release, training.final_noise
+    if special != (None, None, "last", 1.0):
+        raise UnsupportedError(
+            "The last steps of this run are special, so it cannot be stopped earlier: list its "
+            "step sizes and noises, and release its last iterate (UnlearningPlan.continued does)."
+        )
+    most = training.steps - exposure.left
+    some = np.geomspace(1, most + 1, points) - 1 if most else np.zeros(1)
+    clean = np.unique(some.round()).astype(int).tolist()
+    runs = [stopped(training, exposure.left + steps) for steps in clean]
+    proved = [account(run, loss, exposure=exposure) for run in runs]
+    values = np.minimum.accumulate([each.epsilon(delta) for each in proved]).tolist()
+    series = [Series("for the deleted records", clean, values, "steps-post", markers=True)]
+    if target is not None:
+        level, name = [target, target], f"target: {printed(target)}"
+        series.append(Series(name, [0, max(most, 1)], level, role="guide"))
+    drawn = [value for value in [*values, target] if value is not None and 0 < value < math.inf]
+    far = min(drawn, default=1.0) < 0.1 * max(drawn, default=1.0)
+    start, end = printed(values[0]), printed(values[-1])
+    figure = FigureData(
+        f"{most:,} clean steps bring epsilon from {start} to {end}"
+        if most
+        else f"epsilon = {start} without a clean step",
+        "clean steps after the deletion",
+        f"epsilon at delta = {printed(delta)}",
+        tuple(series),
+        log="y" if far else "",
+        zero="x" if far else "xy",
+    )
+    return figure.marked(proved[-1].provenance)
 
 
 def stopped(training: Training, steps: int) -> Training:
@@ -211,26 +264,20 @@ def _epsilons(bounds: list[Bound], delta: float) -> list[float]:
     return [float(value) for value in gaussian.epsilon(np.array(mus, float), np.array(delta))]
 
 
-def _draw(figure: Any, training: Training, lines: list[Line]) -> None:
-    """The tightest last, on top of the others, with the widest pen."""
-    for pen, (theorem, steps, values) in reversed(list(zip(pens(), lines, strict=False))):
-        joined = _joined(training, values)
-        few = len(steps) <= _MORE or not joined
-        figure.add_scatter(
-            x=steps,
-            y=values,
-            name=theorem.name,
-            mode="lines+markers" if joined else "markers",
-            line={**pen.line, "shape": STEP_AHEAD},
-            marker=pen.markers(0 if few else 6),
-            customdata=[printed(value) for value in values],
-            hovertemplate="%{x:,} steps: epsilon %{customdata}",
-        )
+def _series(training: Training, line: Line) -> Series:
+    theorem, steps, values = line
+    joined = _joined(training, values)
+    return Series(
+        theorem.name,
+        steps,
+        values,
+        "steps-pre" if joined else "points",
+        markers=len(steps) <= _MORE,
+        value=printed(values[-1]),
+    )
 
 
-def _shade_reference(
-    figure: Any, runs: _Stopped, delta: float, steps: list[int], thorough: bool
-) -> list[float]:
+def _reference(runs: _Stopped, delta: float, steps: list[int], thorough: bool) -> list[Series]:
     """What some loss of the declared class really suffers, shaded down to the axis.
 
     At the points ``steps`` of the tightest bound where that is affordable. Between two points it
@@ -244,22 +291,21 @@ def _shade_reference(
     if not closed and not _FEW <= len(steps) <= _MORE:
         steps = runs.counts(_MORE if thorough else _FEW)
     values = [max(0.0, lower_reference(runs[count])(delta)) for count in steps]
-    if any(values):
-        joined = _joined(training, values)
-        figure.add_scatter(
-            x=steps,
-            y=values,
-            name="some loss really suffers this",
-            meta=FROM_BELOW,
-            mode="lines" if joined else "markers",
-            fill="tozeroy" if joined else "none",
-            line={"color": GREY, "width": 1, "shape": STEP_BEHIND},
-            fillcolor=SHADE,
-            marker={"color": GREY, "symbol": "line-ew-open"},
-            customdata=[printed_down(value) for value in values],
-            hovertemplate="%{x:,} steps: epsilon at least %{customdata}",
+    if not any(values):
+        return []
+    joined = _joined(training, values)
+    return [
+        Series(
+            "some loss really suffers this",
+            steps,
+            values,
+            "steps-post" if joined else "points",
+            "reference",
+            lower=True,
+            shaded="below" if joined else "",
+            value=printed_down(values[-1]),
         )
-    return values
+    ]
 
 
 def _plateau(training: Training, loss: Loss, delta: float, thorough: bool) -> int | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ from lastiterate.description import Loss, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import weakest_voucher
 from lastiterate.printing import printed
-from lastiterate.report.style import BELOW, SHADE, blank, marked, pens
+from lastiterate.report.figures.data import FigureData, Series
 
 Floats = NDArray[np.float64]
 
@@ -47,7 +46,7 @@ class String:
     restart: int = 0
 
 
-def taut_string(training: Training, loss: Loss) -> Any:
+def taut_string(training: Training, loss: Loss) -> FigureData:
     """Cumulative sensitivity against cumulative noise variance, with the string below it.
 
     Cyclic and shuffled batches show the worst position of the record; a tail average shows the
@@ -56,8 +55,8 @@ def taut_string(training: Training, loss: Loss) -> Any:
     >>> from lastiterate import FullBatch
     >>> run = Training(records=5, steps=50, step_size=0.1, noise=1.0, gradient_norm=2.0,
     ...                batches=FullBatch())
-    >>> [trace.name for trace in taut_string(run, Loss(smoothness=1.0)).data]
-    ['arrived: sensitivity so far', 'paid: the taut string']
+    >>> [series.name for series in taut_string(run, Loss(smoothness=1.0)).series]
+    ['paid: the taut string', 'arrived: sensitivity so far']
     """
     run = Run(training, loss)
     _refuse(run)
@@ -68,33 +67,20 @@ def taut_string(training: Training, loss: Loss) -> Any:
         mus = position_mus(run)
         position, batches = int(np.argmax(mus)), len(mus)
         string = _per_step(run, position_impulses(run.steps.s, batches, position))
-    figure = blank(
+    figure = FigureData(
         _finding(string, run, position, batches),
         "noise variance so far, carried to the end (parameter units²)",
         "sensitivity so far (parameter units)",
+        (
+            Series("paid: the taut string", string.variance, string.paid),
+            Series(
+                "arrived: sensitivity so far", string.variance, string.arrived, shaded="previous"
+            ),
+        ),
         _where(string, position, batches),
-        legend=BELOW,
+        zero="xy",
     )
-    own, other = (pen for pen, _ in zip(pens(), range(2), strict=False))
-    figure.add_scatter(
-        x=string.variance,
-        y=string.arrived,
-        name="arrived: sensitivity so far",
-        mode="lines",
-        line=other.line,
-        hovertemplate="variance %{x:.4g}, arrived %{y:.4g}",
-    )
-    figure.add_scatter(
-        x=string.variance,
-        y=string.paid,
-        name="paid: the taut string",
-        mode="lines",
-        line=own.line,
-        fill="tonexty",
-        fillcolor=SHADE,
-        hovertemplate="variance %{x:.4g}, paid %{y:.4g}",
-    )
-    return marked(figure, weakest_voucher(training, loss, (True,)))
+    return figure.marked(weakest_voucher(training, loss, (True,)))
 
 
 def _refuse(run: Run) -> None:

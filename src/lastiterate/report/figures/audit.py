@@ -10,15 +10,18 @@ import numpy as np
 from lastiterate.description.validation import number
 from lastiterate.errors import UnsupportedError
 from lastiterate.printing import printed, printed_down
-from lastiterate.report.style import BELOW, FROM_BELOW, INK, SHADE, blank, pens
+from lastiterate.report.figures.data import FigureData, Series
 
 if TYPE_CHECKING:
     from lastiterate.audit.result import AuditResult
 
 
+_LABELLED = 6  # looks whose numbers fit above their columns
+
+
 def audit_bracket(
     result: AuditResult, guarantee_or_certificate: Any = None, delta: float | None = None
-) -> Any:
+) -> FigureData:
     """What the audit refutes, look by look, and what is guaranteed.
 
     Args:
@@ -28,7 +31,7 @@ def audit_bracket(
 
     >>> from lastiterate.audit.result import AuditResult, Look
     >>> look = Look(0.5, 0.4, 0.0, 1, 3, 50, 4, 50, (0.0, 0.1), (0.0, 0.1))
-    >>> audit_bracket(AuditResult("clopper-pearson", 1e-5, 0.95, (look,), 200)).layout.title.text
+    >>> audit_bracket(AuditResult("clopper-pearson", 1e-5, 0.95, (look,), 200)).title
     'The audit refutes every claim below epsilon = 0.5'
     """
     delta = result.delta if delta is None else delta
@@ -40,50 +43,32 @@ def audit_bracket(
 
         like_with_like(guarantee_or_certificate)
         upper = upper_epsilon(guarantee_or_certificate, delta)
-    figure = blank(
+    looks, ends = np.arange(1, len(lower) + 1), [0.5, len(lower) + 0.5]
+    values = tuple(printed_down(value) for value in lower) if len(lower) <= _LABELLED else ()
+    series = [
+        Series("audit: at least this", looks, lower, "columns", lower=True, texts=values),
+    ]
+    if upper is not None and math.isfinite(upper):
+        best = [max(lower)] * 2
+        name, shaded = "guaranteed: at most this", upper >= max(lower)
+        series += [
+            Series("", ends, best, role="guide", lower=True),
+            Series(
+                name,
+                ends,
+                [upper, upper],
+                shaded="previous" if shaded else "",
+                texts=("", printed(upper)),
+            ),
+        ]
+    return FigureData(
         _finding(lower, upper, result.hypothesis),
         "look of the audit (epoch or checkpoint)",
         f"epsilon at delta = {printed(delta)}",
+        tuple(series),
         f"audit: {result.method}, confidence {result.confidence:g}, {result.models:,} models",
-        legend=BELOW,
+        zero="y",
     )
-    looks = np.arange(1, len(lower) + 1)
-    ends = [0.5, len(lower) + 0.5]
-    below, above = (pen for pen, _ in zip(pens(), range(2), strict=False))
-    if upper is not None and math.isfinite(upper):
-        best = [max(lower)] * 2
-        figure.add_scatter(
-            x=ends,
-            y=best,
-            mode="lines",
-            showlegend=False,
-            hoverinfo="skip",
-            line={"color": INK, "width": 0.8},
-        )
-        figure.add_scatter(
-            x=ends,
-            y=[upper, upper],
-            name="guaranteed: at most this",
-            mode="lines",
-            line=above.line,
-            hovertemplate=f"at most {printed(upper)}",
-            fill="tonexty" if upper >= max(lower) else "none",
-            fillcolor=SHADE,
-        )
-    figure.add_bar(
-        x=looks,
-        y=lower,
-        name="audit: at least this",
-        width=min(0.6, 0.15 * len(lower) + 0.1),
-        marker={"color": below.colour, "line": {"color": INK, "width": 1}},
-        meta=FROM_BELOW,
-        customdata=[printed_down(value) for value in lower],
-        hovertemplate="look %{x}: at least %{customdata}",
-    )
-    figure.update_xaxes(range=ends, tickformat="d", dtick=max(1, len(lower) // 10))
-    top = max([*lower, upper or 0.0, 1e-12])
-    figure.update_yaxes(range=[0, 1.1 * (top if math.isfinite(top) else 1.0)])
-    return figure
 
 
 def _lower(result: AuditResult, delta: float) -> list[float]:

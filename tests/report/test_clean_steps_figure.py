@@ -16,10 +16,7 @@ from lastiterate import (
     UnsupportedError,
     account,
 )
-
-pytest.importorskip("plotly")
-
-from lastiterate.report import forgetting
+from lastiterate.report import epsilon_growth
 from lastiterate.report.figures.growth import stopped
 from lastiterate.unlearning import plan_unlearning
 
@@ -35,13 +32,20 @@ RUN = Training(
 LOSS = Loss(smoothness=1.0, regularization=0.05)
 
 
+def planned(plan):
+    """The figure that ``plan.plot()`` draws."""
+    return epsilon_growth(
+        plan.continued, LOSS, plan.delta, exposure=plan.deleted, target=plan.epsilon
+    )
+
+
 @pytest.mark.parametrize("batches", [FullBatch(), Cyclic(6), Shuffled(6)])
 def test_the_line_is_never_below_what_is_proved(batches):
     run = RUN.replace(batches=batches, noise=0.2, final_noise=3.0)
     plan = plan_unlearning(run, LOSS, None, 0.3, 1e-3)
     assert plan.steps
-    line = plan.plot().data[0]
-    assert line.line.shape == "hv"  # keeps the value of the point before
+    line = planned(plan).series[0]
+    assert line.shape == "steps-post"  # keeps the value of the point before
     assert line.x[-1] == plan.steps
     assert line.y[-1] <= 0.3
     for clean in range(plan.steps + 1):
@@ -53,18 +57,19 @@ def test_the_line_is_never_below_what_is_proved(batches):
 
 def test_its_title_says_what_it_shows():
     plan = plan_unlearning(RUN, LOSS, Exposure(records=60), 1.0, 1e-3)
-    title = plan.plot().layout.title.text
+    title = planned(plan).title
+    assert plan.plot().figure.get_suptitle().replace("\n", " ") == title
     assert title.startswith(f"{plan.steps} clean steps bring epsilon from")
-    here = forgetting(RUN, LOSS, Exposure(left=30), 1e-3)
-    assert here.layout.title.text.endswith("without a clean step")
+    here = epsilon_growth(RUN, LOSS, 1e-3, exposure=Exposure(left=30))
+    assert here.title.endswith("without a clean step")
 
 
 def test_refusals():
     gone = Exposure(left=20)
-    with pytest.raises(UnsupportedError, match="Nobody left"):
-        forgetting(RUN, LOSS, Exposure())
+    with pytest.raises(UnsupportedError, match="No record was deleted"):
+        epsilon_growth(RUN, LOSS, exposure=Exposure(records=2))
     for run in (RUN.replace(final_noise=2.0), RUN.replace(release=TailAverage(3))):
         with pytest.raises(UnsupportedError, match="special"):
-            forgetting(run, LOSS, gone)
+            epsilon_growth(run, LOSS, exposure=gone)
     estimated = Loss(smoothness=1.0, regularization=0.05, provenance="estimated")
-    assert "NOT A GUARANTEE" in forgetting(RUN, estimated, gone).layout.title.text
+    assert "NOT A GUARANTEE" in epsilon_growth(RUN, estimated, exposure=gone).title
