@@ -85,7 +85,7 @@ def test_presets_give_the_numbers_of_the_theory(explorer: Page, screenshots: Pat
     page.click("#preset-ye-shokri-logistic")
     shown(page, "#epsilon", "4.34")
     shown(page, "#theorem", BY_KEY["worst-position"].name)
-    drawn(page, "growth", "string", "positions", "curve")
+    drawn(page, "growth", "string", "curve")
     page.screenshot(path=screenshots / "explore-ye-shokri-logistic.png", full_page=True)
     page.click("#preset-mnist-shuffled")
     shown(page, "#epsilon", "3.483")
@@ -118,7 +118,7 @@ def test_sliders_move_the_answer(explorer: Page, screenshots: Path) -> None:
     choose(page, "batches", "full")
     shown(page, "#theorem", BY_KEY["taut-string"].name)
     expect(page.locator("#wrap-size")).to_be_hidden()
-    drawn(page, "growth", "string", "curve", "hump")
+    drawn(page, "growth", "string", "curve")
     page.screenshot(path=screenshots / "explore-full-batch.png", full_page=True)
 
 
@@ -220,7 +220,7 @@ def test_no_serious_barrier(
     explorer: Page, barriers: Callable[[Page], list[str]], screenshots: Path
 ) -> None:
     page = explorer
-    drawn(page, "growth", "string", "positions", "curve", "hump")
+    drawn(page, "growth", "string", "curve")
     assert barriers(page) == []
     fill(page, "multiplier", "loud")
     shown(page, "#message-multiplier", re.compile("'loud'"))
@@ -235,7 +235,7 @@ def test_on_a_phone_the_answer_is_always_in_view(
 ) -> None:
     page = explorer
     page.set_viewport_size({"width": 360, "height": 740})
-    drawn(page, "growth", "string", "positions", "curve", "hump")
+    drawn(page, "growth", "string", "curve")
     page.wait_for_timeout(1000)  # the pictures follow the window
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     for place in ("#page > header", "#wrap-delta", "#box-growth", "#python", "#sgld"):
