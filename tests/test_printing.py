@@ -27,7 +27,6 @@ ECHOES = {
     "description/validation.py": "the limits that an argument must keep to",
     "published/composition.py": "the arguments of a published formula, where it is undefined",
     "published/sgld.py": "the arguments of a published formula, where it is undefined",
-    "report/violated_region.py": "the axes of a grid on which a published claim is tried",
 }
 
 

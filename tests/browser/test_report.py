@@ -83,7 +83,7 @@ def test_it_draws_every_figure(pages: dict[str, Path], page: Page, screenshots: 
     for k in range(len(headings)):
         box = page.locator(".plot").nth(k).bounding_box()
         assert box is not None
-        assert 300 < box["width"] <= 760
+        assert 300 < box["width"] <= 560
         picture = page.locator(".plot svg").nth(k)
         assert picture.locator("path").count() > 10
         described = picture.get_attribute("aria-labelledby")

@@ -23,7 +23,7 @@ class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in refused:
             raise ImportError(name)
-refused = {"sklearn", "joblib", "pandas", "dp_accounting", "rich", "typer", "plotly", *
+refused = {"sklearn", "joblib", "pandas", "dp_accounting", "rich", "typer", "matplotlib", *
            filter(None, sys.argv[1].split(","))}
 sys.meta_path.insert(0, Refuse())
 sys.argv = sys.argv[2:]

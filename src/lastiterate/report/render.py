@@ -116,12 +116,12 @@ def svg(figure: FigureData, name: str, *, titled: bool = False) -> str:
 
 def _style(more: dict[str, Any] | None = None) -> AbstractContextManager[None]:
     """Matplotlib's defaults and ours, whatever the user has set."""
-    defaults = {
+    defaults: Any = {
         key: value
         for key, value in matplotlib.rcParamsDefault.items()
         if not key.startswith(_PROCESS_WIDE)
     }
-    return matplotlib.rc_context({**defaults, **_STYLE, **(more or {})})
+    return matplotlib.rc_context(defaults | _STYLE | (more or {}))
 
 
 def _drawn(figure: FigureData, *, titled: bool) -> Axes:
@@ -190,6 +190,7 @@ def _contents(figure: FigureData, ax: Axes) -> None:
 def _line(ax: Axes, series: Series, pen: _Pen, z: float) -> None:
     points = series.shape == "points"
     every = max(1, math.ceil(len(series.x) / _MANY_POINTS))
+    last = max(len(series.x) - 1, 0)
     hollow = points and series.role == "guide"
     marked = points or series.markers or (series.role == "bound" and bool(series.value))
     ax.plot(
@@ -201,7 +202,7 @@ def _line(ax: Axes, series: Series, pen: _Pen, z: float) -> None:
         linewidth=pen.width,
         drawstyle=series.shape if series.shape.startswith("steps") else "default",
         marker=pen.marker if marked else "",
-        markevery=1 if points or series.markers else every,
+        markevery=1 if points or series.markers else [*range(0, last, every), last],
         markersize=9 if hollow else 5,
         markerfacecolor="none" if hollow else pen.colour,
         markeredgecolor=pen.colour if points else "white",
@@ -215,7 +216,7 @@ def _line(ax: Axes, series: Series, pen: _Pen, z: float) -> None:
 
 def _shade(ax: Axes, series: Series, previous: Any) -> None:
     if series.shaded:
-        step = {"steps-pre": "pre", "steps-post": "post"}.get(series.shape)
+        step: Any = {"steps-pre": "pre", "steps-post": "post"}.get(series.shape)
         base: Any = ax.get_ylim()[0]
         color: Any = {"color": SHADE, "alpha": 0.2, "linewidth": 0}
         if previous is not None:
@@ -300,7 +301,8 @@ def _number(value: float, _place: int) -> str:
 
 
 def _power(value: float, _place: int) -> str:
-    return f"1e{round(math.log10(value))}"
+    exponent = round(math.log10(value))
+    return f"1e{exponent}" if math.isclose(value, 10.0**exponent) else f"{value:g}"
 
 
 # --- SVG ------------------------------------------------------------------------------------------

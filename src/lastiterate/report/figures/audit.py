@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lastiterate.description.validation import number
 from lastiterate.errors import UnsupportedError
 from lastiterate.printing import printed, printed_down
@@ -43,7 +41,7 @@ def audit_bracket(
 
         like_with_like(guarantee_or_certificate)
         upper = upper_epsilon(guarantee_or_certificate, delta)
-    looks, ends = np.arange(1, len(lower) + 1), [0.5, len(lower) + 0.5]
+    looks, ends = range(1, len(lower) + 1), [0.5, len(lower) + 0.5]
     values = tuple(printed_down(value) for value in lower) if len(lower) <= _LABELLED else ()
     series = [
         Series("audit: at least this", looks, lower, "columns", lower=True, texts=values),

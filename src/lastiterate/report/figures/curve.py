@@ -112,7 +112,7 @@ def tradeoff(source: Guarantee | Certificate, *, proved: Pairs = ()) -> FigureDa
 
 def _tradeoff(title: str, rates: Floats, least: Floats) -> FigureData:
     name = "no test does better than this"
-    line = Series(name, rates, least, "steps-pre", lower=True, shaded="below")
+    line = Series(name, rates.tolist(), least.tolist(), "steps-pre", lower=True, shaded="below")
     guess = Series("guessing: nothing can be inferred", [0, 1], [1, 0], role="guide")
     axes = "false positive rate", "false negative rate"
     return FigureData(title, *axes, (line, guess), zero="xy")

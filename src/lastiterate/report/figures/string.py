@@ -67,15 +67,14 @@ def taut_string(training: Training, loss: Loss) -> FigureData:
         mus = position_mus(run)
         position, batches = int(np.argmax(mus)), len(mus)
         string = _per_step(run, position_impulses(run.steps.s, batches, position))
+    x = string.variance.tolist()
     figure = FigureData(
         _finding(string, run, position, batches),
         "noise variance so far, carried to the end (parameter units²)",
         "sensitivity so far (parameter units)",
         (
-            Series("paid: the taut string", string.variance, string.paid),
-            Series(
-                "arrived: sensitivity so far", string.variance, string.arrived, shaded="previous"
-            ),
+            Series("paid: the taut string", x, string.paid.tolist()),
+            Series("arrived: sensitivity so far", x, string.arrived.tolist(), shaded="previous"),
         ),
         _where(string, position, batches),
         zero="xy",
