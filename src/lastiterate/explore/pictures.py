@@ -46,6 +46,7 @@ def plotly_figure(figure: FigureData) -> dict[str, Any]:
         "hovermode": "closest",
         "legend": {
             "orientation": "h",
+            "font": {"size": 11},
             "x": 0,
             "y": 1.02,
             "yanchor": "bottom",

@@ -129,7 +129,7 @@ def _drawn(figure: FigureData, *, titled: bool) -> Axes:
     legend = [line for each in figure.series for line in _label(each).splitlines()]
     bars = len(_bar_names(figure.series))
     axes = 0.55 + 0.36 * bars if bars else _HEIGHT
-    title = _wrapped(figure.title) if titled else ""
+    title = _wrapped(figure.title, 50) if titled else ""
     subtitle = _wrapped(figure.subtitle) if titled and figure.subtitle else ""
     rows = len(legend) + len(title.splitlines()) + len(subtitle.splitlines())
     canvas = Figure(figsize=(_WIDTH, axes + 0.6 + _ROW * rows), layout="constrained")
