@@ -162,3 +162,11 @@ def test_without_matplotlib_a_plot_says_what_to_install() -> None:
         "try:\n    guarantee.plot()\nexcept ImportError as error:\n    print(error)\n"
     )
     assert "lastiterate[report]" in out
+
+
+def test_control_characters_of_names_are_spelled_out() -> None:
+    odd = "a\u202eb\x1bc"
+    text = svg(FigureData(odd, "x", "y", (Series(odd, [1, 2], [1, 2]),), odd), "f", titled=True)
+    assert "\u202e" not in text
+    assert "\\u202e" in text
+    ElementTree.fromstring(text)  # an escape character is not allowed in XML

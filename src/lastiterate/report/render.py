@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from numpy.typing import NDArray
 
+from lastiterate.printing import escaped
 from lastiterate.report.figures.data import FigureData, Series
 
 INK, GREY, GRID, SHADE = "#1a1a1a", "#5f5f5f", "#e3e3e3", "#6e6e6e"
@@ -153,7 +154,7 @@ def _label(series: Series) -> str:
 
 
 def _wrapped(text: str, width: int = _LETTERS) -> str:
-    return "\n".join(textwrap.wrap(text, width))
+    return "\n".join(textwrap.wrap(escaped(text), width))
 
 
 def _bar_names(series: Iterable[Series]) -> list[str]:
@@ -319,12 +320,12 @@ def _cleaned(text: str, figure: FigureData, name: str) -> str:
     body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
     body = re.sub(r'<g id="[^"]*"', "<g", body)
     body = re.sub(r"'DejaVu Sans'[^;\"]*", "inherit", body)
-    words = html.escape(_described(figure))
+    title, words = (html.escape(escaped(text)) for text in (figure.title, _described(figure)))
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'viewBox="{box}" role="img" aria-labelledby="{name}-title {name}-desc" '
         f'font-family="{_FONT}" stroke-linejoin="round" stroke-linecap="butt">\n'
-        f'<title id="{name}-title">{html.escape(figure.title)}</title>\n'
+        f'<title id="{name}-title">{title}</title>\n'
         f'<desc id="{name}-desc">{words}</desc>'
     )
     return head + re.sub(r"\n\s*", "\n", body).rstrip() + "\n"
