@@ -83,20 +83,24 @@ class FigureData:
         Args:
             ax: where to draw; a new figure (``axes.figure``) if not given.
         """
-        try:
-            from lastiterate.report.render import draw
-        except ModuleNotFoundError as missing:
-            raise MissingExtraError("A figure", missing.name, "report") from None
-        return draw(self, ax)
+        axes: Axes = _render().draw(self, ax)
+        return axes
 
     def _repr_svg_(self) -> str:
         """Return the figure for a notebook."""
-        from lastiterate.report.render import svg
-
-        return svg(self, "figure", titled=True)
+        return str(_render().svg(self, "figure", titled=True))
 
     def marked(self, provenance: str) -> FigureData:
         """Return the figure; if its numbers rest on an estimate, the title says so."""
         if provenance != "estimated":
             return self
         return dataclasses.replace(self, title=f"{NOT_A_GUARANTEE}: {self.title}")
+
+
+def _render() -> Any:
+    """Return the module that draws with matplotlib, which is not part of the core."""
+    try:
+        from lastiterate.report import render
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError("A figure", missing.name, "report") from None
+    return render
