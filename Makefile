@@ -45,7 +45,9 @@ demo: $(BIN)/.core
 	$(BIN)/lastiterate demo --out build/demo
 
 lint: $(BIN)/.test
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks scripts
+	$(BIN)/ruff format --check src tests benchmarks scripts
+	$(BIN)/python scripts/budgets.py
 	$(BIN)/mypy
 
 chromium:
