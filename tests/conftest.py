@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,15 @@ from hypothesis import settings
 # The same examples every time: a red run can be repeated. `make fuzz` draws its own.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C reach tests and the programs they start.
+
+    A shell makes its background jobs (``nohup make test &``) ignore SIGINT; children inherit that.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import sys
 import warnings
 
 import pytest
+from patience import HANG_SECONDS
 
 from lastiterate import (
     Certificate,
@@ -102,7 +103,7 @@ def command(*arguments):
         [sys.executable, "-c", "from lastiterate.cli.main import run; run()", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_SECONDS,
         check=False,
     )
 

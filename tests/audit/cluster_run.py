@@ -84,7 +84,7 @@ class Meanwhile:
             env=clean,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         self.stranger = done.stdout if done.returncode == 0 else f"refused: {done.stderr[-900:]}"

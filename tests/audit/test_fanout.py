@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from patience import HANG_SECONDS
 
 from lastiterate.audit import audit
 from lastiterate.audit.fanout import TrainingFailedError, WorkersLostError, run_cohorts
@@ -85,7 +86,7 @@ def program(*arguments, **environment):
         env={k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=HANG_SECONDS,
         check=False,
     )
 

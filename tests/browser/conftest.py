@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from patience import HANG_SECONDS
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -132,7 +133,7 @@ def markup_errors() -> Callable[[Path], list[str]]:
 
     def found(path: Path) -> list[str]:
         command = [java, "-Xss4m", "-jar", str(jar), "--format", "json", "--stdout", str(path)]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
         messages = json.loads(answer.stdout)["messages"]
         return [
             f"line {each.get('lastLine')}: {each['message']}"

@@ -13,13 +13,14 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from patience import HANG_SECONDS
 from playwright.sync_api import Page, expect
 
 from lastiterate import FullBatch, Loss, Training, certify
 from lastiterate.bounds import BY_KEY
 
 PROGRAM = "from lastiterate.cli.main import run; run(['explore', '--no-browser'])"
-PATIENT = 30_000  # milliseconds
+PATIENT = 1000 * HANG_SECONDS  # milliseconds
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def address() -> Iterator[str]:
     assert found is not None
     yield found[0]  # with the token
     process.send_signal(signal.SIGINT)  # its workers end with it
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=HANG_SECONDS)
     assert "Traceback" not in errors
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from built_site import shared_site
+from patience import HANG_SECONDS
 from playwright.sync_api import Browser, Page
 
 pytest.importorskip("zensical")
@@ -120,10 +121,14 @@ def test_a_lost_brace_would_be_noticed(page: Page, site: Path, tmp_path: Path) -
 
 def test_search_works_from_the_disk(site: Path, page: Page, requested: list[str]) -> None:
     page.goto((site / "index.html").as_uri())
-    page.locator("iframe").wait_for(state="attached", timeout=60_000)  # in which it searches
+    page.locator("iframe").wait_for(
+        state="attached", timeout=1000 * HANG_SECONDS
+    )  # in which it searches
     page.keyboard.press("Control+k")
     page.keyboard.type("taut string", delay=20)
-    page.get_by_text("Shifted interpolation and the taut string").wait_for(timeout=60_000)
+    page.get_by_text("Shifted interpolation and the taut string").wait_for(
+        timeout=1000 * HANG_SECONDS
+    )
     assert {address.split(":")[0] for address in requested} <= {"file", "about", "blob", "data"}
 
 

@@ -243,10 +243,10 @@ def test_every_byte_counts(tmp_path):
 
 
 def quickly(action):
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(UnreadableCertificateError) as caught:
         action()
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0  # processor time: a busy machine changes little
     return str(caught.value)
 
 

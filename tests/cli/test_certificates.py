@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import HANG_SECONDS
 
 from lastiterate.cli.main import run
 
@@ -49,7 +50,7 @@ def program(tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=HANG_SECONDS,
             check=False,
         )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from patience import HANG_SECONDS
 
 import lastiterate
 from lastiterate import Cyclic, FullBatch, Loss, Poisson, Shuffled, TailAverage, Training
@@ -472,11 +473,13 @@ def test_plateau_refuses_releases(cli: Callable[..., Answer]) -> None:
 
 def test_the_installed_command() -> None:
     found = subprocess.run(
-        [COMMAND, "account", *RUN, "--json"], capture_output=True, text=True, timeout=60
+        [COMMAND, "account", *RUN, "--json"], capture_output=True, text=True, timeout=HANG_SECONDS
     )
     assert found.returncode == 0
     assert json.loads(found.stdout)["epsilon"] == pytest.approx(1.336, abs=5e-4)
-    wrong = subprocess.run([COMMAND, "account"], capture_output=True, text=True, timeout=60)
+    wrong = subprocess.run(
+        [COMMAND, "account"], capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     refused(Answer(wrong.returncode, wrong.stdout, wrong.stderr), "--records")
 
 
@@ -489,7 +492,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     writer.stdout.close()
     assert writer.stderr.read() == b""
     writer.stderr.close()
-    assert writer.wait(timeout=60) == 1
+    assert writer.wait(timeout=HANG_SECONDS) == 1
 
 
 def test_ctrl_c_leaves_without_a_traceback() -> None:
@@ -509,7 +512,7 @@ def test_ctrl_c_leaves_without_a_traceback() -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 130
     assert "Traceback" not in err
 

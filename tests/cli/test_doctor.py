@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import HANG_SECONDS
 
 import lastiterate
 
@@ -16,7 +17,10 @@ DOCTOR = "from lastiterate.cli.main import run; run(['doctor', '--json'])"
 
 def examined(before: str = "") -> tuple[int, dict[str, object]]:
     done = subprocess.run(
-        [sys.executable, "-c", f"{before}\n{DOCTOR}"], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", f"{before}\n{DOCTOR}"],
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
     )
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)

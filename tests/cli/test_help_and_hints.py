@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 import pytest
 import typer
+from patience import HANG_SECONDS
 from typer.testing import CliRunner
 
 import lastiterate
@@ -100,7 +101,9 @@ def test_completion_knows_commands_and_flags() -> None:
     def complete(words: str, place: int) -> list[str]:
         asked = {"_LASTITERATE_COMPLETE": "complete_bash", "COMP_WORDS": words}
         env = {**os.environ, **asked, "COMP_CWORD": str(place)}
-        found = subprocess.run([COMMAND], env=env, capture_output=True, text=True, timeout=120)
+        found = subprocess.run(
+            [COMMAND], env=env, capture_output=True, text=True, timeout=HANG_SECONDS
+        )
         return found.stdout.split()
 
     assert complete("lastiterate acc", 1) == ["account"]

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from patience import HANG_SECONDS
 
 from lastiterate import Certificate, FullBatch, Loss, Training, certify, compose
 from lastiterate.cli.main import run as command
@@ -593,7 +594,7 @@ def test_ctrl_c_leaves_the_old_page_or_the_new_one(folder: Path, tmp_path: Path)
         else:
             time.sleep(wait)
         process.send_signal(signal.SIGINT)
-        codes.add(process.wait(timeout=60))
+        codes.add(process.wait(timeout=HANG_SECONDS))
         assert [path.name for path in out.parent.iterdir()] == ["report.html"]
         text = out.read_text()
         assert text == "old" or text.rstrip().endswith("</html>")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from dash import Dash
+from patience import HANG_SECONDS
 
 from lastiterate.explore.page import build
 from lastiterate.explore.pool import Pool
@@ -15,7 +16,7 @@ from lastiterate.explore.pool import Pool
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Pool]:
     with Pool(slack=8.0) as found:  # other tests keep the machine busy
-        assert found.wait_until_ready(120)
+        assert found.wait_until_ready(HANG_SECONDS)
         yield found
 
 

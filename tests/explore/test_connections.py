@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from patience import HANG_SECONDS
 from waitress.server import create_server
 
 from lastiterate.explore import connections
@@ -41,18 +42,18 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     server.pull_trigger()
     server.asyncore.close_all(server._map)
     server.task_dispatcher.shutdown()
-    thread.join(timeout=10)
+    thread.join(timeout=HANG_SECONDS)
 
 
 def get(port: int, path: str = "/") -> bytes:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_SECONDS)
     connection.request("GET", path)
     return connection.getresponse().read()
 
 
 def ended(peer: socket.socket) -> bool:
     """Whether the server has let go within a few seconds."""
-    peer.settimeout(15)
+    peer.settimeout(HANG_SECONDS)
     try:
         while peer.recv(1 << 16):
             pass
@@ -67,7 +68,7 @@ def test_a_request_has_its_time_as_a_whole(port: int) -> None:
     """Every byte counted as a sign of life, so that a trickle never ended."""
     with socket.create_connection(("127.0.0.1", port)) as slow:
         start, refused = time.monotonic(), False
-        while time.monotonic() - start < 15 and not refused:
+        while time.monotonic() - start < HANG_SECONDS and not refused:
             try:
                 slow.send(b"G")
             except OSError:
@@ -89,7 +90,7 @@ def test_who_does_not_read_the_answer_is_dropped(port: int) -> None:
         deaf.send(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
         time.sleep(3)
         received = 0
-        deaf.settimeout(15)
+        deaf.settimeout(HANG_SECONDS)
         try:
             while part := deaf.recv(1 << 16):
                 received += len(part)
@@ -99,7 +100,7 @@ def test_who_does_not_read_the_answer_is_dropped(port: int) -> None:
 
 
 def test_long_answers_and_pauses_between_requests_are_none_of_that(port: int) -> None:
-    kept = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    kept = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_SECONDS)
     for path, pause in (("/", 1.5), ("/patient", 0), ("/large", 1.5), ("/", 0)):
         kept.request("GET", path)
         assert kept.getresponse().read() == (LARGE if path == "/large" else b"here")
@@ -108,7 +109,7 @@ def test_long_answers_and_pauses_between_requests_are_none_of_that(port: int) ->
 
 def test_many_slow_ones_do_not_keep_others_out(port: int) -> None:
     """Three times as many as there is room for, and a regular guest who stays."""
-    guest = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    guest = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_SECONDS)
     slow = []
     for number in range(60):
         slow.append(socket.create_connection(("127.0.0.1", port)))

@@ -10,6 +10,7 @@ import pytest
 from explorer_answers import answered, by_id, compared, components, settled, text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from patience import HANG_SECONDS
 from plotly import graph_objects
 
 from lastiterate import (
@@ -267,7 +268,7 @@ def certificate() -> str:
 
 def verdict(pool: Pool, raw: bytes) -> Outcome:
     task = Task("certificate", raw, heavy=True)
-    found = pool.ask([task], 60)[task]
+    found = pool.ask([task], HANG_SECONDS)[task]
     assert found is not None
     return found
 

@@ -17,6 +17,7 @@ from types import ModuleType
 from urllib.parse import urlsplit
 
 import pytest
+from patience import HANG_SECONDS
 
 from lastiterate.errors import LastIterateError
 from lastiterate.explore.server import Server
@@ -38,7 +39,7 @@ def running() -> Iterator[tuple[subprocess.Popen[str], str]]:
     yield process, found[0]
     if process.poll() is None:
         process.send_signal(signal.SIGINT)  # not killed: its workers would compute on for seconds
-    process.communicate(timeout=30)
+    process.communicate(timeout=HANG_SECONDS)
 
 
 def test_it_listens_on_loopback_and_ends_on_ctrl_c(
@@ -46,10 +47,10 @@ def test_it_listens_on_loopback_and_ends_on_ctrl_c(
 ) -> None:
     process, address = running
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    with browser.open(address, timeout=60) as answer:
+    with browser.open(address, timeout=HANG_SECONDS) as answer:
         assert b"lastiterate explore" in answer.read()
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        urllib.request.urlopen(address.partition("?")[0], timeout=60)
+        urllib.request.urlopen(address.partition("?")[0], timeout=HANG_SECONDS)
     port = urlsplit(address).port
     assert port is not None
     table = Path("/proc/net/tcp")
@@ -63,7 +64,7 @@ def test_it_listens_on_loopback_and_ends_on_ctrl_c(
             f"0100007F:{port:04X}"
         ]
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode in (0, 130)
     assert "Traceback" not in errors
     with pytest.raises(OSError, match=r"refused|reset"):
@@ -78,7 +79,7 @@ def test_a_taken_port_is_said_in_words() -> None:
         with pytest.raises(LastIterateError, match=f"Cannot listen on port {port}"):
             Server(port)
         process = start("--port", str(port))
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 2
     assert "Leave --port out" in errors
     assert "Traceback" not in errors

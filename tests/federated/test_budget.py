@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from patience import HANG_SECONDS
 
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.federated.budget import Budget
@@ -33,7 +34,9 @@ os.kill(os.getpid(), signal.SIGKILL)  # the second noise may have left, its mode
 
 def test_a_killed_server_has_spent_its_round(tmp_path: Path) -> None:
     path = tmp_path / "rounds.sqlite"
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path)], timeout=HANG_SECONDS, check=False
+    )
     assert done.returncode == -signal.SIGKILL
     budget = Budget(path, RUN)
     assert (budget.spent, budget.kept, budget.left) == (2, 1, 1)

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 import pytest
+from patience import HANG_SECONDS
 
 pytest.importorskip("flwr")
 
@@ -156,7 +157,7 @@ def program(mode: str, budget: Path, output: Path) -> subprocess.CompletedProces
         env=os.environ | {"FLWR_HOME": str(budget.parent)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=HANG_SECONDS,
         check=False,
     )
 
@@ -243,7 +244,7 @@ class Flower:
             process.terminate()
         for process in self.processes:
             try:
-                process.wait(20)
+                process.wait(HANG_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
         self._logs.close()
@@ -265,13 +266,13 @@ def test_real_clients_on_loopback(tmp_path: Path) -> None:
     address = f"127.0.0.1:{link}"
     with Flower(tmp_path, f'address = "{address}"\ninsecure = true') as flower:
         flower.begin(*SUPERLINK, "--insecure", port=link)
-        wait_for(lambda: listening(link), flower.processes, 60)
+        wait_for(lambda: listening(link), flower.processes, HANG_SECONDS)
         node = ("flower-supernode", "--insecure", "--superlink", address, "--node-config")
         for port, kind in zip(nodes, ("broken", "honest", "honest"), strict=True):
             flower.begin(*node, f'kind="{kind}"', port=port)
         alive = list(flower.processes)
         flower.run(patience=60)
-        wait_for((tmp_path / "certificate.json").exists, alive, 240)
+        wait_for((tmp_path / "certificate.json").exists, alive, HANG_SECONDS)
     held(tmp_path)
 
 
@@ -312,10 +313,10 @@ def test_only_registered_nodes_take_part_and_traffic_is_encrypted(tmp_path: Path
             *("--ssl-keyfile", "server.key", "--enable-supernode-auth"),
             port=link,
         )
-        wait_for(lambda: listening(link), flower.processes, 60)
+        wait_for(lambda: listening(link), flower.processes, HANG_SECONDS)
         for key in keys[:2]:
             register = flower.begin("flwr", "supernode", "register", f"{key}.pub", "loop")
-            assert register.wait(60) == 0
+            assert register.wait(HANG_SECONDS) == 0
             flower.processes.remove(register)
         node = ("flower-supernode", "--root-certificates", str(ca), "--superlink", address)
         for key, port in zip(keys, nodes, strict=True):
@@ -323,10 +324,10 @@ def test_only_registered_nodes_take_part_and_traffic_is_encrypted(tmp_path: Path
             flower.begin(*node, *own, port=port)
         alive = flower.processes[:-1]
         flower.run(patience=20)
-        with socket.create_connection(("127.0.0.1", link), timeout=10) as plain:
+        with socket.create_connection(("127.0.0.1", link), timeout=HANG_SECONDS) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert b"200 OK" not in plain.recv(1 << 12)
-        wait_for((tmp_path / "certificate.json").exists, alive, 240)
+        wait_for((tmp_path / "certificate.json").exists, alive, HANG_SECONDS)
     held(tmp_path)
     refusals = re.findall(r"/v1/fleet/activate-node\]\[ApiError.*", (tmp_path / "log").read_text())
     assert len(refusals) == 1
@@ -354,7 +355,7 @@ def test_adult_over_two_hundred_clients(tmp_path: Path) -> None:
         env=os.environ | {"FLWR_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from architecture import ROOT
+from patience import HANG_SECONDS
 
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 SHOWN = {  # in how many cells a result draws itself as HTML
@@ -40,7 +41,7 @@ def test_a_notebook_runs_and_shows(path: Path, tmp_path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     client = nbclient.NotebookClient(
-        notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}
+        notebook, timeout=HANG_SECONDS, resources={"metadata": {"path": str(tmp_path)}}
     )
     client.execute()
     shown = [

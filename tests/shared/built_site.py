@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from patience import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,14 +21,14 @@ def build(config: Path) -> subprocess.CompletedProcess[str]:
         cwd=config.parent,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=HANG_SECONDS,
     )
 
 
 def written(folder: Path, *options: str) -> Path:
     """All pages, and our own settings for them, in a folder; builds into its folder ``site``."""
     script = [sys.executable, ROOT / "docs" / "generate", folder / "pages"]
-    subprocess.run([*script, *options], cwd=folder, check=True, timeout=600)
+    subprocess.run([*script, *options], cwd=folder, check=True, timeout=HANG_SECONDS)
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     settings |= {"docs_dir": "pages", "site_dir": "site"}
     (plugin,) = [one for one in settings["plugins"] if "mkdocstrings" in one]

@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from dash.development.base_component import Component
+from patience import HANG_SECONDS
 
 from lastiterate.accounting import candidates
 from lastiterate.explore.findings import Bounded, tasks
 from lastiterate.explore.page import _OUTPUTS, change
 from lastiterate.explore.pool import Pool
 from lastiterate.explore.reading import read
-
-LONG = 60.0  # seconds
 
 
 def answered(
@@ -25,7 +24,7 @@ def answered(
 ) -> dict[str, Any]:
     """The outputs of the page's callback by name, asked for until they are what is waited for."""
     names = [f"{output.component_id}.{output.component_property}" for output in _OUTPUTS]
-    end = time.monotonic() + LONG
+    end = time.monotonic() + HANG_SECONDS
     while True:
         page = dict(zip(names, change(pool, state, None, 0.2), strict=True))
         if until(page) or time.monotonic() > end:
@@ -72,9 +71,11 @@ def shown_epsilon(pool: Pool, state: dict[str, str]) -> float:
     assert description is not None
     best = {theorem.key for theorem in candidates(description.run)}
     # A loaded machine may need longer for a number than the page waits; the page asks again, too.
-    wanted = [replace(task, limit=3 * LONG) for task in tasks(description) if task.theorem in best]
+    wanted = [
+        replace(task, limit=HANG_SECONDS) for task in tasks(description) if task.theorem in best
+    ]
     for _ in range(3):
-        found = pool.ask(wanted, 3 * LONG)
+        found = pool.ask(wanted, HANG_SECONDS)
         values = [outcome.value for outcome in found.values() if outcome is not None]
         if len(values) == len(wanted) and all(isinstance(value, Bounded) for value in values):
             break

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import HANG_SECONDS
 
 torch = pytest.importorskip("torch")
 
@@ -34,7 +35,7 @@ def ranks(world: int, what: str, folder: Path) -> list[subprocess.CompletedProce
         started.append(subprocess.Popen(command, env=env, text=True, **pipes))
     done = []
     for process in started:
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=HANG_SECONDS)
         done.append(subprocess.CompletedProcess(process.args, process.returncode, out))
     return done
 
@@ -97,7 +98,7 @@ def test_three_processes_under_torchrun(tmp_path):
         "agree",
         str(tmp_path),
     ]
-    subprocess.run(command, check=True, timeout=300, capture_output=True)
+    subprocess.run(command, check=True, timeout=HANG_SECONDS, capture_output=True)
     agreeing(tmp_path / "agree", 3)
 
 

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -238,10 +237,8 @@ def test_ctrl_c_stops_a_long_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = describe(FullBatch(), steps=10**8, release="last")
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         noisy_descent(Logistic(), X, run, labels=y)
-    assert time.monotonic() - started < 5
     assert list(tmp_path.iterdir()) == []
 
 
