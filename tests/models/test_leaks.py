@@ -22,7 +22,6 @@ from lastiterate.models import (
     PrivateSoftmaxRegression,
     PrivateStandardScaler,
     PrivateTableModel,
-    SplineFeatures,
 )
 from lastiterate.models.table import read_table
 
@@ -98,8 +97,6 @@ FITTED: list[tuple[Any, str]] = [
     (PrivateRidge(delta=1e-4, steps=2, target_range=(0, 1)), "predict"),
     (PrivateStandardScaler(delta=1e-4), "transform"),
     (PrivateStandardScaler(delta=1e-4), "fit"),
-    (SplineFeatures(), "transform"),
-    (SplineFeatures(), "fit"),
 ]
 
 

@@ -226,13 +226,16 @@ def test_declared_ranges_are_free_wherever_nothing_can_be_paid() -> None:
     np.testing.assert_allclose(scaled.coef_, alone.coef_, rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", [bool, np.uint8, np.int8])
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int8, np.uint16, np.int16])
 def test_types_are_ranges(kind: Any) -> None:
     """What is public is not paid for: one mechanism less, and none if it would drown."""
     rng = np.random.default_rng(0)
     X = rng.integers(0, 2, (3000, 3)).astype(kind)
     y = X[:, 0].astype(int)
-    model = PrivateLogisticRegression(1.0, 1e-4, classes=[0, 1], steps=20, prepare="scale")
+    said = None if kind is bool else "dtype"
+    model = PrivateLogisticRegression(
+        1.0, 1e-4, classes=[0, 1], steps=20, prepare="scale", feature_range=said
+    )
     assert len(model.fit(X, y).certificate_.parts) == 2
     assert len(model.fit(pd.DataFrame(X), y).certificate_.parts) == 2
     assert len(model.fit(X.astype(float), y).certificate_.parts) == 3
@@ -240,12 +243,32 @@ def test_types_are_ranges(kind: Any) -> None:
     assert "declared ranges alone" in str(model.choice_)
     mixed = pd.DataFrame({"a": X[:, 0], "b": rng.normal(size=3000)})
     assert len(model.set_params(epsilon=1.0).fit(mixed, y).certificate_.parts) == 3
-    declared = clone(model).set_params(feature_range=([-np.inf, -9.0], [np.inf, 9.0]))
+    low, high = ([0.0, -9.0], [1.0, 9.0]) if said else ([-np.inf, -9.0], [np.inf, 9.0])
+    declared = clone(model).set_params(feature_range=(low, high))
     assert len(declared.fit(mixed, y).certificate_.parts) == 2
 
 
+@pytest.mark.parametrize("frame", [False, True])
+def test_a_narrow_type_is_no_range_unless_it_is_said_to_be_public(frame: bool) -> None:
+    """One value above 255 kept a column from being downcast, and a part more was paid for."""
+    rng = np.random.default_rng(0)
+    column = pd.Series(rng.integers(0, 200, 3000))
+    other = column.copy()
+    other.iloc[-1] = 300
+    y = (column > 100).astype(int)
+    model = PrivateLogisticRegression(1.0, 1e-4, classes=[0, 1], steps=20, prepare="scale")
+    parts, kinds = [], []
+    for each in (column, other):
+        narrow = pd.to_numeric(each, downcast="unsigned")
+        X = narrow.to_frame("a") if frame else narrow.to_numpy()[:, None]
+        kinds.append(str(narrow.dtype))
+        parts.append(len(model.fit(X, y).certificate_.parts))
+    assert kinds == ["uint8", "uint16"]
+    assert parts[0] == parts[1] == 3
+
+
 @pytest.mark.parametrize(
-    "told", [(1.0, 0.0), (0.0, math.nan), 3, (0.0, 1.0, 2.0), ([0.0] * 3, 1.0), ("a", "b")]
+    "told", [(1.0, 0.0), (0.0, math.nan), 3, "type", (0.0, 1.0, 2.0), ([0.0] * 3, 1.0), ("a", "b")]
 )
 def test_a_range_that_is_none_is_refused(told: Any) -> None:
     X, y = raw(60)

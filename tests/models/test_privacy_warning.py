@@ -153,7 +153,9 @@ def test_one_fit_is_not_warned_of() -> None:
 
     scaler = PrivateStandardScaler(1.0, 1e-4, random_state=0)
     union = FeatureUnion([("a", scaler), ("b", Normalizer())])
-    columns = ColumnTransformer([("a", scaler, [0]), ("b", Normalizer(), [1, 2])])
+    columns = ColumnTransformer(
+        [("a", scaler, [0]), ("b", Normalizer(), [1, 2])], sparse_threshold=0
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error", PrivacyWarning)
         one.fit(X, two)

@@ -11,7 +11,6 @@ from lastiterate.models.ridge import PrivateRidge
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.scattering import ScatteringFeatures
 from lastiterate.models.softmax import PrivateSoftmaxRegression
-from lastiterate.models.splines import SplineFeatures
 from lastiterate.models.svc import PrivateLinearSVC
 from lastiterate.models.table_model import PrivateTableModel
 from lastiterate.models.tune import Tuned, tune
@@ -26,7 +25,6 @@ __all__ = [
     "PrivateStandardScaler",
     "PrivateTableModel",
     "ScatteringFeatures",
-    "SplineFeatures",
     "Tuned",
     "certificate_of",
     "tune",

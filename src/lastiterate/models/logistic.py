@@ -60,8 +60,10 @@ class PrivateLogisticRegression(ProbableClassifier):
             (a rule from public numbers; choice_ says how many waves, and why). False: never. True:
             always, which is refused where columns are taken as they are.
         feature_range: (low, high), each a number or one per column, infinite where unknown: public
-            ranges of the columns, to which they are clipped. Known beside it: columns of the types
-            bool, uint8 and int8.
+            ranges of the columns, to which they are clipped. Columns of the type bool have the
+            range [0, 1]. "dtype": integers of 8 and 16 bits have the range of their type. Say so
+            only if the types are public (pixels): readers that downcast, as
+            ``pandas.to_numeric(downcast=...)``, choose the type by the largest private value.
         per_person: with ``fit(X, y, groups=owners)``: epsilon is for a person with up to so many
             records. Others of theirs are dropped at random, and shuffled batches keep a person's
             records apart.

@@ -12,7 +12,7 @@ from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.models.stateless import Step, costs, own, steps_of
 
 REMEDY = (
-    "Use PrivateStandardScaler (its cost is composed), steps that learn nothing (SplineFeatures, "
+    "Use PrivateStandardScaler (its cost is composed), steps that learn nothing ("
     "ScatteringFeatures, Normalizer, Binarizer, PolynomialFeatures, RBFSampler with a number as "
     "gamma, HashingVectorizer, FeatureHasher, encoders with declared categories, constant "
     "imputation, FunctionTransformer of a NumPy function), or transform the data beforehand by "

@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 from lastiterate.errors import DescriptionError
 
 Array = NDArray[Any]
-_OF_TYPES = {"bool": (0.0, 1.0), "uint8": (0.0, 255.0), "int8": (-128.0, 127.0)}
+_TRUTHS = {"bool": (0.0, 1.0), "boolean": (0.0, 1.0)}  # the second: where holes are possible
+_INTEGERS = {
+    kind: (float(np.iinfo(kind).min), float(np.iinfo(kind).max))
+    for kind in ("uint8", "int8", "uint16", "int16")
+}
 _UNEVEN = 20.0  # ranges so different that the narrow ones are lost
 _SHORTENED = 4.0  # how many times too long the longest possible row may be
-_OF_TYPES["boolean"] = _OF_TYPES["bool"]  # where holes are possible
 
 
 def middle_and_half(low: Any, high: Any, columns: int, why: str) -> tuple[Array, Array]:
@@ -40,25 +43,35 @@ def middle_and_half(low: Any, high: Any, columns: int, why: str) -> tuple[Array,
 
 
 def public_ends(feature_range: Any, X: Any, columns: int) -> tuple[Array, Array]:
-    """Low and high ends of the columns, as declared or by the type; infinite where nobody said.
+    """Low and high ends of the columns, as declared or by the type; infinite where unknown.
 
-    >>> low, high = public_ends((0.0, [1.0, np.inf]), np.zeros((2, 2), np.uint8), 2)
+    Readers of tables downcast a column whose values all fit into a narrow type, so that one record
+    decides: integers have the range of their type only if ``feature_range="dtype"`` says that the
+    types are public.
+
+    >>> low, high = public_ends((0.0, [1.0, np.inf]), np.zeros((2, 2), bool), 2)
     >>> low.tolist(), high.tolist()
-    ([0.0, 0.0], [1.0, 255.0])
+    ([0.0, 0.0], [1.0, 1.0])
+    >>> [end.tolist() for end in public_ends("dtype", np.zeros((2, 1), np.uint8), 1)]
+    [[0.0], [255.0]]
+    >>> [end.tolist() for end in public_ends(None, np.zeros((2, 1), np.uint8), 1)]
+    [[-inf], [inf]]
     """
     kinds = getattr(X, "dtypes", None)  # a data frame has one per column
     if kinds is None or len(kinds) != columns:
         kinds = [getattr(X, "dtype", None)] * columns
     unknown = (-np.inf, np.inf)
-    low, high = np.array([_OF_TYPES.get(str(kind).lower(), unknown) for kind in kinds]).T.copy()
-    if feature_range is None:
+    by_type = isinstance(feature_range, str) and feature_range == "dtype"
+    known_types = _TRUTHS | _INTEGERS if by_type else _TRUTHS
+    low, high = np.array([known_types.get(str(kind).lower(), unknown) for kind in kinds]).T.copy()
+    if feature_range is None or by_type:
         return low, high
     why = "values are clipped to it, and what is declared must not be measured on them"
     try:
         first, last = feature_range
         told = [np.broadcast_to(np.asarray(end, np.float64), columns) for end in (first, last)]
     except (TypeError, ValueError):
-        allowed = f"(low, high), each a number or one for each of {columns} columns"
+        allowed = f"'dtype', or (low, high), each a number or one for each of {columns} columns"
         raise DescriptionError("feature_range", feature_range, allowed, why) from None
     known = np.isfinite(told[0]) & np.isfinite(told[1])
     middle_and_half(told[0][known], told[1][known], int(known.sum()), why)

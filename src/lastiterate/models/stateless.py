@@ -4,6 +4,10 @@ A certificate speaks about what was trained; a scaler, imputer or encoder in fro
 fitted on the same records releases their statistics, and nothing counts that. So steps are allowed
 by name: classes whose ``fit`` looks at nothing but the shape of the table, by exact class (a
 subclass may do anything) and only with settings that keep it so. All others are taken to learn.
+
+An allowed step also has an output whose type, shape and columns do not depend on the records, and
+emits no warning because of them: an estimator prepares dense tables and not sparse ones, so the
+parts of its certificate would show which one it was.
 """
 
 from __future__ import annotations
@@ -35,9 +39,14 @@ from sklearn.preprocessing import (
 from sklearn.random_projection import GaussianRandomProjection, SparseRandomProjection
 
 from lastiterate.models.scattering import ScatteringFeatures
-from lastiterate.models.splines import SplineFeatures
 
 CONTAINERS = (Pipeline, FeatureUnion, ColumnTransformer)
+QUIET = (
+    *(np.absolute, np.arcsinh, np.arctan, np.cbrt, np.ceil, np.deg2rad, np.fabs, np.floor),
+    *(np.isfinite, np.isinf, np.isnan, np.logical_not, np.negative, np.positive, np.radians),
+    *(np.rint, np.sign, np.signbit, np.tanh, np.trunc),
+)
+"""Functions of NumPy that warn of no number, infinite ones and nan included."""
 
 
 class Step(NamedTuple):
@@ -62,6 +71,12 @@ def steps_of(model: Any, path: str = "") -> Iterator[Step]:
     elif type(model) is FeatureUnion:
         parts = list(model.transformer_list)
     elif type(model) is ColumnTransformer:
+        if not _same_output_type(model):
+            why = (
+                "its output is sparse or dense by how many zeros the records have: set "
+                "sparse_threshold=0"
+            )
+            yield Step(path, model, why)
         # What was fitted, where something was; a remainder of no columns was not.
         parts = []
         for name, step, columns in _columns(model):
@@ -84,7 +99,7 @@ def own(step: Any) -> bool:
 
 def costs(step: Any) -> bool:
     """Whether the step is this package's and learns."""
-    return own(step) and type(step) not in (SplineFeatures, ScatteringFeatures)
+    return own(step) and type(step) is not ScatteringFeatures
 
 
 def _columns(model: Any) -> list[tuple[str, Any, Any]]:
@@ -92,6 +107,25 @@ def _columns(model: Any) -> list[tuple[str, Any, Any]]:
     chosen = {name: columns for name, _, columns in declared}  # as declared, not as resolved
     fitted = getattr(model, "transformers_", declared)
     return [(name, step, chosen.get(name, columns)) for name, step, columns in fitted]
+
+
+def _same_output_type(model: Any) -> bool:
+    """Whether a `ColumnTransformer` makes dense or sparse tables whatever the records are.
+
+    scikit-learn makes a sparse table if any part is sparse and the share of stored cells is below
+    the threshold: never below 0. It is below 1 where some cell of every row is not stored, as of a
+    sparse `OneHotEncoder` with two categories for a column; hashed texts may fill every cell.
+    """
+    if model.sparse_threshold == 0:
+        return True
+    encoders = [step for _, step, _ in _columns(model) if type(step) is OneHotEncoder]
+    leave_cells = (
+        each.sparse_output
+        and each.drop is None
+        and any(len(categories) > 1 for categories in getattr(each, "categories_", ()))
+        for each in encoders
+    )
+    return bool(model.sparse_threshold == 1) and any(leave_cells)
 
 
 def _joined(path: str, name: str) -> str:
@@ -122,14 +156,23 @@ def _function(step: Any) -> str:
     if step.func is None:
         return ""
     name = getattr(step.func, "__name__", "")
-    known = isinstance(step.func, np.ufunc) and step.func.nin == 1
-    if known and step.func in (getattr(np, name, None), getattr(special, name, None)):
-        return "" if not step.kw_args else "its kw_args change what the function does"
-    return "its function may look at all records at once"
+    known = isinstance(step.func, np.ufunc) and step.func.nin == step.func.nout == 1
+    if not known or step.func not in (getattr(np, name, None), getattr(special, name, None)):
+        return "its function may look at all records at once"
+    if step.func not in (*QUIET, getattr(special, name, None)):
+        return (
+            "NumPy warns where a record is outside of the domain of its function: use a function "
+            "of scipy.special (log1p, expm1, exp2), np.arcsinh or np.cbrt"
+        )
+    if step.kw_args:
+        return "its kw_args change what the function does"
+    if step.inverse_func is not None and step.check_inverse:
+        return "it tries the inverse on the records and warns: set check_inverse=False"
+    return ""
 
 
 def _hashing(step: Any) -> str:
-    given = (step.preprocessor, step.tokenizer, step.analyzer)
+    given = (step.preprocessor, step.tokenizer, step.analyzer, step.strip_accents)
     return "a function of its own may remember" if any(callable(each) for each in given) else ""
 
 
@@ -140,6 +183,8 @@ def _encoder(step: Any) -> str:
         return "it counts how often categories occur (min_frequency, max_categories)"
     if step.handle_unknown not in ("error", "ignore", "use_encoded_value"):
         return "it treats rare categories apart (handle_unknown)"
+    if step.handle_unknown == "ignore" and getattr(step, "drop", None) is not None:
+        return "it warns of unknown categories: leave drop= out"
     return ""
 
 
@@ -161,7 +206,7 @@ def _fourier(step: Any) -> str:
 
 def _splines(step: Any) -> str:
     if isinstance(step.knots, str):
-        return "it learns where values lie: use SplineFeatures, or give knots as numbers"
+        return "it learns where values lie: give knots as numbers"
     return ""
 
 
