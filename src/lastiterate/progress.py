@@ -13,6 +13,7 @@ _TICK = 1.0  # seconds between two lines where only time is counted
 
 _bars = 0  # lines that are being drawn: what only counts time gives way to them
 _counting = False  # whether somebody counts time already
+_hidden = 0  # jobs inside of which no line is drawn
 
 
 class Progress:
@@ -26,7 +27,7 @@ class Progress:
     """
 
     def __init__(self, what: str, done: int, total: int, show: bool | None = None) -> None:
-        self.watched = sys.stderr.isatty() if show is None else show
+        self.watched = (sys.stderr.isatty() if show is None else show) and not _hidden
         self._patience = _PATIENCE if show is None else 0.0
         self._what, self._before, self._done, self._total = what, done, done, total
         self._started = self._looked = time.monotonic()
@@ -86,17 +87,22 @@ class Working:
     On a terminal, in the main thread, and only once it has taken a while. The line gives way to
     bars inside of the job, and inner jobs to the outer one.
 
+    Args:
+        what: the job, in words.
+        hide_parts: draw no bar inside of the job: their number is private.
+
     >>> with Working("calibration"):
     ...     answer = 42
     """
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, what: str, *, hide_parts: bool = False) -> None:
+        self._what, self._hides = what, hide_parts
         self._done, self._drawn = threading.Event(), False
         self._counter: threading.Thread | None = None
 
     def __enter__(self) -> None:
-        global _counting
+        global _counting, _hidden
+        _hidden += self._hides
         here = threading.current_thread() is threading.main_thread()
         if not _counting and here and sys.stderr.isatty():
             _counting = True
@@ -104,7 +110,8 @@ class Working:
             self._counter.start()
 
     def __exit__(self, *_: object) -> None:
-        global _counting
+        global _counting, _hidden
+        _hidden -= self._hides
         if self._counter is not None:
             _counting = False
             self._done.set()

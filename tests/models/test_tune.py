@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.datasets import load_breast_cancer
 
-from lastiterate import Cyclic, account
+from lastiterate import Cyclic, account, progress
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
 from lastiterate.losses import Logistic
 from lastiterate.models import (
@@ -257,3 +259,30 @@ def test_noisy_scores_are_whole_numbers_of_their_grid_and_have_their_noise() -> 
             expected = (score_sensitivity(records) + grid) / mu
             assert drawn.std() == pytest.approx(expected, rel=0.25)
             assert abs(drawn.mean() - 0.7) < 6 * expected / 20 + grid
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_nothing_that_is_shown_tells_the_number_of_trials(
+    strict: bool, capfd: Any, caplog: Any, monkeypatch: Any
+) -> None:
+    """One warning and one line of progress per trial told it, in 12 of 12 calls."""
+    ranges = {"feature_range": ([0.0, 0.0], [1.0, 1000.0]), "prepare": None}
+    regression = PrivateRidge(8.0, 1e-3, steps=4, target_bound=1.0, **ranges)
+    seen = []
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_PAUSE", -1.0)
+    for trials in (1, 6):
+        monkeypatch.setattr(
+            sys.modules[tune.__module__], "_number_of_trials", lambda *_, trials=trials: trials
+        )
+        for run in (small(classes=[False, True], **ranges), (regression, *small()[1:])):
+            with warnings.catch_warnings(record=True) as caught, monkeypatch.context() as patch:
+                warnings.simplefilter("error" if strict else "always")
+                patch.setattr(sys.stderr, "isatty", lambda: True)
+                tune(*run)
+            shown = capfd.readouterr()
+            lines = {line.partition(":")[0] for line in shown.err.replace("\r", "\n").split("\n")}
+            assert lines <= {"", "selection"}
+            seen.append(([str(each.message) for each in caught], shown.out))
+    assert seen == [([], "")] * 4
+    assert not caplog.records

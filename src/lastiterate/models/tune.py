@@ -34,7 +34,6 @@ from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
 from lastiterate.models.base import PrivateLinearModel
 from lastiterate.models.choose import Choice
-from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.noise import Source, source, unpredictable
 from lastiterate.notebook import html_table
 from lastiterate.printing import printed
@@ -109,6 +108,8 @@ def tune(
 ) -> Tuned:
     """Select hyper-parameters within the model's own epsilon and delta.
 
+    Warnings and lines of progress of the trials are not shown: they would tell their number.
+
     Args:
         model: an estimator of this package; its epsilon and delta are the budget of everything.
         grid: values by parameter name, as for scikit-learn's GridSearchCV, or a list of settings.
@@ -128,18 +129,17 @@ def tune(
     draws = source(random_state if random_state is not None else model.random_state)
     best: tuple[int, Any, Mapping[str, Any]] | None = None
     experiment = not unpredictable(draws)
-    with Working("selection"):
+    # What there is to say was said above: a warning or a line per trial would tell their number.
+    with Working("selection", hide_parts=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         for _ in range(_number_of_trials(gamma, draws)):
             candidate = candidates[int(draws.integers(len(candidates), 1)[0])]
             seed = None if draws.secure else int(draws.integers(2**31, 1)[0])
             trial = clone(model).set_params(
                 epsilon=each, delta=delta, random_state=seed, **candidate
             )
-            with warnings.catch_warnings():
-                # What there is to say was said above; one warning a trial would tell their number.
-                warnings.simplefilter("ignore", PrivacyWarning)
-                unpaid = "a selection pays for its trials alone"
-                trial._fit(X, y, lambda choice: gaussian_run(choice, share), unpaid=unpaid)
+            unpaid = "a selection pays for its trials alone"
+            trial._fit(X, y, lambda choice: gaussian_run(choice, share), unpaid=unpaid)
             experiment = experiment or not trial._certified
             score = noisy_score(_score(trial, X, y), len(y), mu * math.sqrt(SCORE_SHARE), draws)
             if best is None or score > best[0]:
