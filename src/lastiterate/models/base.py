@@ -536,7 +536,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     @property
     def _certified(self) -> bool:
         """Whether there is a certificate, or will be one when it is read."""
-        return self.__dict__["certificate_"] is not None
+        return self.__dict__.get("certificate_") is not None
 
     def _forget(self) -> None:
         """An older model must not stand beside the description of a run that failed."""

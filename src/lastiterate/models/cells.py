@@ -21,7 +21,7 @@ from lastiterate.errors import DescriptionError
 Array = NDArray[Any]
 _TRUTHS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "1": 1.0, "0": 0.0}
 _HIDDEN = "something else (not shown: error messages travel)"
-_EXACT = 2.0**53  # doubles below it are whole numbers without a gap
+EXACT = 2.0**53  # doubles below it are whole numbers without a gap
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def spelled(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+    if isinstance(value, float) and value.is_integer() and abs(value) < EXACT:
         return str(int(value))  # whole numbers with holes are kept as doubles
     return str(value).strip()
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
-from lastiterate.models.cells import Array, Cells, MomentCells, instant, is_hole
+from lastiterate.models.cells import EXACT, Array, Cells, MomentCells, instant, is_hole, spelled
 from lastiterate.models.table import empty
 
 BLANK = "?"  # what a schema to fill in has in the place of what only its user may say
@@ -86,9 +86,10 @@ class Categorical:
     """One of a list; one feature of zeros and ones for each.
 
     With ``other`` one more for whatever is not in the list, with ``missing`` one for empty cells.
+    The classes of a target may be numbers or truths: predictions have their type.
     """
 
-    categories: tuple[str, ...]
+    categories: tuple[Any, ...]
     other: bool = False
     missing: bool = False
 
@@ -117,7 +118,7 @@ class Categorical:
             raise DescriptionError(
                 f"row {row}, column {name!r}",
                 "another value (not shown: error messages travel)",
-                f"one of the declared values {', '.join(self.categories[:20])}",
+                f"one of the declared values {', '.join(map(str, self.categories[:20]))}",
                 "a value that appears only in private records must not change the model's shape; "
                 "the refusal tells that there is one, so declare all that can occur, or (of a "
                 "feature) other = true",
@@ -126,8 +127,10 @@ class Categorical:
 
     def _known(self) -> dict[str, int]:
         """The declared texts, then how a file with types spells the same numbers and truths."""
-        known = {category: place for place, category in enumerate(self.categories)}
-        for category, place in list(known.items()):
+        named = list(enumerate(self.categories))
+        known = {each if isinstance(each, str) else spelled(each): place for place, each in named}
+        for place, category in ((place, str(each)) for place, each in named):
+            known.setdefault(category, place)
             if category in ("True", "False"):
                 known.setdefault(category.lower(), place)
             whole = category.removesuffix(".0")
@@ -161,11 +164,18 @@ def _flags(**flags: bool) -> dict[str, bool]:
     return {name: True for name, flag in flags.items() if flag}
 
 
-def declared(name: str, entry: Any) -> Column:
+def declared(name: str, entry: Any, target: bool = False) -> Column:
     """The meaning that an entry of a schema declares.
+
+    Args:
+        name: of the column.
+        entry: its declaration.
+        target: whether it is the target, whose classes keep their type; categories are texts.
 
     >>> declared("age", {"low": 0, "high": 120, "missing": True})
     Numeric(low=0.0, high=120.0, missing=True)
+    >>> declared("ill", {"categories": [0, 1]}, target=True).categories
+    (0, 1)
     """
     where = f"column {name!r}"
     if _blank(entry):
@@ -196,7 +206,8 @@ def declared(name: str, entry: Any) -> Column:
         if not isinstance(values, list) or len({str(v) for v in values}) < max(len(values), 1):
             why = "every category is a column of its own"
             raise DescriptionError(f"{where}: categories", values, "a list without repeats", why)
-        return Categorical(tuple(str(value) for value in values), other, missing)
+        named = _labels(where, values) if target else tuple(map(str, values))
+        return Categorical(named, other, missing)
     low, high = _seconds(rest["low"]), _seconds(rest["high"])
     kind = Numeric if low is None or high is None else Date
     if low is None or high is None:
@@ -205,6 +216,20 @@ def declared(name: str, entry: Any) -> Column:
         why = "values are clipped to the range and scaled by its width"
         raise DescriptionError(where, dict(entry), "with low below high", why)
     return kind(low, high, missing)
+
+
+def _labels(where: str, values: list[Any]) -> tuple[Any, ...]:
+    """Classes of one type: truths, whole numbers (also stored as doubles), or texts."""
+    plain = [each.item() if isinstance(each, np.generic) else each for each in values]
+    kinds = {type(each) for each in plain}
+    if kinds == {bool}:
+        return tuple(plain)
+    if not kinds & {bool, int, float}:
+        return tuple(map(str, plain))
+    if not kinds <= {int, float} or not all(abs(each) < EXACT and each % 1 == 0 for each in plain):
+        allowed = "all texts, all true or false, or all whole numbers between -2^53 and 2^53"
+        raise DescriptionError(f"{where}: classes", values, allowed, "predictions have their type")
+    return tuple(plain if kinds == {int} else map(float, plain))
 
 
 def _blank(entry: Any) -> bool:

@@ -147,14 +147,21 @@ def _classified(graph: Graph, scores: str, weights: Mapping[str, Any]) -> None:
         place = graph.op("Cast", positive, to=TensorProto.INT64)
     else:
         place = graph.op("ArgMax", scores, axis=1, keepdims=1)
-    label = graph.op(
-        "LabelEncoder",
-        place,
-        domain="ai.onnx.ml",
-        keys_int64s=list(range(len(classes))),
-        values_strings=[str(label) for label in classes],
-    )
-    graph.output("label", label, TensorProto.STRING, ["rows", 1])
+    named = np.array(classes)
+    if named.dtype.kind == "U":
+        kind = TensorProto.STRING
+        label = graph.op(
+            "LabelEncoder",
+            place,
+            domain="ai.onnx.ml",
+            keys_int64s=list(range(len(classes))),
+            values_strings=classes,
+        )
+    else:
+        kinds = {"b": TensorProto.BOOL, "i": TensorProto.INT64, "f": TensorProto.DOUBLE}
+        kind = kinds[named.dtype.kind]
+        label = graph.op("Cast", graph.op("Gather", graph.constant(named), place), to=kind)
+    graph.output("label", label, kind, ["rows", 1])
     graph.output("scores", scores, TensorProto.DOUBLE, ["rows", len(weights["coef"])])
     if weights["probabilities"] is not None:
         chances = _probabilities(graph, scores, weights["probabilities"], len(classes))

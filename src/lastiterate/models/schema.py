@@ -52,7 +52,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         if type(self.target) is Boolean:
-            object.__setattr__(self, "target", Categorical(("false", "true")))
+            object.__setattr__(self, "target", Categorical((False, True)))
         about = self.target
         if isinstance(about, Date) or about.missing or getattr(about, "other", False):
             allowed = "classes, or low and high of numbers, without missing and other"
@@ -162,7 +162,7 @@ class Schema:
             for name, entry in columns.items()
             if name not in (target, *dropped)
         }
-        return cls(kinds, target, declared(target, about), tuple(dropped))
+        return cls(kinds, target, declared(target, about, target=True), tuple(dropped))
 
     @classmethod
     def public(cls, path: Path, target: str, dropped: Sequence[str] = ()) -> Self:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from lastiterate.accounting import account
 from lastiterate.certificate import Certificate
 from lastiterate.description.validation import one_of
-from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.errors import DescriptionError
 from lastiterate.guarantee import Guarantee
 from lastiterate.models.cells import Array, Cells, TextCells, spelled
 from lastiterate.models.columns import Categorical
@@ -55,8 +55,9 @@ class PrivateTableModel(BaseEstimator):  # type: ignore[misc]
         schema_: the schema as it was read.
         model_: the fitted estimator, and ``classes_`` its classes.
         certificate_: the privacy that was spent; None for experiments.
-        guarantee_: the same as an object that can be asked at other deltas; of a model before
-            which nothing was paid for (``prepare=None``).
+        n_features_in_, feature_names_in_: the columns of a table that are features.
+        guarantee_: the same as an object that can be asked at other deltas; only of a model
+            before which nothing was paid for (``prepare=None``).
 
     A table is a path (CSV, packed by gzip or not, Parquet, Arrow, Feather), a data frame of pandas
     or Polars, a relation of DuckDB or a table of Arrow.
@@ -126,7 +127,7 @@ class PrivateTableModel(BaseEstimator):  # type: ignore[misc]
         """The predicted class or number of every row; columns that are not declared are ignored."""
         return np.asarray(self._trained.model.predict(self._features(X)))
 
-    @available_if(lambda self: hasattr(self._trained.model, "predict_proba"))  # type: ignore[untyped-decorator]
+    @available_if(lambda self: self._has_probabilities())  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Source) -> Array:
         """Probabilities of the classes, in the order of ``classes_``."""
         return np.asarray(self._trained.model.predict_proba(self._features(X)))
@@ -143,14 +144,33 @@ class PrivateTableModel(BaseEstimator):  # type: ignore[misc]
     def _features(self, X: Source) -> Array:
         return self._trained.schema.features(read_table(X))
 
+    def _has_probabilities(self) -> bool:
+        """Whether the fitted estimator, or the one that `fit` will take, has probabilities."""
+        estimator = getattr(self, "model_", self.estimator)
+        try:
+            estimator = chosen(self._read_schema()) if estimator is None else estimator
+        except DescriptionError:  # `fit` says what is wrong with the schema
+            return False
+        return hasattr(estimator, "predict_proba")
+
     @property
     def _trained(self) -> TableModel:
         check_is_fitted(self, "model_")
         return TableModel(self.schema_, self.model_)
 
     @property
+    def n_features_in_(self) -> int:
+        """The number of columns of a table that are features."""
+        return len(self._trained.schema.columns)
+
+    @property
+    def feature_names_in_(self) -> Array:
+        """The names of these columns."""
+        return np.array(list(self._trained.schema.columns), dtype=object)
+
+    @property
     def classes_(self) -> Array:
-        """The classes, sorted."""
+        """The classes, sorted; their type is that of their declaration."""
         return np.asarray(self._trained.model.classes_)
 
     @property
@@ -166,7 +186,7 @@ class PrivateTableModel(BaseEstimator):  # type: ignore[misc]
         if model.certificate_ is None:
             return None
         if model.certificate_.parts or model.certificate_.training != model.training_:
-            raise UnsupportedError(
+            raise AttributeError(  # as of every attribute that there is not
                 "What was released is more than one run (a preparation or a calibration was paid "
                 "for, or records were forgotten), and one guarantee does not speak of all: use "
                 "certificate_, whose curve has other deltas; or prepare=None."
