@@ -351,6 +351,89 @@ def test_an_arrow_file_that_is_made_to_fill_memory_is_not_unpacked(
     assert read_header(path)[0] == ["a"]
 
 
+def named_again(content: bytes) -> bytes:
+    """The file in which all columns name the buffer of the first; the others are gone."""
+    words = np.frombuffer(content, "<i8", len(content) // 8)
+    frames = 8 * np.flatnonzero(np.isin(words[1:] & 0xFFFFFFFF, (0x184D2204, 0xFD2FB528)))
+    start, apart, found = int(frames[0]), int(frames[2] - frames[1]), bytearray(content)
+    for place in frames[1:].tolist():
+        for named in np.flatnonzero(words[:-1] == place - start):
+            if apart - 64 < words[named + 1] <= apart:  # an offset, then the length
+                struct.pack_into("<q", found, 8 * int(named), 0)
+        found[place : place + apart] = bytes(apart)
+    return bytes(found)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("packed", ["zstd", "lz4"])
+def test_a_buffer_that_all_columns_name_does_not_fill_memory(
+    packed: str, stream: bool, tmp_path: Path, monkeypatch: Any
+) -> None:
+    columns = {f"c{k}": pa.array(np.zeros(1 << 17)) for k in range(200)}
+    path = arrow_file(pa.table(columns), tmp_path / "t", packed, stream)
+    path.write_bytes(named_again(path.read_bytes()))
+    monkeypatch.setattr(frames, "_ROOM", 10**9)
+    assert len(read_table(path)) == 1 << 17  # nobody but its size makes it hostile
+    monkeypatch.setattr(frames, "_BYTES", 1 << 20)
+    monkeypatch.setattr(frames, "_PER_BYTE", 100 if packed == "zstd" else 10)
+    before = pa.total_allocated_bytes()
+    most = []
+    look = frames._refuse_many
+    monkeypatch.setattr(
+        frames,
+        "_refuse_many",
+        lambda *told: (most.append(pa.total_allocated_bytes() - before), look(*told)),
+    )
+    with pytest.raises(DescriptionError, match="made to fill memory"):
+        read_table(path)
+    assert max(most) < 200 * (1 << 20) / 4  # 200 MB in all
+
+
+def test_parts_that_an_index_names_again_and_again_are_not_unpacked(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Many batches, each within the limit."""
+    table = pa.table({"a": pa.array(np.zeros(1 << 17))})
+    with pa.ipc.new_file(
+        tmp_path / "t", table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as file:
+        for _ in range(50):
+            file.write_table(table)
+    assert len(read_table(tmp_path / "t")) == 50 << 17
+    monkeypatch.setattr(frames, "_BYTES", 1 << 22)
+    monkeypatch.setattr(frames, "_packed_lengths", lambda _: [])  # an index that hides them
+    with pytest.raises(DescriptionError, match="made to fill memory"):
+        read_table(tmp_path / "t")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_packed_buffer_that_is_not_aligned_is_refused(stream: bool, tmp_path: Path) -> None:
+    """At another place its length would not be found before it is unpacked."""
+    table = pa.table({f"c{k}": pa.array(np.zeros(1 << 12) + k) for k in range(3)})
+    path = arrow_file(table, tmp_path / "t", "zstd", stream)
+    content = bytearray(path.read_bytes())
+    words = np.frombuffer(bytes(content), "<i8", len(content) // 8)
+    frames = 8 * np.flatnonzero((words[1:] & 0xFFFFFFFF) == 0xFD2FB528)
+    second = int(frames[1] - frames[0])
+    near = (words[1:] > 8) & (words[1:] < 4096)
+    (named,) = np.flatnonzero((words[:-1] == second) & near)
+    struct.pack_into("<q", content, 8 * int(named), second + 4)
+    opened = pa.ipc.open_stream if stream else pa.ipc.open_file
+    with pytest.raises(pa.ArrowInvalid, match="aligned"):
+        opened(bytes(content)).read_all()
+    path.write_bytes(content)
+    with pytest.raises(DescriptionError, match="ArrowInvalid"):
+        read_table(path)
+
+
+def test_a_table_without_plain_columns_has_no_records(tmp_path: Path) -> None:
+    for stream in (True, False):
+        path = arrow_file(pa.table({"a": [[1]], "b": [{"c": 1}]}), tmp_path / "t", "lz4", stream)
+        with pytest.raises(DescriptionError, match="0 records"):
+            read_table(path)
+        assert read_header(path)[0] == ["a", "b"]
+
+
 @pytest.mark.parametrize("packed", ["zstd", "lz4", "uncompressed"])
 def test_arrow_files_of_others_are_read(packed: Any, tmp_path: Path) -> None:
     frame = pl.DataFrame(COLUMNS).cast({"job": pl.Categorical})

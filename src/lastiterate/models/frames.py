@@ -6,16 +6,17 @@ libraries only PyArrow is imported here, and nothing in a file runs.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lastiterate.errors import DescriptionError, MissingExtraError
-from lastiterate.models.arrow_sizes import unpacked
 from lastiterate.models.cells import Cells, MomentCells, NumberCells, TextCells
 
 MAGIC = {b"PAR1": "Parquet", b"ARRO": "Arrow", b"FEA1": "Feather", b"\xff\xff\xff\xff": "stream"}
@@ -28,6 +29,9 @@ _DAY = 86_400
 _ROOM, _PER_BYTE = 10**7, 100  # cells that any file may have, and per byte
 _BYTES = 1 << 28  # that any file may become, and so many per byte of its own
 _AT_ONCE = 1000  # texts
+_LZ4, _ZSTD, _SKIPPED = 0x184D2204, range(0xFD2FB51E, 0xFD2FB529), range(0x184D2A50, 0x184D2A60)
+_FRAMES = np.array([_LZ4, *_ZSTD, *_SKIPPED], np.uint32)  # how packed buffers begin
+_ADDRESSES = 1 << 47  # no system allocates so many bytes
 
 
 def is_frame(source: Any) -> bool:
@@ -73,16 +77,78 @@ def _arrow(path: Path, kind: str, header_only: bool) -> tuple[Any, list[Any], in
     content = path.read_bytes()
     if kind == "Feather":  # of the first version, which packs nothing
         table = feather.read_table(io.BytesIO(content), memory_map=False)
-    else:
-        file = (ipc.open_stream if kind == "stream" else ipc.open_file)(content)
-        if header_only:
-            table = file.schema.empty_table()
-        elif unpacked(content, kind == "stream") > _BYTES + _PER_BYTE * len(content):
-            raise _made_to_fill(f"{path}, packed", f"one that grows at most {_PER_BYTE} times")
-        else:
-            table = file.read_all()
-    _refuse_many(table.num_rows * table.num_columns, path)
-    return table.schema, table.columns, table.num_rows
+        _refuse_many(table.num_rows * table.num_columns, path)
+        return table.schema, table.columns, table.num_rows
+    opened = ipc.open_stream if kind == "stream" else ipc.open_file
+    schema = opened(content).schema
+    if header_only:
+        return schema, schema.empty_table().columns, 0
+    parts = _bodies(content) if kind == "stream" else [content]
+    return schema, *_unpacked(opened, content, _packed_lengths(parts), path)
+
+
+def _unpacked(opened: Any, content: bytes, lengths: list[int], path: Path) -> tuple[list[Any], int]:
+    """Columns and number of rows of an Arrow file; None for nested columns.
+
+    pyarrow has no limit for what a batch unpacks to. Here the buffers are bounded before they are
+    unpacked, each counted once. Where a file may name one of them often, its columns are unpacked
+    one by one, and memory is looked at after each batch. Not bounded: the parts of a single column
+    of views, and dictionaries, that are the same buffer again and again.
+    """
+    import pyarrow as pa
+
+    room, before = _BYTES + _PER_BYTE * len(content), pa.total_allocated_bytes()
+    fault = _made_to_fill(f"{path}, packed", f"one that grows at most {_PER_BYTE} times")
+    if sum(lengths) > room:
+        raise fault
+    schema = opened(content).schema
+    plain = [place for place, field in enumerate(schema) if _means_something(field.type)]
+    together = 3 * len(plain) * max(lengths, default=0) <= room  # of a column: three at most
+    found: dict[int, Any] = {}
+    rows = 0
+    for places in [plain] if plain and together else [[place] for place in plain]:
+        options = pa.ipc.IpcReadOptions(included_fields=places)
+        file, batches, rows = opened(content, options=options), [], 0
+        for batch in _batches(file):
+            batches.append(batch)
+            rows += batch.num_rows
+            _refuse_many(rows * len(schema), path)
+            if pa.total_allocated_bytes() - before > room:
+                raise fault
+        chosen = pa.schema([schema.field(place) for place in places])
+        found |= dict(zip(places, pa.Table.from_batches(batches, chosen).columns, strict=True))
+    return [found.get(place) for place in range(len(schema))], rows
+
+
+def _batches(file: Any) -> Iterator[Any]:
+    if hasattr(file, "num_record_batches"):
+        return (file.get_batch(place) for place in range(file.num_record_batches))
+    return iter(file)
+
+
+def _bodies(content: bytes) -> Iterator[Any]:
+    """The bodies of the messages of a stream."""
+    from pyarrow import ipc
+
+    messages = ipc.MessageReader.open_stream(content)
+    with contextlib.suppress(StopIteration):
+        while True:
+            yield messages.read_next_message().body or b""
+
+
+def _packed_lengths(parts: Iterable[Any]) -> list[int]:
+    """Unpacked bytes of every packed buffer.
+
+    Such a buffer begins at a multiple of 8 bytes (pyarrow refuses others) with its unpacked length,
+    then the mark of its frame.
+    """
+    found: list[int] = []
+    for part in parts:
+        count = len(part) // 8
+        marks = np.frombuffer(part, "<u4", 2 * count)[2::2]
+        lengths = np.frombuffer(part, "<i8", count)[:-1][np.isin(marks, _FRAMES)]
+        found += lengths[(lengths > 0) & (lengths < _ADDRESSES)].tolist()
+    return found
 
 
 def _parquet(path: Path, _: str, header_only: bool) -> tuple[Any, list[Any], int]:
