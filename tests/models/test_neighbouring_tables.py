@@ -243,6 +243,32 @@ def test_a_function_that_warns_of_records_is_refused(step: Any, match: str) -> N
             certificate_of(make_pipeline(step))
 
 
+FILLED = SimpleImputer(strategy="constant", fill_value=0.0, keep_empty_features=True)
+
+
+@pytest.mark.parametrize("second", [FILLED, FunctionTransformer(np.tanh)])
+@pytest.mark.parametrize(
+    "first",
+    [
+        RBFSampler(gamma=1.0, n_components=4, random_state=0),
+        PolynomialCountSketch(n_components=5, random_state=0),
+        PolynomialFeatures(2),
+    ],
+)
+def test_a_step_that_hides_what_overflowed_is_refused(first: Any, second: Any) -> None:
+    """Of a record of 1e308 only NumPy's warning was left."""
+    for step in (
+        make_pipeline(first, second),
+        make_pipeline(
+            FeatureUnion([("u", first)]), Normalizer(), mixed(second, sparse_threshold=0)
+        ),
+    ):
+        refused(step, numbers(0.5), "put it first")
+    before = make_pipeline(second, first)
+    with np.errstate(all="ignore"):
+        assert outcome(before, numbers(0.5)) == outcome(before, numbers(0.7))
+
+
 def test_quiet_functions_warn_of_no_number() -> None:
     wide = [np.finfo(np.float64).max, 5e-324, 0.0, 0.5, 1.0, 2.0, 1e3, np.inf, np.nan]
     for kind in (np.float64, np.float32, np.float16, np.int64, np.int8, np.uint8):

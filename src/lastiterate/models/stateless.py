@@ -48,6 +48,14 @@ QUIET = (
 )
 """Functions of NumPy that warn of no number, infinite ones and nan included."""
 
+OVERFLOWING = (
+    *(AdditiveChi2Sampler, GaussianRandomProjection, PolynomialCountSketch, PolynomialFeatures),
+    *(RBFSampler, SparseRandomProjection, SplineTransformer),
+)
+"""Steps that make infinity or nan of finite numbers, with a warning."""
+HIDING = (FunctionTransformer, SimpleImputer, SplineTransformer)
+"""Steps that make finite numbers of infinity or nan."""
+
 
 class Step(NamedTuple):
     """A step that contains no other, where it stands (names joined by "__"), and what it learns.
@@ -67,8 +75,9 @@ def steps_of(model: Any, path: str = "") -> Iterator[Step]:
     if model is None or (isinstance(model, str) and model in ("passthrough", "drop")):
         return
     if type(model) is Pipeline:
-        parts = list(model.steps)
-    elif type(model) is FeatureUnion:
+        yield from _in_order(model, path)
+        return
+    if type(model) is FeatureUnion:
         parts = list(model.transformer_list)
     elif type(model) is ColumnTransformer:
         if not _same_output_type(model):
@@ -107,6 +116,24 @@ def _columns(model: Any) -> list[tuple[str, Any, Any]]:
     chosen = {name: columns for name, _, columns in declared}  # as declared, not as resolved
     fitted = getattr(model, "transformers_", declared)
     return [(name, step, chosen.get(name, columns)) for name, step, columns in fitted]
+
+
+def _in_order(pipeline: Any, path: str) -> Iterator[Step]:
+    """The steps of a `Pipeline`; what hides numbers that overflowed before is refused.
+
+    NumPy warns where one overflows, and the estimator then refuses the table, unless a step in
+    between makes a number of it: then the warning alone would tell of the record.
+    """
+    overflows = False
+    for name, part in pipeline.steps:
+        steps = list(steps_of(part, _joined(path, name)))
+        for each in steps:
+            hides = type(each.step) in HIDING and getattr(each.step, "func", "") is not None
+            if overflows and hides and not each.objection:
+                why = "it hides numbers that overflow in a step before it: put it first"
+                each = each._replace(objection=why)
+            yield each
+        overflows = overflows or any(type(each.step) in OVERFLOWING for each in steps)
 
 
 def _same_output_type(model: Any) -> bool:
