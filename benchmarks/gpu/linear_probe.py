@@ -2,11 +2,9 @@
 
     PYTHONPATH=src python3 benchmarks/gpu/linear_probe.py [--quick] [--only graphs,streaming]
 
-Needs PyTorch with CUDA, Triton, NumPy and SciPy. Checks every kernel against double
-precision, then prints floor, measured time and their ratio for: 1,000,000 x 768 with 10 classes,
-1,281,167 x 768 with 1000 classes, features streamed from the host, the noise, whole runs with and
-without a CUDA graph, and the same job with materialised per-record gradients. On a machine that
-has compiled nothing yet the first section alone takes more than four minutes; the others two.
+Needs PyTorch with CUDA, Triton, NumPy and SciPy. Prints goal and measured time for: the noise,
+features streamed from the host, whole runs with and without a CUDA graph, and a certified step of
+1,000,000 x 768 with 10 classes and of 1,281,167 x 768 with 1000 classes.
 """
 
 from __future__ import annotations
@@ -29,9 +27,9 @@ import numpy as np
 import torch
 
 from lastiterate.noise.decision import decided
-from lastiterate.train.torch_backend import fused
 from lastiterate.train.torch_backend import noise as device_noise
-from lastiterate.train.torch_backend.kernels import Head, _parts, gradient_sum
+from lastiterate.train.torch_backend import triton_support
+from lastiterate.train.torch_backend.kernels import Head, gradient_sum
 from lastiterate.train.torch_backend.shards import Shards
 
 GPU = torch.device("cuda")
@@ -72,58 +70,7 @@ def error(got: torch.Tensor, reference: torch.Tensor) -> float:
     return float((got - reference).norm() / reference.norm())
 
 
-# --- right before fast -------------------------------------------------------------------------
-
-
-def check_kernels() -> None:
-    torch.manual_seed(int(time.time()))
-    worst = {"split": 0.0, "fast": 0.0}
-    cases = [
-        ("softmax", 10, False),
-        ("softmax", 29, False),
-        ("softmax", 200, False),
-        ("logistic", 1, False),
-        ("logistic", 7, True),
-        ("error", 1, False),
-        ("smoothed hinge", 1, False),
-        ("squared hinge", 12, True),
-    ]
-    for kind, outputs, ovr in cases:
-        for columns, records in ((768, 5000), (100, 333), (1024, 700), (513, 2049)):
-            for dtype in (torch.bfloat16, torch.float16):
-                for clip in (False, True):
-                    X = features(records, columns, dtype)
-                    classes = kind == "softmax" or ovr
-                    y = torch.randint(0, outputs if classes else 2, (records,), device=GPU).float()
-                    y = y if classes else 2 * y - 1
-                    theta = 5 * torch.randn(columns, outputs, dtype=torch.float64, device=GPU)
-                    scale = 0.5 + torch.rand(records, device=GPU) if clip else None
-                    norms = X.float().norm(dim=1) * scale if scale is not None else None
-                    cap = 0.6 if kind in ("softmax", "logistic") else 1.0
-                    head = Head(kind, outputs, 0.7, ovr, cap, longest=0.3 if clip else math.inf)
-                    wide = None if scale is None else scale.double()
-                    long = None if norms is None else norms.double()
-                    exact = gradient_sum(
-                        X.double(), y.double(), theta, head, scale=wide, norms=long
-                    )
-                    for products in ("split", "fast"):
-                        got = gradient_sum(
-                            X, y, theta, head, scale=scale, norms=norms, products=products
-                        )
-                        assert got.isfinite().all(), (kind, columns, products)
-                        worst[products] = max(worst[products], error(got, exact))
-    report(
-        "kernels against double precision, split products",
-        "<= 1e-4",
-        f"{worst['split']:.1e}",
-        worst["split"] <= 1e-4,
-    )
-    report(
-        "kernels against double precision, fast products",
-        "<= 2e-2",
-        f"{worst['fast']:.1e}",
-        worst["fast"] <= 2e-2,
-    )
+# --- the noise ---------------------------------------------------------------------------------
 
 
 def check_noise() -> None:
@@ -177,167 +124,7 @@ def ceilings() -> dict[str, float]:
     return {"copy": copy, "rate": rate, "bus": bus}
 
 
-# --- the step ----------------------------------------------------------------------------------
-
-
-def step(
-    theta: torch.Tensor,
-    gradient: Callable[[torch.Tensor], torch.Tensor],
-    records: int,
-    source: Any,
-) -> torch.Tensor:
-    """The update of `lastiterate.train`, projection included."""
-    theta = theta - 0.5 * (gradient(theta) / records + 1e-4 * theta)
-    theta = theta + 2.0**-57 * source.rounded_normal(2.0**40, tuple(theta.shape))
-    length = torch.linalg.vector_norm(theta)
-    return torch.where(length <= 50.0, theta, theta * (50.0 / length))
-
-
-TUNINGS = [
-    fused.Tuning(rows=64, warps=8, stages=2, per_processor=1),
-    fused.Tuning(rows=64, warps=4, stages=2, per_processor=1),
-    fused.Tuning(rows=64, warps=8, stages=1, per_processor=1),
-    fused.Tuning(rows=64, warps=4, stages=1, per_processor=1),
-    fused.Tuning(rows=32, warps=4, stages=2, per_processor=2),
-    fused.Tuning(rows=32, warps=8, stages=2, per_processor=2),
-    fused.Tuning(rows=32, warps=4, stages=3, per_processor=1),
-    fused.Tuning(rows=32, warps=4, stages=4, per_processor=1),
-    fused.Tuning(rows=32, warps=4, stages=1, per_processor=3),
-    fused.Tuning(rows=16, warps=4, stages=3, per_processor=2),
-]
-
-
-def few_classes(top: dict[str, float], records: int) -> None:
-    columns, outputs = 768, 10
-    torch.cuda.reset_peak_memory_stats()
-    X = features(records, columns)
-    y = torch.randint(0, outputs, (records,), device=GPU).float()
-    head = Head("softmax", outputs, cap=0.5)
-    theta = torch.randn(columns, outputs, dtype=torch.float64, device=GPU)
-    size = X.numel() * 2
-    once = 1e3 * size / (top["copy"] * 1e9)  # a read costs what a read and write of half costs
-    print(f"  floor: one read {once:.3f} ms, two reads {2 * once:.3f} ms")
-    some = slice(0, 20_000)
-    exact = gradient_sum(X[some].double(), y[some].double(), theta, head)
-    best: tuple[float, Any] = (math.inf, None)
-    for tuning in TUNINGS:
-        for products in ("split", "fast"):
-            try:
-                few = _parts(theta, X.dtype, products)
-                gap = error(
-                    fused.gradient_sum(X[some], y[some], few, head, None, None, tuning), exact
-                )
-                span = timed(
-                    lambda t=tuning, f=few: fused.gradient_sum(X, y, f, head, None, None, t)
-                )
-            except Exception as problem:  # a tuning that does not fit this chip
-                print(f"    {tuning} {products}: {type(problem).__name__}: {str(problem)[:90]}")
-                continue
-            print(f"    {span:.3f} ms  {products:<5} error {gap:.0e}  {tuning}", flush=True)
-            if products == "split" and gap < 1e-4 and span < best[0]:
-                best = (span, tuning)
-    chosen = fused.suited(columns, GPU)
-    print(f"    best {best[1]}; the library picks {chosen}")
-
-    source = device_noise.DeviceSource(GPU)
-    state = [theta]
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    for products in ("split", "fast"):
-        for name, tuning in (("as shipped", chosen), ("best tuning", best[1])):
-
-            def gradient(t: torch.Tensor, p: str = products, u: Any = tuning) -> torch.Tensor:
-                return fused.gradient_sum(X, y, _parts(t, X.dtype, p), head, None, None, u)
-
-            def update(g: Any = gradient) -> None:
-                state[0] = step(state[0], g, records, source)
-
-            span = timed(lambda u=update: [u() for _ in range(20)], 5, 1) / 20
-            report(
-                f"{records:,} x 768, 10 classes, private step, {products}, {name}",
-                "<= 1.0 ms",
-                f"{span:.3f} ms = {span / once:.2f} x one read",
-                span <= 1.0,
-                floor=once,
-            )
-    peak = torch.cuda.max_memory_allocated()
-    report(
-        "peak memory over features, 10 classes", "<= 1.10", f"{peak / size:.3f}", peak <= 1.1 * size
-    )
-
-    short = theta.to(X.dtype)
-    hot = torch.nn.functional.one_hot(y.long(), outputs).to(X.dtype)
-    plain = timed(lambda: X.T @ (torch.softmax((X @ short).float(), 1).to(X.dtype) - hot), 5)
-    report("plain PyTorch, two products and a softmax", "", f"{plain:.3f} ms", None)
-    chunk = 1 << 16
-    some = slice(0, chunk)
-
-    def materialised() -> torch.Tensor:
-        block = X[some].float()
-        slope = torch.softmax(block @ theta.float(), 1)
-        slope -= torch.nn.functional.one_hot(y[some].long(), outputs)
-        each = block[:, :, None] * slope[:, None, :]
-        norms = each.flatten(1).norm(dim=1)
-        return torch.einsum("n,ndc->dc", 1 / norms.clamp(min=1.0), each)
-
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    span = timed(materialised, 5, 1) * records / chunk
-    extra = (torch.cuda.max_memory_allocated() - before) / 1e9
-    report(
-        "materialised per-record gradients (65,536 rows, scaled up)",
-        "",
-        f"{span:.1f} ms, {extra:.1f} GB at once",
-        None,
-    )
-
-
-def many_classes(top: dict[str, float], records: int) -> None:
-    columns, outputs = 768, 1000
-    before = torch.cuda.memory_allocated()
-    X = features(records, columns)
-    y = torch.randint(0, outputs, (records,), device=GPU).float()
-    head = Head("softmax", outputs, cap=0.5)
-    theta = torch.randn(columns, outputs, dtype=torch.float64, device=GPU)
-    size = X.numel() * 2
-    floor = 4.0 * records * columns * outputs / (top["rate"] * 1e9)
-    print(f"  floor: two products {floor:.2f} ms")
-    source = device_noise.DeviceSource(GPU)
-    for products in ("fast", "split"):
-        for chunk in (8192, 16384, 32768, None):
-
-            def gradient(t: torch.Tensor, p: str = products, c: int | None = chunk) -> torch.Tensor:
-                return gradient_sum(X, y, t, head, products=p, chunk=c)
-
-            state = [theta]
-
-            def update(g: Any = gradient, s: Any = state) -> None:
-                s[0] = step(s[0], g, records, source)
-
-            span = timed(update, 5, 2)
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-            update()
-            torch.cuda.synchronize()
-            peak = (torch.cuda.max_memory_allocated() - before) / size
-            if chunk is not None:
-                print(f"    {span:.2f} ms, memory {peak:.3f}  {products:<5} {chunk} rows at a time")
-                continue
-            goal = "<= 12 ms" if products == "fast" else ""
-            report(
-                f"{records:,} x 768, 1000 classes, private step, {products}, as shipped",
-                goal,
-                f"{span:.2f} ms = {span / floor:.2f} x floor",
-                span <= 12.0 if goal else None,
-                floor=floor,
-            )
-            report(
-                f"peak memory over features, 1000 classes, {products}, as shipped",
-                "<= 1.10",
-                f"{peak:.3f}",
-                peak <= 1.1,
-            )
+# --- the steps ----------------------------------------------------------------------------------
 
 
 def streaming(top: dict[str, float], records: int) -> None:
@@ -353,7 +140,7 @@ def streaming(top: dict[str, float], records: int) -> None:
     def whole(rows: Shards) -> torch.Tensor:
         total = torch.zeros_like(theta)
         for cut, block in rows.blocks(0, len(rows), GPU):
-            total += gradient_sum(block, y[cut], theta, head, products="split")
+            total += gradient_sum(block, y[cut], theta, head)
         return total
 
     def rate(rows: Shards) -> float:
@@ -365,8 +152,8 @@ def streaming(top: dict[str, float], records: int) -> None:
         return len(rows) * columns * 2 / (time.perf_counter() - start) / 1e9
 
     pinned = Shards(host)
-    direct = gradient_sum(host.to(GPU), y, theta, head, products="split")
-    assert error(whole(pinned), direct) < 1e-4  # sums per program are kept in float32
+    direct = gradient_sum(host.to(GPU), y, theta, head)
+    assert error(whole(pinned), direct) < 1e-12
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     speed = rate(pinned)
@@ -379,9 +166,9 @@ def streaming(top: dict[str, float], records: int) -> None:
     )
     few = min(records, 1 << 20)
     pageable = torch.empty((few, columns), dtype=torch.bfloat16).copy_(host[:few])
-    direct = gradient_sum(pageable.to(GPU), y[:few], theta, head, products="split")
+    direct = gradient_sum(pageable.to(GPU), y[:few], theta, head)
     torch.cuda.empty_cache()
-    assert error(whole(Shards(pageable)), direct) < 1e-4
+    assert error(whole(Shards(pageable)), direct) < 1e-12
     speed = rate(Shards(pageable))
     report(
         "streamed from pageable host memory",
@@ -570,15 +357,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="sections, with commas between them")
     asked = parser.parse_args()
     small = 10 if asked.quick else 1
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {fused.AVAILABLE}")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    print(f"Triton {triton_support.AVAILABLE}")
     torch.cuda.init()
     started = time.perf_counter()
     top = ceilings()
     jobs: dict[str, Callable[[], None]] = {
-        "kernels": check_kernels,
         "noise": check_noise,
-        "few": lambda: few_classes(top, 1_000_000 // small),
-        "many": lambda: many_classes(top, 1_281_167 // small),
         "streaming": lambda: streaming(top, (1 << 22) // small),
         "runs": whole_runs,
         "graphs": graphs,

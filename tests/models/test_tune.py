@@ -191,19 +191,6 @@ def test_a_secure_selection_is_one() -> None:
     assert "which classes occur" not in str(tune(*small(classes=[False, True])))
 
 
-def test_coarse_arithmetic_makes_an_experiment() -> None:
-    torch = pytest.importorskip("torch")
-    from lastiterate.torch import PrivateLinearProbe
-
-    X = torch.randn(80, 4, dtype=torch.bfloat16)
-    y = torch.arange(80) % 2
-    for products, coarse in (("fast", True), ("split", True), ("double", False)):
-        probe = PrivateLinearProbe(8.0, 1e-3, steps=4, device="cpu", products=products)
-        found = tune(probe, [{"regularization": 0.1}], X, y)
-        assert found.experiment is coarse
-        assert math.isinf(found.epsilon) is coarse
-
-
 def test_the_printed_epsilon_is_rounded_up() -> None:
     found = tune(*small())
     said = float(str(found).split("epsilon = ")[1].split()[0])

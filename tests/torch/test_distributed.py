@@ -152,5 +152,3 @@ def test_ranks_that_run_something_else_are_refused_everywhere(two):
             assert last[case].split(":")[0] in first[case].partition("rank 1: ")[2], last[case]
             assert "LostRankError" not in last[case]
     assert not (folder / "m.npy").exists()
-    for rank in range(2):  # one coarse rank makes an experiment of the run
-        assert json.loads((folder / f"coarse{rank}.json").read_text()) == [True, False]

@@ -562,18 +562,6 @@ def test_a_stream_pays_too():
     assert model.certificate_.epsilon <= 1.0
 
 
-def test_a_probe_with_short_products_warns_and_gets_no_certificate():
-    from lastiterate.models.privacy_warning import PrivacyWarning
-    from lastiterate.torch import PrivateLinearProbe
-
-    X, y = torch.randn(60, 3, dtype=torch.bfloat16), torch.arange(60) % 2
-    probe = PrivateLinearProbe(2.0, 1e-3, steps=4, device="cpu", products="split")
-    with pytest.warns(PrivacyWarning, match="products='double'"):
-        assert probe.fit(X, y).certificate_ is None
-    probe = PrivateLinearProbe(2.0, 1e-3, steps=4, device="cpu").fit(X, y)
-    assert probe.certificate_.training.arithmetic.error > 0
-
-
 def test_a_sparse_matrix_that_points_outside_of_itself_is_refused():
     """Its norms would be read from memory that is no record's."""
     parts = [

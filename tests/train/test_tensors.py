@@ -118,7 +118,7 @@ def test_which_backend_runs():
         np.testing.assert_allclose(got, bounded, rtol=1e-9)
     asked = noisy_descent(Logistic(), X, run, device="cpu", **same).parameters
     np.testing.assert_allclose(asked, expected, rtol=1e-12)
-    for setting in ({"rows": "shorten"}, {"products": "fast"}):
+    for setting in ({"rows": "shorten"}, {"products": "exact"}):
         with pytest.raises(DescriptionError, match="tensor"):
             noisy_descent(Logistic(), X, run, **same, **setting)
     with pytest.raises(DescriptionError, match="device"):
@@ -152,15 +152,9 @@ def test_only_what_is_exact_enough_is_certified():
     assert exact.training.arithmetic.error > 0
     assert exact.objection == ""
     assert noisy_descent(Softmax(3), data, run, **settings, random_state=1).experiment
-    for kind in (torch.bfloat16, torch.float16, torch.float32):
-        for products in ("split", "fast"):
-            coarse = noisy_descent(Softmax(3), data.to(kind), run, **settings, products=products)
-            assert coarse.experiment
-            assert "float32" in coarse.objection
-            assert "products='double'" in coarse.objection
-            assert coarse.training.arithmetic == "exact"
-    # Products of doubles are doubles, whatever is asked for.
-    assert not noisy_descent(Softmax(3), data.double(), run, **settings, products="fast").experiment
+    for products in ("split", "fast"):  # added in float32, without a proved error
+        with pytest.raises(DescriptionError, match="products"):
+            noisy_descent(Softmax(3), data, run, **settings, products=products)
 
 
 # --- checkpoints -----------------------------------------------------------------------------

@@ -103,7 +103,6 @@ def distributed_descent(
         raise refusal
     _agreed(everyone, training)
     first = sum(other[_HELD] for other in everyone[:rank])
-    objection = next((other[_OBJECTION] for other in everyone if other[_OBJECTION]), "")
 
     backend = TorchBackend(where, run.source)
     shared = _SharedDraws(Draws(run, backend) if rank == 0 else None, run, where, group)
@@ -129,14 +128,13 @@ def distributed_descent(
         engine,
         run.grid,
         gradients.per_length,
-        coarse=objection,
         secure=not facts[0],
     )
     return continued(ran, *run.started)
 
 
-_REFUSED, _HELD, _OBJECTION = "refused", "records", "why sums have no proved error"
-_OWN = {_HELD, _OBJECTION}  # what may differ from rank to rank
+_REFUSED, _HELD = "refused", "records"
+_OWN = {_HELD}  # what may differ from rank to rank
 
 
 def _told(settings: dict[str, Any]) -> Settings:
@@ -159,7 +157,6 @@ def _facts(
     loss = gradients.loss
     return {
         _HELD: gradients.records,
-        _OBJECTION: gradients.objection,
         "description": run.training.to_dict(),
         "loss": f"{type(objective).__module__}.{objective!r}",
         "proved constants": (loss.to_dict(), loss.provenance),

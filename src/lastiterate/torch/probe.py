@@ -40,8 +40,8 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
         final_noise, adjacency, classes: as there.
         per_person: with ``fit(X, y, groups=owners)``, for a person with up to so many records.
         device: where to train; by default where the features are, else a GPU if there is one.
-        products: "double" (default) can be certified; "split" and "fast" multiply 16-bit features
-            quicker, add in float32 and are experiments; see `noisy_descent`.
+        products: "double" (default), "exact" or "exact8", which are faster on a GPU; see
+            `noisy_descent`. All can be certified, and noise is calibrated for what they round.
         random_state: a seed makes a reproducible experiment, without a certificate.
 
     Attributes:

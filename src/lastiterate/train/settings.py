@@ -23,7 +23,7 @@ from lastiterate.train.result import Descent
 from lastiterate.unlearning.ledger import Ledger
 from lastiterate.verifier.document import parameters_hash
 
-Products = Literal["double", "exact", "exact8", "split", "fast"]
+Products = Literal["double", "exact", "exact8"]
 RowRule = Literal["check", "shorten", "rescale"]
 
 

@@ -73,8 +73,8 @@ class TorchBackend(Backend):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        # No TF32: it would round 32-bit slopes beyond the room that is kept for rounding. And
-        # kernels and graphs are launched on the current GPU.
+        # No TF32: it would round 32-bit gradients of networks beyond the room that is kept for
+        # rounding. And kernels and graphs are launched on the current GPU.
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")
         current = torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()

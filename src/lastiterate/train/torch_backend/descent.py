@@ -1,6 +1,6 @@
 """`noisy_descent` with PyTorch: the same description, the same loop, the same law as with NumPy.
 
-What sums in double precision round is charged (`summation`); coarser products are experiments.
+What sums round is charged (`summation`, `fixed_point`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ def noisy_descent(objective: LinearLoss, data: Any, training: Training, **settin
             "exact" rounds features once, towards zero, to 16 bits and computes in whole numbers,
             which a GPU does many times faster; "exact8" rounds them to 8 bits, twice as fast
             again. All three have a proved error and can be certified; the last two need a radius
-            (or a diameter). "split" (16-bit features times parameters and slopes that are sums of
-            two 16-bit numbers) and "fast" (rounded to one) add in float32: experiments, unless
-            the features are doubles.
+            (or a diameter).
         rows: what happens to rows longer than the bound: "check" refuses them, "shorten" shortens
             them, "rescale" gives every row the norm of the bound; all without copying the data.
         entry_bound: with "exact" and "exact8": single features are cut off here, and the bits are

@@ -21,7 +21,7 @@ from lastiterate.losses import BallSoftmax, LinearLoss
 from lastiterate.losses.rounding import root_up, up
 from lastiterate.train.grid import Grid, Parameters
 from lastiterate.train.settings import Settings
-from lastiterate.train.torch_backend import fused, integer_kernels
+from lastiterate.train.torch_backend import integer_kernels, triton_support
 from lastiterate.train.torch_backend.fixed_point import (
     Units,
     fixed_arithmetic,
@@ -58,12 +58,12 @@ class ExactGradients(DeviceGradients):
                 "from an equation: use CappedSoftmax (cap= of an estimator), or products='double'."
             )
         what = (objective, data, labels, training, regularization, feature_bound, device)
-        super().__init__(*what, products="double", rows=told.rows, records=records)
+        super().__init__(*what, rows=told.rows, records=records)
         self._units = self._chosen(told)
         self.per_length = 0.0  # what scores round is in `among`
         self._packed: integer_kernels.Packed | None = None
         few = objective.outputs() <= integer_kernels.MOST_OUTPUTS
-        self._kernels = device.type == "cuda" and fused.AVAILABLE and few
+        self._kernels = device.type == "cuda" and triton_support.AVAILABLE and few
         if isinstance(data, Tensor):
             self._X = self._rounded(data)
             self._scale = None  # it is in the numbers now

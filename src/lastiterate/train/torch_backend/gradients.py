@@ -1,8 +1,8 @@
 """Sums of per-record gradients of a linear head on a device, each as short as described.
 
 The same two methods as the NumPy backend's gradients. Rows are checked against the bound that the
-constants rest on, with room for what 16- or 32-bit products round; they are never written: a row
-that is too long can be shortened on the fly, by a factor beside it.
+constants rest on; they are never written: a row that is too long can be shortened on the fly, by a
+factor beside it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from lastiterate.train.settings import Products, RowRule, Settings
 from lastiterate.train.summation import linear_arithmetic, score_error
 from lastiterate.train.torch_backend import as_array
 from lastiterate.train.torch_backend.heads import head_of
-from lastiterate.train.torch_backend.kernels import ROUNDING, gradient_sum
+from lastiterate.train.torch_backend.kernels import DTYPES, gradient_sum
 from lastiterate.train.torch_backend.norms import row_lengths
 from lastiterate.train.torch_backend.shards import Shards
 
 Features = Tensor | Shards
 
 _AT_ONCE = 1 << 23  # numbers that are read at once where nothing is multiplied
-_SMALLEST = 2.0**-120  # no factor overflows, not even in float32
+_SMALLEST = 2.0**-120  # no factor overflows
 
 
 def features(data: Any, device: torch.device) -> Features:
@@ -50,7 +50,7 @@ def features(data: Any, device: torch.device) -> Features:
         data = torch.from_numpy(values if values.flags.writeable else values.copy())
     if data.is_nested or data.layout is not torch.strided or data.is_meta:
         raise _no_table(f"a tensor that is {_kept_otherwise(data)}")
-    if data.ndim != 2 or data.dtype not in {dtype for dtype, _ in ROUNDING}:
+    if data.ndim != 2 or data.dtype not in DTYPES:
         raise _no_table(f"a tensor of shape {tuple(data.shape)} and type {data.dtype}")
     if data.device.type != device.type and device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -75,14 +75,10 @@ def _kept_otherwise(data: Tensor) -> str:
     return "nested" if data.is_nested else f"kept as {data.layout}"
 
 
-_COARSE = (
-    "products={products!r} adds gradients in float32, where one record can move a sum by many "
-    "times its share: pass products='double'."
-)
-
-
 class DeviceGradients:
     """Gradients of a loss on a linear model, features in a tensor or in shards."""
+
+    objection = ""  # their sums have a proved error
 
     def __init__(
         self,
@@ -94,38 +90,30 @@ class DeviceGradients:
         feature_bound: float | None,
         device: torch.device,
         *,
-        products: Products = "double",
         rows: RowRule = "check",
         records: int | None = None,
     ) -> None:
-        self._X, self._device, self._products = data, device, products
+        self._X, self._device = data, device
         self.records = training.records if records is None else records
         if data.shape[0] != self.records:
             why = "what is certified must be what runs"
             allowed = f"training.records = {self.records} rows"
             raise DescriptionError("data", f"{data.shape[0]} rows", allowed, why)
-        why = "rounding of products must leave gradients within their bound"
-        one_of("products", products, get_args(Products), why)
         why = "constants rest on a bound on every row"
         one_of("rows", rows, ("check", "shorten", "rescale"), why)
-        double = products == "double" or data.dtype == torch.float64
-        short = "split" if data.dtype.itemsize > 2 or double else products
-        self._room = 0.0 if double else ROUNDING[data.dtype, short]
-        self.objection = "" if double else _COARSE.format(products=products)
-        exact = torch.float64 if double else torch.float32
         targets = targets_of(objective, as_array(labels), self.records, np.float64)
-        self._y = torch.as_tensor(targets).to(device, exact)
+        self._y = torch.as_tensor(targets).to(device, torch.float64)
 
         R = feature_bound_of(objective, training, feature_bound)
         norms = self._row_norms()
-        self._scale = None if R is None else self._scaling(norms, R, rows, exact)
+        self._scale = None if R is None else self._scaling(norms, R, rows)
         clip = training.clipping
         if clip == "gradient" and self._scale is not None:
-            norms = norms * self._scale.double() * (1 + 4 * UNIT)
-        self._norms = norms.to(exact) if clip == "gradient" else None
+            norms = norms * self._scale * (1 + 4 * UNIT)
+        self._norms = norms if clip == "gradient" else None
         limits = {}
         if clip == "gradient":
-            limits["longest"] = training.gradient_norm / (1 + self._room)
+            limits["longest"] = training.gradient_norm
         elif clip == "margin":
             assert R is not None
             limits["margin"] = objective.margin_limit(training.gradient_norm, R)
@@ -155,6 +143,8 @@ class DeviceGradients:
                 "Weights (sample_weight, class_weight) are multiplied in by the NumPy backend "
                 "alone: pass arrays instead of tensors (X.numpy()), or leave them out."
             )
+        why = "what is certified is what these products round"
+        one_of("products", told.products, get_args(Products), why)
         held = features(data, device)
         what = (objective, held, told.labels, training, told.regularization, told.feature_bound)
         records = None if everything else held.shape[0]
@@ -166,10 +156,10 @@ class DeviceGradients:
             why = "other products take features as they are"
             allowed = "left out unless products='exact' or 'exact8'"
             raise DescriptionError("entry_bound", told.entry_bound, allowed, why)
-        return cls(*what, device, products=told.products, rows=told.rows, records=records)
+        return cls(*what, device, rows=told.rows, records=records)
 
     def arithmetic(self, size: int) -> Arithmetic | None:
-        """How far its sums can be off, if they are in double precision."""
+        """How far its sums can be off."""
         return self.among(1)
 
     def among(self, ranks: int) -> Arithmetic | None:
@@ -223,7 +213,6 @@ class DeviceGradients:
             self._head,
             scale=scale,
             norms=norms,
-            products=self._products,
             placeless=self._placeless,
         )
 
@@ -246,23 +235,21 @@ class DeviceGradients:
             )
         return norms
 
-    def _scaling(self, norms: Tensor, R: float, rule: RowRule, exact: torch.dtype) -> Tensor | None:
+    def _scaling(self, norms: Tensor, R: float, rule: RowRule) -> Tensor | None:
         """A factor per row that makes it short enough; None where none is needed."""
-        most = R / (1 + self._room)
         # A hair below, so that rounding the factor cannot cross the bound.
-        target = most * (1 - 4 * torch.finfo(exact).eps)
+        target = R * (1 - 8 * UNIT)
         if rule == "rescale":  # the tiniest rows stay shorter than the others
             factors = target / norms.clamp(min=_SMALLEST)
-            return torch.where(norms > 0, factors, 1.0).to(exact)
-        long = norms > most * (1 + 4 * (self._X.shape[1] + 8) * UNIT)
+            return torch.where(norms > 0, factors, 1.0)
+        long = norms > R * (1 + 4 * (self._X.shape[1] + 8) * UNIT)
         if not long.any():
             return None
         if rule == "check":
-            room = f" (with {self._room:.1g} of it kept for rounding)" if self._room else ""
             raise AssumptionError(
-                f"The data has rows with a norm above {R:g}{room}, the bound that "
+                f"The data has rows with a norm above {R:g}, the bound that "
                 "gradient_norm and smoothness rest on: their gradients would be longer "
                 "than the noise is made for. Pass rows='shorten', which shortens such rows on the "
                 "fly, or declare a larger bound."
             )
-        return torch.where(long, target / norms, 1.0).to(exact)
+        return torch.where(long, target / norms, 1.0)

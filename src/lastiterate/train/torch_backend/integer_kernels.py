@@ -24,14 +24,15 @@ from lastiterate.train.torch_backend.fixed_point import (
     in_doubles,
     weight_bits,
 )
-from lastiterate.train.torch_backend.fused import AVAILABLE, SLOPES, _jit
 from lastiterate.train.torch_backend.kernels import Head
+from lastiterate.train.torch_backend.triton_support import AVAILABLE, jit
 
 if AVAILABLE:
     import triton
     import triton.language as tl
     from triton.tools.tensor_descriptor import TensorDescriptor
 
+SLOPES = {"softmax": 0, "logistic": 1, "error": 2, "smoothed hinge": 3, "squared hinge": 4}
 FEW = GROUP  # outputs whose scores a program keeps to itself
 MOST_OUTPUTS = 1 << 14  # whose groups a program can hold
 _ALIGNED = 128  # columns are padded to multiples of it
@@ -327,7 +328,7 @@ def _span(count: int, tiles: int, device: torch.device) -> int:
     return min(MOST_ROWS, triton.next_power_of_2(-(-count // programs)))
 
 
-@_jit
+@jit
 def _weights_kernel(
     theta,
     constants,
@@ -369,7 +370,7 @@ def _weights_kernel(
         tl.store(out, byte.to(tl.int8))
 
 
-@_jit
+@jit
 def _two_minus(z, BITS):
     """`fixed_point.two_minus`, operation by operation, times 2^BITS."""
     raised = z + 6755399441055744.0
@@ -387,7 +388,7 @@ def _two_minus(z, BITS):
     return (power.to(tl.int64, bitcast=True) + exponent).to(tl.float64, bitcast=True)
 
 
-@_jit
+@jit
 def _falls(top, scores, farthest, constants, BITS):
     """`fixed_point._falls` of what scores are below the largest, times 2^BITS."""
     below = tl.minimum((top - scores).to(tl.uint32), farthest.to(tl.uint32))
@@ -396,19 +397,19 @@ def _falls(top, scores, farthest, constants, BITS):
     return _two_minus((wide - 4503599627370496.0) * tl.load(constants + 9), BITS)
 
 
-@_jit
+@jit
 def _rounded(values):
     return (values + 6755399441055744.0) - 6755399441055744.0
 
 
-@_jit
+@jit
 def _in_bits(values):
     """The nearest whole numbers, of values below 2^51, in the last 32 bits."""
     raised = values + 6755399441055744.0
     return raised.to(tl.int64, bitcast=True).to(tl.uint32)  # 1.5·2^52 has none of these bits
 
 
-@_jit
+@jit
 def _shares(total, own, constants):
     """a, and a·T in bits, of `fixed_point._softmax_slopes`."""
     cap = tl.load(constants + 2)
@@ -416,7 +417,7 @@ def _shares(total, own, constants):
     return each, _in_bits(each * total)
 
 
-@_jit
+@jit
 def _slopes_of(scores, y, output, constants, KIND: tl.constexpr, ONE_VS_REST: tl.constexpr):
     """`fixed_point.slopes` of losses of one score, or of one for every output."""
     width = tl.load(constants + 1)
@@ -441,7 +442,7 @@ def _slopes_of(scores, y, output, constants, KIND: tl.constexpr, ONE_VS_REST: tl
     return _in_bits(tl.minimum(tl.maximum(slope, -limit), limit) * tl.load(constants + 4))
 
 
-@_jit
+@jit
 def _group(scores, real, farthest, constants, BITS: tl.constexpr):
     """The largest score of a tile of rows and the weights relative to it."""
     top = tl.max(tl.where(real, scores, -2147483647), axis=1)
@@ -449,7 +450,7 @@ def _group(scores, real, farthest, constants, BITS: tl.constexpr):
     return top, _rounded(_falls(top[:, None], scores, farthest, constants, bits))
 
 
-@_jit
+@jit
 def _store_bytes(
     slopes,
     whole,
@@ -475,7 +476,7 @@ def _store_bytes(
         tl.store(out, (whole >> (8 * byte)).to(tl.int8), mask=real)
 
 
-@_jit
+@jit
 def _scored(
     X,
     weights,
@@ -511,7 +512,7 @@ def _scored(
     return _together(first, a4, a5, GROUPS, SHIFT, ROWS, WIDTH)
 
 
-@_jit
+@jit
 def _together(
     first,
     a4,
@@ -539,7 +540,7 @@ def _together(
     return scores.to(tl.int32)
 
 
-@_jit
+@jit
 def _few_kernel(
     X,
     weights,
@@ -581,7 +582,7 @@ def _few_kernel(
     _store_bytes(slopes, whole, first, row, output, padded, outputs, ROWS, BLOCK)
 
 
-@_jit
+@jit
 def _scores_kernel(
     X,
     weights,
@@ -626,7 +627,7 @@ def _scores_kernel(
         tl.store(totals + out, tl.sum(inside, axis=1))
 
 
-@_jit
+@jit
 def _rows_kernel(
     scores,
     y,
@@ -662,7 +663,7 @@ def _rows_kernel(
     tl.store(totals + tiles * padded + row, each)
 
 
-@_jit
+@jit
 def _slopes_kernel(
     scores,
     y,
@@ -702,7 +703,7 @@ def _slopes_kernel(
     _store_bytes(slopes, whole, first, row[None, :], output, padded, outputs, ROWS, BLOCK)
 
 
-@_jit
+@jit
 def _sums_kernel(
     across,
     slopes,
@@ -739,7 +740,7 @@ def _sums_kernel(
     tl.store(out + columns, total, mask=(places < height) & (columns < width))
 
 
-@_jit
+@jit
 def _collect_kernel(
     partial,
     total,

@@ -32,7 +32,7 @@ from torch import Tensor
 from lastiterate.noise import SecureSource
 from lastiterate.noise.decision import decided
 from lastiterate.noise.rounded import checked_scale
-from lastiterate.train.torch_backend.fused import AVAILABLE, _jit
+from lastiterate.train.torch_backend.triton_support import AVAILABLE, jit
 
 if AVAILABLE:
     import triton.language as tl
@@ -149,7 +149,7 @@ def _rotated(word: Tensor, by: int) -> Tensor:
     return ((word << by) | (word >> (32 - by))) & _WORD
 
 
-@_jit
+@jit
 def _quarter(a, b, c, d):
     a = a + b
     d = d ^ a
@@ -166,7 +166,7 @@ def _quarter(a, b, c, d):
     return a, b, c, d
 
 
-@_jit
+@jit
 def _block(key, low, high):
     """ChaCha20 on many counters: 16 words of 32 bits each."""
     zero = low ^ low
@@ -215,7 +215,7 @@ def _block(key, low, high):
     )
 
 
-@_jit
+@jit
 def _two_sum(a, b):
     """a + b as a double and what it rounded off."""
     s = a + b
@@ -223,21 +223,21 @@ def _two_sum(a, b):
     return s, (a - (s - t)) + (b - t)
 
 
-@_jit
+@jit
 def _quick_sum(a, b):
     """The same where |a| is not below |b|."""
     s = a + b
     return s, b - (s - a)
 
 
-@_jit
+@jit
 def _halves(a):
     t = a * 134217729.0
     high = t - (t - a)
     return high, a - high
 
 
-@_jit
+@jit
 def _two_product(a, b):
     """a·b as a double and what it rounded off."""
     p = a * b
@@ -246,7 +246,7 @@ def _two_product(a, b):
     return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
-@_jit
+@jit
 def _add(ah, al, bh, bl):
     s, e = _two_sum(ah, bh)
     t, f = _two_sum(al, bl)
@@ -254,13 +254,13 @@ def _add(ah, al, bh, bl):
     return _quick_sum(s, e + f)
 
 
-@_jit
+@jit
 def _multiply(ah, al, bh, bl):
     p, e = _two_product(ah, bh)
     return _quick_sum(p, e + (ah * bl + al * bh))
 
 
-@_jit
+@jit
 def _divide(ah, al, bh, bl):
     q = ah / bh
     p, e = _two_product(q, bh)
@@ -268,7 +268,7 @@ def _divide(ah, al, bh, bl):
     return _quick_sum(q, rest / bh)
 
 
-@_jit
+@jit
 def _root(ah, al):
     r = tl.sqrt(ah)
     p, e = _two_product(r, r)
@@ -276,14 +276,14 @@ def _root(ah, al):
     return _quick_sum(r, rest / (r + r))
 
 
-@_jit
+@jit
 def _step(th, tl_, zh, zl, ch, cl):
     """(t·z) + c."""
     th, tl_ = _multiply(th, tl_, zh, zl)
     return _add(th, tl_, ch, cl)
 
 
-@_jit
+@jit
 def _fixed(w0, w1, w2, w3):
     """w0·2⁻³¹ + w1·2⁻⁶³ + w2·2⁻⁹⁵ + w3·2⁻¹²⁷; w0 is a double."""
     a = w0 * 4.656612873077393e-10
@@ -297,7 +297,7 @@ def _fixed(w0, w1, w2, w3):
     return _quick_sum(h, e + (f + g))
 
 
-@_jit
+@jit
 def _artanh(sh, sl, zh, zl):
     """2·artanh(s), z = s²."""
     t = zh * 0.05405405405405406 + 0.05714285714285714
@@ -322,7 +322,7 @@ def _artanh(sh, sl, zh, zl):
     return _multiply(th, tl_, sh, sl)
 
 
-@_jit
+@jit
 def _sine(fh, fl, yh, yl):
     """sin(πf/4), y = f²."""
     t = yh * 1.5367433955014593e-28 + -1.4947647339528295e-25
@@ -341,7 +341,7 @@ def _sine(fh, fl, yh, yl):
     return _multiply(th, tl_, fh, fl)
 
 
-@_jit
+@jit
 def _cosine(yh, yl):
     """cos(πf/4), y = f²."""
     t = yh * -4.6421363093846334e-30 + 4.8916061531576154e-27
@@ -361,7 +361,7 @@ def _cosine(yh, yl):
     return th, tl_
 
 
-@_jit
+@jit
 def _radius(uh, ul):
     """√(−2 ln u): u = m·2^k with √½ ≤ m < √2, ln m = 2·artanh((m − 1)/(m + 1))."""
     k = (uh.to(tl.int64, bitcast=True) - 4604544271217802189) >> 52
@@ -382,7 +382,7 @@ def _radius(uh, ul):
     return _root(gh * -2.0, gl * -2.0)
 
 
-@_jit
+@jit
 def _whole(ah, al, rh, rl, scale):
     """The whole number nearest to scale·a·r, and how far from it that is."""
     h, e = _multiply(ah, al, rh, rl)
@@ -394,7 +394,7 @@ def _whole(ah, al, rh, rl, scale):
     return near + up + 0.0, tl.abs(away - up)
 
 
-@_jit
+@jit
 def _pair(w0, w1, w2, w3, w4, w5, w6, w7, numbers):
     """Two rounded Gaussians, and whether a double word can tell them."""
     scale = tl.load(numbers)
@@ -419,7 +419,7 @@ def _pair(w0, w1, w2, w3, w4, w5, w6, w7, numbers):
     return x, y, doubt | (away > room)
 
 
-@_jit
+@jit
 def _rounded_kernel(key, first, numbers, out, doubts, blocks, BLOCK: tl.constexpr):
     """Pairs 2i and 2i + 1 from block first + i; first is a pointer."""
     lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
