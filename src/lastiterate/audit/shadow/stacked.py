@@ -100,7 +100,7 @@ class StackedCohort:
         X, y = dataset
         models = len(next(iter(parameters.values())))
         gradients = vmap(self._summed(_logits(skeleton)))
-        # The graph-safe default generator on a GPU; a private one elsewhere.
+        # On a GPU the default generator, with a state of the graph; elsewhere a private one.
         generator = None if X.is_cuda else torch.Generator(device=X.device).manual_seed(seed)
 
         def update() -> None:
@@ -133,7 +133,7 @@ class StackedCohort:
 
     def _built(self, seed: int) -> torch.nn.Module:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed GPUs as well
             return self.build().to(self.device)
 
     def _clipped(self, each: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -26,7 +26,7 @@ from lastiterate.train.settings import Products, RowRule, Settings
 from lastiterate.train.summation import linear_arithmetic, score_error
 from lastiterate.train.torch_backend import as_array
 from lastiterate.train.torch_backend.heads import head_of
-from lastiterate.train.torch_backend.kernels import DTYPES, gradient_sum
+from lastiterate.train.torch_backend.kernels import DTYPES, SAME_LAUNCHES, gradient_sum
 from lastiterate.train.torch_backend.norms import row_lengths
 from lastiterate.train.torch_backend.shards import Shards
 
@@ -170,6 +170,11 @@ class DeviceGradients:
     def resident(self) -> bool:
         """Whether the features stay on a GPU, where nothing has to be sent for a full batch."""
         return isinstance(self._X, Tensor) and self._X.is_cuda
+
+    @property
+    def same_launches(self) -> bool:
+        """Whether the sum over all records is the same launches whatever the parameters are."""
+        return self._head.kind in SAME_LAUNCHES
 
     def content(self) -> Iterator[NDArray[Any]]:
         """Labels and records in their order."""

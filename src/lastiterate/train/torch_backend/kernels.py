@@ -20,6 +20,9 @@ from lastiterate.train.summation import MOST_ROWS
 from lastiterate.train.torch_backend.norms import scaled_lengths, shortening
 
 DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32, torch.float64})  # of features
+# Losses whose slopes are the same launches for all numbers: a softmax in a ball is iterated until
+# the host sees that it has converged.
+SAME_LAUNCHES = frozenset({"softmax", "logistic", "error", "smoothed hinge", "squared hinge"})
 
 
 @dataclass(frozen=True)

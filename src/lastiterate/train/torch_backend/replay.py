@@ -8,6 +8,9 @@ whole update of the loop.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,13 +61,16 @@ class Replay:
 
     def __init__(self, update: InPlace, theta: Tensor, tail: Tensor) -> None:
         self._update, self._graph, device = update, torch.cuda.CUDAGraph(), theta.device
-        # Once beside, so that kernels are compiled and workspaces made before they are recorded.
-        beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        beside.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(beside):
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        # Once before, so that kernels are compiled and workspaces made before they are recorded.
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
             update()
-        torch.cuda.current_stream(device).wait_stream(beside)
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        torch.cuda.current_stream(device).wait_stream(stream)
+        with (
+            process_state_restored(device) as pool,
+            torch.cuda.graph(self._graph, pool, stream, capture_error_mode="thread_local"),
+        ):
             update()
         update.put(theta, tail)
 
@@ -74,17 +80,54 @@ class Replay:
         self._graph.replay()
 
 
-def recorded(updates: Updates) -> Replay | None:
-    """The update as a graph, if it is the same launches every time: full batches on a GPU.
+@contextmanager
+def process_state_restored(device: torch.device) -> Iterator[Any]:
+    """Yields a memory pool for a capture, which changes nothing else of the process if it fails.
 
-    A proximal step looks at numbers on the host.
+    Every graph registers the state of the device's default generator, and a capture that fails
+    leaves that state unusable ("Offset increment outside graph capture"). The captured state is a
+    copy; the generator gets its own state back. A failed capture also leaves its stream as the
+    current one, and, before PyTorch 2.12, its pool as the one that the allocator serves.
+    """
+    generator = torch.cuda.default_generators[device.index]
+    own, pool = generator.graphsafe_get_state(), torch.cuda.graph_pool_handle()
+    generator.graphsafe_set_state(generator.clone_state())
+    try:
+        with torch.cuda.stream(torch.cuda.current_stream(device)):
+            yield pool
+    except BaseException:
+        _end_allocation(device, pool)
+        raise
+    finally:
+        generator.graphsafe_set_state(own)
+
+
+def _end_allocation(device: torch.device, pool: Any) -> None:
+    """Allocate outside of this pool again; nothing happens where PyTorch has done that."""
+    for name in ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"):
+        if hasattr(torch._C, name):
+            with suppress(RuntimeError):  # it is not allocated from
+                getattr(torch._C, name)(device.index, pool)
+            return
+
+
+def recordable(updates: Updates) -> bool:
+    """Whether every update is the same launches, and none of its numbers is read by the host.
+
+    Decided before anything is captured. Full batches on a GPU, all of them; no momentum, which
+    keeps its velocity elsewhere, no proximal step and no loss that looks whether it has converged.
     """
     gradients, training = updates.gradients, updates.run.training
     if not isinstance(gradients, DeviceGradients) or not isinstance(updates.draws, Draws):
-        return None
-    full = training.batches.full and updates.run.batches.kept is None and gradients.resident
+        return False
+    full = training.batches.full and updates.run.batches.kept is None
     plain = not training.momentum and training.proximal is None
-    if not full or not plain or training.steps - updates.done < WORTH:
+    return full and plain and gradients.resident and gradients.same_launches
+
+
+def recorded(updates: Updates) -> Replay | None:
+    """The update as a graph; None where it cannot be recorded, or is not worth it."""
+    if updates.run.training.steps - updates.done < WORTH or not recordable(updates):
         return None
     theta, tail = updates.theta, updates.tail
     try:
