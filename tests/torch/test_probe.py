@@ -106,3 +106,26 @@ def test_a_layer_with_the_same_outputs():
         assert probe.to_linear()(rows.float()).dtype == torch.float32
         layer.weight.data.zero_()
         assert np.abs(probe.coef_).max() > 0  # a copy
+
+
+@pytest.mark.parametrize("products", ["exact", "exact8"])
+@pytest.mark.parametrize("batches", [1, 20, 300])
+def test_whole_numbers_are_certified_at_the_epsilon_that_was_asked_for(products, batches):
+    """Noise is calibrated for what the engine that runs rounds: 2.0 was 2.0055 to 2.245."""
+    pytest.importorskip("flint")
+    rng = np.random.default_rng(0)
+    X, y = torch.from_numpy(rng.standard_normal((3000, 40))).float(), np.arange(3000) % 10
+    for settings in ({}, {"feature_bound": 2.0}):
+        probe = PrivateLinearProbe(
+            epsilon=2.0,
+            delta=1e-5,
+            classes=range(10),
+            steps=2 * batches if batches > 1 else 30,
+            batch_size=len(X) // batches,
+            products=products,
+            **settings,
+            device="cpu",
+        ).fit(X, y)
+        assert 1.98 < probe.certificate_.epsilon <= 2.0
+        assert probe.training_.arithmetic == probe.choice_.training.arithmetic
+        assert account(probe.training_, probe.loss_).epsilon(1e-5) <= 2.0

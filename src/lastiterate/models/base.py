@@ -59,6 +59,7 @@ from lastiterate.unlearning import Ledger
 from lastiterate.verifier.document import Head
 
 Array = NDArray[Any]
+Engine = Arithmetic | Callable[[float], Arithmetic | None] | None  # by radius, or for all of them
 
 HOW = ("auto", "whiten", "scale")  # to prepare columns; whitening where it pays, asked for, never
 NO_NOISE = "without noise nothing is paid for"
@@ -218,8 +219,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         chosen = self._choose(objective, X.shape[0], heaviest, **told)
         if ledger is not None:
             chosen, with_noise = self._erasable(chosen, with_noise)
-        engine = linear_arithmetic(chosen.training, objective, data.shape[1])
-        per_length = score_error(chosen.training, objective, data.shape[1], self._rows.norm)
+        engine, per_length = self._engine(chosen.training, objective, data.shape[1])
         start = np.zeros(parameters)
         self._mu_beside, origin = after, (*origin, *more)
         if (paid := self._paid_before) is not None:
@@ -257,7 +257,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     def _pay(
         self,
         chosen: Choice,
-        engine: Arithmetic | None,
+        engine: Engine,
         start: Array,
         with_noise: Callable[[Choice], Training],
         per_length: float,
@@ -282,6 +282,13 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             self._objective().at_zero(),
         )
         return radius
+
+    def _engine(
+        self, training: Training, objective: LinearLoss, columns: int
+    ) -> tuple[Engine, float]:
+        """How far the sums of the run can be off, and per unit of the parameters' length."""
+        per_length = score_error(training, objective, columns, self._rows.norm)
+        return linear_arithmetic(training, objective, columns), per_length
 
     def _device_settings(self) -> dict[str, Any]:
         """How tensors are trained on: too long rows are shortened on the fly."""

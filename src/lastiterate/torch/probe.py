@@ -7,15 +7,20 @@ reads arrays and paths of shards, picks the device, and never copies features.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import torch
 from numpy.typing import NDArray
 
+from lastiterate.description import Training
 from lastiterate.errors import UnsupportedError
+from lastiterate.losses import LinearLoss
+from lastiterate.models.base import Engine
 from lastiterate.models.softmax import PrivateSoftmaxRegression
 from lastiterate.train.settings import Products
 from lastiterate.train.torch_backend.descent import device_of
+from lastiterate.train.torch_backend.exact import exact_arithmetic
 from lastiterate.train.torch_backend.gradients import features
 
 
@@ -66,6 +71,14 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
     _: KW_ONLY
     device: str | torch.device | None = None
     products: Products = "double"
+
+    def _engine(
+        self, training: Training, objective: LinearLoss, columns: int
+    ) -> tuple[Engine, float]:
+        if self.products not in ("exact", "exact8"):
+            return super()._engine(training, objective, columns)
+        run = (objective, training, columns, self._rows.norm, self.products)
+        return partial(exact_arithmetic, *run), 0.0  # what scores round is in it
 
     def _device_settings(self) -> dict[str, Any]:
         where = {"device": self.device, "products": self.products}

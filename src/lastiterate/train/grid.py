@@ -141,7 +141,7 @@ class Grid:
 
 def on_its_grid(
     training: Training,
-    engine: Arithmetic | None,
+    engine: Arithmetic | Callable[[float], Arithmetic | None] | None,
     start: Parameters,
     loss: Loss,
     with_noise: Callable[[Training], Training],
@@ -155,7 +155,8 @@ def on_its_grid(
 
     Args:
         training: the description up to its noise.
-        engine: how far sums can be off; None if nothing bounds it.
+        engine: how far sums can be off, or a function of the radius that says it; None if nothing
+            bounds it.
         start, loss: of the run.
         with_noise: puts as much noise into a description as is needed.
         per_length: what its scores round (`summation.score_error`).
@@ -176,9 +177,9 @@ def on_its_grid(
         grid, radius = None, math.inf
     told: Training | None = None
     while True:
-        needed = engine
-        if grid is not None and engine is not None:
-            needed = grid.arithmetic(engine, start.size, per_length)
+        needed = engine(radius) if callable(engine) else engine
+        if grid is not None and needed is not None:
+            needed = grid.arithmetic(needed, start.size, per_length)
         # Never less than before: noise that is found to a tolerance must not end in a circle.
         wanted = charged(training if told is None else told, needed)
         if told == wanted:

@@ -20,7 +20,7 @@ from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import BallSoftmax, LinearLoss
 from lastiterate.losses.rounding import root_up, up
 from lastiterate.train.grid import Grid, Parameters
-from lastiterate.train.settings import Settings
+from lastiterate.train.settings import Products, Settings
 from lastiterate.train.torch_backend import integer_kernels, triton_support
 from lastiterate.train.torch_backend.fixed_point import (
     Units,
@@ -30,6 +30,8 @@ from lastiterate.train.torch_backend.fixed_point import (
     units_of,
 )
 from lastiterate.train.torch_backend.gradients import DeviceGradients, Features
+from lastiterate.train.torch_backend.heads import head_of
+from lastiterate.train.torch_backend.kernels import Head
 
 
 class ExactGradients(DeviceGradients):
@@ -47,16 +49,7 @@ class ExactGradients(DeviceGradients):
         told: Settings,
         records: int | None = None,
     ) -> None:
-        if training.clipping == "gradient":
-            raise UnsupportedError(
-                "products='exact' does not shorten whole gradients: use clipping='none' or "
-                "'margin', whose gradients are short by themselves, or products='double'."
-            )
-        if isinstance(objective, BallSoftmax):
-            raise UnsupportedError(
-                "products='exact' has no whole numbers for the slopes of BallSoftmax, which come "
-                "from an equation: use CappedSoftmax (cap= of an estimator), or products='double'."
-            )
+        _check_supported(objective, training)
         what = (objective, data, labels, training, regularization, feature_bound, device)
         super().__init__(*what, rows=told.rows, records=records)
         self._units = self._chosen(told)
@@ -85,16 +78,8 @@ class ExactGradients(DeviceGradients):
         centre = centre if grid is None else grid.on(centre)  # where the run will start
         farthest = Fraction(float(np.abs(centre).max(initial=0.0))) + Fraction(ball)
         longest = max(map(_length_up, centre.reshape(len(centre), -1).T)) + Fraction(ball)
-        return units_of(
-            self._head,
-            self.shape[0],
-            bits=8 if told.products == "exact8" else 16,
-            entry=entry,
-            feature_bound=R,
-            records=training.batches.largest(training.records),
-            farthest=up(farthest),
-            longest=up(longest),
-        )
+        far = {"farthest": up(farthest), "longest": up(longest)}
+        return _units(self._head, training, self.shape[0], R, told.products, entry=entry, **far)
 
     def _rounded(self, data: Tensor) -> Tensor:
         """The rows in whole numbers, as the kernels want them where there are any."""
@@ -134,6 +119,59 @@ class ExactGradients(DeviceGradients):
         packed = self._packed if isinstance(index, slice) and len(X) == self.records else None
         packed = packed or self._by_columns(X)
         return integer_kernels.gradient_sum(packed, y, theta, self._head, self._units)
+
+
+def exact_arithmetic(
+    objective: LinearLoss,
+    training: Training,
+    columns: int,
+    feature_bound: float,
+    products: Products,
+    radius: float,
+) -> Arithmetic | None:
+    """How far the sums of such a run can be off if it starts at 0 and stays in a ball.
+
+    None where the radius is infinite: the run is then refused.
+    """
+    _check_supported(objective, training)
+    if math.isinf(radius):
+        return None
+    head, limits = head_of(objective), {"farthest": radius, "longest": radius}
+    given = (head, training, columns, feature_bound, products)
+    return fixed_arithmetic(
+        training, head, _units(*given, entry=feature_bound, **limits), columns, feature_bound
+    )
+
+
+def _check_supported(objective: LinearLoss, training: Training) -> None:
+    if training.clipping == "gradient":
+        raise UnsupportedError(
+            "products='exact' does not shorten whole gradients: use clipping='none' or 'margin', "
+            "whose gradients are short by themselves, or products='double'."
+        )
+    if isinstance(objective, BallSoftmax):
+        raise UnsupportedError(
+            "products='exact' has no whole numbers for the slopes of BallSoftmax, which come from "
+            "an equation: use CappedSoftmax (cap= of an estimator), or products='double'."
+        )
+
+
+def _units(
+    head: Head,
+    training: Training,
+    columns: int,
+    feature_bound: float,
+    products: Products,
+    **limits: float,
+) -> Units:
+    return units_of(
+        head,
+        columns,
+        bits=8 if products == "exact8" else 16,
+        feature_bound=feature_bound,
+        records=training.batches.largest(training.records),
+        **limits,
+    )
 
 
 def _length_up(column: Parameters) -> Fraction:
