@@ -203,7 +203,6 @@ def _poisson_twin(run: Run, delta: float) -> list[Row]:
         batches=batches,
         adjacency="zero-out",
         sensitivity=None,
-        individual_budget=None,
         schedule=None,
         release="last",
         step_size=training.step_sizes if training.schedule else training.step_size,

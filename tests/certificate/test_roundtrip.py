@@ -82,9 +82,8 @@ def test_roundtrip_of_larger_runs(name, tmp_path):
 @pytest.mark.slow
 def test_every_check_is_exercised():
     used = {best(*described).theorem.key for described in (RUNS | SLOW_RUNS).values()}
-    # Several records, correlated noise and budgets have certificates in test files of their own.
+    # Several records, correlated noise have certificates in test files of their own.
     elsewhere = {known.key for known in theorems() if known.several or known.correlated}
-    elsewhere.add("individual-filter")
     # Output perturbation never beats what else applies to these runs.
     assert set(CHECKS) - used - elsewhere <= {"output-perturbation"}
 

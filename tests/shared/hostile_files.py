@@ -176,7 +176,6 @@ _CHANGES: list[tuple[str, str, Any]] = [
     ("cyclic", "training.batches.size", HUGE),
     ("cyclic-correlated-composition", "training.steps", 10**9),
     ("cyclic-correlated-composition", "training.correlation", Bomb(100_000)),
-    ("cyclic-individual-filter", "training.individual_budget", 1e-300),
     ("cyclic-people", "exposure.records", 10**9),
     ("shuffled", "training.records", 10**15),
     ("shuffled", "training.steps", 10**15),

@@ -431,7 +431,6 @@ def test_what_no_ledger_can_follow_is_refused():
         (dict(noise=0.0), "without noise"),
         (dict(release=TailAverage(3)), "average"),
         (dict(momentum=0.5), "velocity"),
-        (dict(batches=Cyclic(5), individual_budget=1.0), "individual_budget"),
         (dict(batches=Poisson(0.2)), "random size"),
     ):
         with pytest.raises(UnsupportedError, match=why):

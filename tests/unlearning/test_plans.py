@@ -575,7 +575,6 @@ def test_what_is_refused():
     for training in (
         run.replace(batches=Cyclic(6)),
         run.replace(momentum=0.5),
-        run.replace(individual_budget=1.0, adjacency="zero-out"),
     ):
         with pytest.raises(UnsupportedError):
             plan_requests(training, loss, None, 1.0, delta, requests=2)

@@ -9,12 +9,11 @@ has to find out twice; they can never carry a guarantee.
 ['corrected', 'refuted', 'sound']
 """
 
-from lastiterate.bounds.adaptive_stretches import AdaptiveStretches, Filter
+from lastiterate.bounds.adaptive_stretches import AdaptiveStretches
 from lastiterate.bounds.composition import Composition
 from lastiterate.bounds.correlated import CorrelatedComposition, CorrelatedLastIterate
 from lastiterate.bounds.coupling import StoppedCoupling
 from lastiterate.bounds.cycle_law import CycleLaw
-from lastiterate.bounds.individual_filter import IndividualFilter
 from lastiterate.bounds.known_groups import KnownGroups
 from lastiterate.bounds.langevin_diffusion import (
     LangevinComposition,
@@ -58,7 +57,6 @@ LEDGER: tuple[Theorem, ...] = (
     SuperposedGroups(),
     EqualisedLastEpoch(),
     AdaptiveStretches(),
-    IndividualFilter(),
     Composition(),
     PoissonDeferral(),
     PoissonComposition(),
@@ -83,4 +81,4 @@ LEDGER: tuple[Theorem, ...] = (
 
 BY_KEY: dict[str, Theorem] = {theorem.key: theorem for theorem in LEDGER}
 
-__all__ = ["BY_KEY", "LEDGER", "Bound", "Filter", "Run", "Theorem"]
+__all__ = ["BY_KEY", "LEDGER", "Bound", "Run", "Theorem"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,20 +22,14 @@ from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import (
-    Allowance,
     Cyclic,
     Exposure,
     FullBatch,
-    Loss,
     Reshuffled,
     Shuffled,
-    Training,
 )
-from lastiterate.description.exposure import ONE_RECORD
-from lastiterate.errors import AssumptionError
 
 _UP = 1 + 1e-12
-_ALONE = "nothing but the end is released, so there is nothing to choose on the way"
 _ANY_DELTA = 1e-5  # the worst sequence of positions is the same for all of them
 
 
@@ -54,7 +47,7 @@ class AdaptiveStretches(Theorem):
     S ~ N(mu^2, mu^2). That is the pair of one Gaussian. QED
 
     A round must be one Gaussian, so a hidden position is charged as the worst one. Nothing that is
-    read off at the end replaces the bound: `Filter` and `Allowance` keep it by refusing.
+    read off at the end replaces the bound: `Allowance` keeps it by refusing.
     """
 
     key = "adaptive-stretches"
@@ -84,7 +77,9 @@ class AdaptiveStretches(Theorem):
         renewed = not (run.training.batches.repeated or run.training.batches.full)
         if renewed and any(step % batches for step in run.releases[:-1]):
             return "released checkpoints must lie on epoch boundaries, where partitions renew"
-        return _ALONE if len(run.segments) == 1 else None
+        if len(run.segments) == 1:
+            return "nothing but the end is released, so there is nothing to choose on the way"
+        return None
 
     def prove(self, run: Run) -> Bound:
         parts = np.array([_worst_mu(stretch) for stretch in _stretches(run)])
@@ -143,59 +138,3 @@ def _during(exposure: Exposure, first: int, last: int) -> Exposure:
     left = exposure.left
     left = None if left is None else max(min(max(left, first), last) - first, joined)
     return dataclasses.replace(exposure, joined=joined, left=left)
-
-
-class Filter:
-    """Spends an allowance stretch by stretch, and refuses what is beyond it.
-
-    Ask it before a stretch is released, for a stretch that starts from what was released. Only
-    what it accepted is covered; then everything released together is `Allowance.mu`-GDP, however
-    stretches were chosen from earlier releases.
-
-    >>> from lastiterate import FullBatch
-    >>> day = Training(records=100, steps=50, step_size=0.5, noise=0.1, gradient_norm=1.0,
-    ...                batches=FullBatch())
-    >>> days = Filter(Allowance(mu=1.0))
-    >>> loss = Loss(smoothness=1.0)
-    >>> f"{days.spend(day, loss):.3f}", f"{days.spend(day.replace(noise=0.12), loss):.3f}"
-    ('0.707', '0.589')
-    >>> days.spend(day, loss)
-    Traceback (most recent call last):
-        ...
-    lastiterate.errors.AllowanceError: Day 3 is refused: ...
-    """
-
-    def __init__(self, allowance: Allowance) -> None:
-        self.allowance = allowance
-        self._spent: list[float] = []
-        self._lock = threading.Lock()
-
-    @property
-    def spent(self) -> tuple[float, ...]:
-        """mu of every stretch that was accepted."""
-        return tuple(self._spent)
-
-    @property
-    def left(self) -> float:
-        """The largest mu that the next stretch may have."""
-        return self.allowance.left(self._spent)
-
-    def spend(
-        self,
-        training: Training,
-        loss: Loss,
-        *,
-        releases: tuple[int, ...] = (),
-        exposure: Exposure = ONE_RECORD,
-    ) -> float:
-        """Charge a stretch and return its mu; raise an AllowanceError if that is too much."""
-        theorem, run = AdaptiveStretches(), Run(training, loss, releases, exposure)
-        reason = theorem.obstacle(run)
-        if reason not in (None, _ALONE):  # this run is itself one of the stretches
-            raise AssumptionError(f"{theorem.name}: {reason}.")
-        curve = theorem.prove(run).curve
-        mu = math.inf if curve.mu is None else curve.mu
-        with self._lock:
-            self.allowance.check([*self._spent, min(mu, 1.7e308)])
-            self._spent.append(mu)
-        return mu

@@ -37,7 +37,6 @@ class Composition(Theorem):
     assumptions = ("per-record gradients are bounded",)
     hidden_state = False
     momentum = True
-    filtered = True  # a use that is left out moves nothing; all else is as all iterates say
     covers = PRESENCE | {"records", "per_batch"}
     dominated_by = ("taut-string", "worst-position", "hidden-position", "known-groups")
 

@@ -248,7 +248,6 @@ class Theorem(ABC):
     hidden_state: ClassVar[bool] = True  # whether it needs intermediate iterates to stay secret
     momentum: ClassVar[bool] = False  # whether it covers runs with momentum: only composition does
     correlated: ClassVar[bool] = False  # whether it is about noise that later steps take back
-    filtered: ClassVar[bool] = False  # whether it covers runs that leave out uses of a record
     rounding: ClassVar[bool] = False  # whether it charges rounding at every step, and grids
     covers: ClassVar[frozenset[str]] = frozenset()  # fields of an exposure that it knows about
     several: ClassVar[bool] = False  # whether it is about several records of one person alone
@@ -274,11 +273,6 @@ class Theorem(ABC):
             return (
                 "with momentum the hidden state is the pair (parameters, velocity), whose update "
                 "does not keep two runs together: only composition covers it"
-            )
-        if run.training.individual_budget is not None and not self.filtered:
-            return (
-                "whose uses are left out jumps with the iterates, so that updates do not keep two "
-                "runs together: it knows no individual budgets"
             )
         if not isinstance(run.training.batches, self.schemes):
             return f"it is stated for {' or '.join(s.name for s in self.schemes)} batches"

@@ -37,7 +37,6 @@ def lower_reference(run: Run) -> Callable[[float], float]:
     """delta -> an epsilon that the declared class cannot go below (0 if nothing is known)."""
     training = run.training
     plain = training.proximal is None and training.correlation is None
-    plain = plain and training.individual_budget is None
     unknown = training.momentum or not plain or not run.exposure.default
     if training.steps == 0 or unknown or not run.last_only:
         return lambda delta: 0.0

@@ -101,11 +101,6 @@ class Training(Portable):
         correlation: coefficients (1, l_1, l_2, …) of noise that later steps take back in part
             (DP-FTRL; `description.correlation`): step k adds noise·(ξ_k + l_1 ξ_{k−1} + …). It
             takes constant steps and constant noise.
-        individual_budget: μ. A use of a record counts as a gradient of 0 if it would bring the sum
-            of its squared impulses over the noises' variances above μ²: whatever others see, they
-            learn no more about a record than μ-GDP allows (`bounds.individual_filter`), and records
-            with short gradients last longer. It takes adjacency="zero-out" and batches that pass
-            over the data, and leaves out what is proved for hidden iterates.
 
     >>> from lastiterate import Shuffled
     >>> run = Training(records=60_000, steps=2_000, step_size=0.05, noise=0.0005,
@@ -131,7 +126,6 @@ class Training(Portable):
     arithmetic: Exactness = "exact"
     proximal: Proximal | None = None
     correlation: tuple[float, ...] | None = None
-    individual_budget: float | None = None
 
     def __init__(
         self,
@@ -152,7 +146,6 @@ class Training(Portable):
         arithmetic: Exactness = "exact",
         proximal: Proximal | None = None,
         correlation: Iterable[float] | None = None,
-        individual_budget: float | None = None,
     ) -> None:
         put = object.__setattr__
         put(self, "records", whole("records", records, "a guarantee for nobody protects nobody"))
@@ -192,22 +185,6 @@ class Training(Portable):
             why = "the theorems for correlated noise know equal steps, and no velocity"
             allowed = "None unless step size and noise are constant, without momentum"
             raise DescriptionError("correlation", "given", allowed, why)
-        put(self, "individual_budget", self._individual_budget(individual_budget))
-
-    def _individual_budget(self, given: float | None) -> float | None:
-        if given is None:
-            return None
-        why = "no record is used beyond it"
-        budget = number("individual_budget", given, why, above=0.0)
-        plain = not self.momentum and self.correlation is None and self.batches.ordered
-        if self.adjacency != "zero-out" or not plain:
-            allowed = (
-                "None unless adjacency='zero-out' and batches pass over the data, without momentum "
-                "or correlated noise"
-            )
-            why = "a record that is not used must be as one that was never there"
-            raise DescriptionError("individual_budget", budget, allowed, why)
-        return budget
 
     def _per_step(self, field: str, value: PerStep) -> float | Schedule:
         given = _one_or_many(field, value)
@@ -261,18 +238,8 @@ class Training(Portable):
             )
         return self.gradient_norm
 
-    def needs_every_use(self, purpose: str) -> None:
-        """Raise if ``purpose`` does not know that uses of a record may be left out."""
-        if self.individual_budget is not None:
-            raise UnsupportedError(
-                f"{purpose} knows no individual budgets, and this description has one: which "
-                "records count depends on the data. Use account and noisy_descent (NumPy, a loss "
-                "of lastiterate.losses), or leave individual_budget out."
-            )
-
     def needs_plain_updates(self, purpose: str) -> None:
-        """Raise if ``purpose`` knows no proximal step, correlated noise or individual budget."""
-        self.needs_every_use(purpose)
+        """Raise if ``purpose`` knows no proximal step or correlated noise."""
         if self.correlation is not None:
             raise UnsupportedError(
                 f"{purpose} knows no correlated noise, and this description has it. Use "
@@ -589,8 +556,6 @@ class Training(Portable):
             parts.append(f"momentum {self.momentum:g}")
         if self.correlation is not None:
             parts.append(f"of the noise {len(self.correlation) - 1:,} later steps take some back")
-        if self.individual_budget is not None:
-            parts.append(f"no record used beyond mu = {printed(self.individual_budget, 6)}")
         if self.proximal is not None:
             parts.append(f"after every update {self.proximal}")
         if math.isfinite(self.diameter):

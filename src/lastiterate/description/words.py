@@ -108,10 +108,6 @@ def assumptions(
     if training.correlation is not None:
         back = f"of every step's noise the next {len(training.correlation) - 1:,} take back a part"
         found.append(Assumption(f"{back}, as described", "the trainer"))
-    if training.individual_budget is not None:
-        spent = f"no record is used beyond mu = {training.individual_budget!r} of its own, and "
-        nobody = "whose uses were left out is told to nobody"
-        found.append(Assumption(spent + nobody, "the trainer"))
     if exposure is not None:
         found += _exposed(exposure, training)
     return tuple(found)

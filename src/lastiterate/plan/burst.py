@@ -129,7 +129,6 @@ def noise_factor(training: Training, loss: Loss, epsilon: float, delta: float) -
 
 
 def _batches(training: Training) -> int:
-    training.needs_every_use("a burst of noise at the end")
     if training.momentum:
         raise UnsupportedError(
             "A burst of noise at the end helps a record that hides behind later steps; with "

@@ -117,7 +117,6 @@ def calibrate(
     delta = promised_delta(delta, None if find == "records" else training.records)
     one_of("find", find, ("noise", "steps", "records", "regularization"), "it names the unknown")
     warn_if_estimated(training, loss)
-    training.needs_every_use("calibrate")
     person = read_exposure(exposure)
     if not person.default:
         _check_person(person, find, final_noise, schedule)

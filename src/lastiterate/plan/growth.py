@@ -53,7 +53,6 @@ def plateau(
             f"plateau asks about a run that goes on, and {person} is there for a time only. Ask "
             "`account` at the steps you have in mind."
         )
-    training.needs_every_use("plateau")
     if training.correlation is not None:
         training.needs_plain_updates("plateau")
     memory = _memory(training, loss)

@@ -103,7 +103,6 @@ def optimal_schedule(
     True
     """
     number("epsilon", epsilon, "it is the target to meet", above=0.0)
-    training.needs_every_use("optimal_schedule")
     if not training.batches.full:
         raise AssumptionError(
             "The optimal schedule is stated for full batches, but the batches are "

@@ -18,7 +18,6 @@ from lastiterate.description.rows import Rows
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of, targets_of, weights_of
-from lastiterate.train.budgets import Counted
 from lastiterate.train.features import (
     Array,
     Matrix,
@@ -93,12 +92,6 @@ class LinearGradients:
 
     def total(self, parameters: Parameters, rows: Rows) -> Parameters:
         """The sum of the (clipped) gradients of the records in ``rows``."""
-        return self.total_of(parameters, rows)
-
-    def total_of(
-        self, parameters: Parameters, rows: Rows, counted: Counted | None = None
-    ) -> Parameters:
-        """The sum of those that count."""
         # A block of rows is read from memory once and multiplied twice, in double precision
         # whatever the features are: only such sums have a proved error (`summation`).
         total = np.zeros(self.shape)
@@ -107,7 +100,7 @@ class LinearGradients:
         for low in range(first, last, length):
             high = min(low + length, last)
             block = slice(low, high) if isinstance(rows, slice) else rows[low:high]
-            total += self._block(parameters, self._rows(block), block, counted)
+            total += self._block(parameters, self._rows(block), block)
         return total
 
     def recorded(self, noted: Noted) -> NDArray[np.float64]:
@@ -142,7 +135,7 @@ class LinearGradients:
         parts = (X.data[start:stop], X.indices[start:stop], pointers)
         return sp.csr_array(parts, (block.stop - block.start, X.shape[1]))
 
-    def _block(self, theta: Array, X: Matrix, rows: Rows, counted: Counted | None) -> Array:
+    def _block(self, theta: Array, X: Matrix, rows: Rows) -> Array:
         scores = row_scores(X, theta) if self.placeless else X @ theta
         slope = self._objective.slope(scores, self._y[rows])
         if self._margin is not None:
@@ -152,10 +145,6 @@ class LinearGradients:
         if self._weights is not None:
             few = self._weights[rows]
             slope *= few if slope.ndim == 1 else few[:, None]
-        if counted is not None:
-            with np.errstate(over="ignore", under="ignore"):
-                long = _sizes(slope) * self._every_norm[rows] * (1 + 4 * UNIT)
-            slope[~counted(rows, np.nextafter(long, np.inf))] = 0.0
         if self._noted is not None:
             room = self._room[: len(slope)]  # memory from the system would take longer
             self._noted(rows, np.abs(slope, out=room) if slope.ndim == 1 else lengths(slope))

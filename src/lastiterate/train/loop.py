@@ -29,7 +29,6 @@ from lastiterate.errors import UnsupportedError
 from lastiterate.noise import Source, unpredictable
 from lastiterate.noise.source import remembered
 from lastiterate.progress import shown
-from lastiterate.train.budgets import Filtered, payable
 from lastiterate.train.grid import INTERIM, Grid, Parameters, length, projection
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.people import People
@@ -176,12 +175,6 @@ class Run:
                 "A checkpoint does not hold the noise that later steps take back: run correlated "
                 "noise without a checkpoint."
             )
-        kept = told.checkpoint is not None or told.groups is not None
-        if payable(training, gradients) is not None and kept:
-            raise UnsupportedError(
-                "Neither checkpoints nor people keep account of what records have spent: run an "
-                "individual_budget without checkpoint and groups."
-            )
         # No sum of correlated ideal Gaussians is rounded exactly here: see `_CORRELATED`.
         grid = None if training.correlation is not None else Grid.of(training, centre, ball, l2)
         if grid is not None:
@@ -203,7 +196,7 @@ class Run:
 
     def descended(self, gradients: Gradients, backend: Backend) -> Descent:
         """Run it, and say what ran."""
-        counted = self._paid(gradients) if self.ledger is None else self._recorded(gradients)
+        counted = gradients if self.ledger is None else self._recorded(gradients)
         began = time.monotonic()
         final = descend(self, counted, Draws(self, backend), backend)
         if self.ledger is not None:
@@ -228,13 +221,6 @@ class Run:
         if self.people is None:
             return done
         return dataclasses.replace(done, exposure=self.people.exposure, above=self.people.above)
-
-    def _paid(self, gradients: Gradients) -> Total:
-        """The gradients, or those that records can pay for."""
-        individual = payable(self.training, gradients)
-        if individual is None:
-            return gradients
-        return Filtered(individual, self.rounding(gradients))
 
     def _recorded(self, gradients: Gradients) -> Total:
         """The gradients, whose norms the ledger writes down."""

@@ -8,14 +8,16 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lastiterate.bounds import dynamics
 from lastiterate.description import Arithmetic, Loss, Training
 from lastiterate.description.rows import Rows
 from lastiterate.errors import UnsupportedError
-from lastiterate.train.budgets import Floats
 from lastiterate.train.grid import Parameters
 from lastiterate.unlearning.distances import Distances
+
+Floats = NDArray[np.float64]
 
 
 def distances(training: Training, loss: Loss | None, norms: Floats) -> Distances:
@@ -48,8 +50,6 @@ def _objection(training: Training) -> str | None:
         return "an average holds earlier iterates; release the last one"
     if training.momentum or training.correlation is not None:
         return "it follows one point, not a velocity or noise that is taken back"
-    if training.individual_budget is not None:
-        return "an individual_budget drops records because of their past, and so is no map"
     if not training.batches.fixed_size:
         return "batches of random size may curve more than the loss; use another scheme"
     return None

@@ -70,10 +70,10 @@ class SpreadGradients:
         if not isinstance(objective, LinearLoss):
             why = "records that lie elsewhere know no other gradients"
             raise DescriptionError("objective", objective, "a loss of lastiterate.losses", why)
-        if training.clipping != "none" or training.individual_budget is not None:
+        if training.clipping != "none":
             raise UnsupportedError(
-                "Records that lie elsewhere are summed with clipping='none' and without an "
-                "individual_budget: take a loss whose gradients are short by themselves."
+                "Records that lie elsewhere are summed with clipping='none': take a loss whose "
+                "gradients are short by themselves."
             )
         for name in ("labels", "weights", "checkpoint", "groups", "ledger"):
             if getattr(told, name) is not None:

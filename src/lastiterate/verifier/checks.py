@@ -698,32 +698,8 @@ def _independent_noise(check: Check) -> Check:
     return checked
 
 
-def individual_filter(case: Case, witness: Witness) -> Profile:
-    """No record is used beyond its budget, which is mu of all iterates together."""
-    training, budget = case.training, case.training.individual_budget
-    if budget is None:
-        raise CertificateError("its records have no budgets")
-    _scheme(case, FullBatch, Cyclic, Shuffled, Reshuffled)
-    _demand(training.adjacency == "zero-out", f"its neighbours are {training.adjacency}")
-    _demand(case.exposure.records == 1, "it speaks of one record")
-    return Profile.gaussian(arb(budget) ** 2)
-
-
-def _every_use(check: Check) -> Check:
-    """A check whose theorem follows two runs that use the same records."""
-
-    def checked(case: Case, witness: Witness) -> Profile:
-        _demand(case.training.individual_budget is None, "its records have budgets")
-        return check(case, witness)
-
-    return checked
-
-
-# Composition with budgets: a use that is left out only shortens what it pays for.
 CHECKS: dict[str, Check] = {
-    **{key: _every_use(_independent_noise(check)) for key, check in _INDEPENDENT.items()},
-    "gaussian-composition": _independent_noise(composition),
-    "individual-filter": _plain_descent(_independent_noise(individual_filter)),
+    **{key: _independent_noise(check) for key, check in _INDEPENDENT.items()},
     "correlated-composition": correlated.insiders,
     "correlated-last-iterate": correlated.outsiders,
 }

@@ -25,7 +25,7 @@ THEOREM = {
 _ADAPTIVE = (
     "each run may use what the earlier ones released, and nothing else that depends on the data"
 )
-# Costs that earlier releases chose need a bound declared in advance (`Chain`, `Filter`): a sum that
+# Costs that earlier releases chose need a bound declared in advance (`Chain`): a sum that
 # is read off at the end bounds nothing.
 _FIXED = "how many runs there are and what each costs was settled before any of them was released"
 

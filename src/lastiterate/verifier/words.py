@@ -68,12 +68,6 @@ THEOREMS: dict[str, Named] = {
         hidden_state=False,
         covers=PRESENCE | {"records", "per_batch"},
     ),
-    "individual-filter": Named(
-        "Individual filter (Feldman & Zrnic 2021, by Gaussians)",
-        "this library, docs/theory/exposure.md; after Feldman & Zrnic 2021",
-        hidden_state=False,
-        covers=PRESENCE,
-    ),
     "output-perturbation": Named(
         "Output perturbation (Chien & Li 2025, corrected)",
         "Gaussian mechanism with the diameter; Chien & Li 2025, Figure 1 and appendix A.13",
