@@ -78,8 +78,8 @@ class ExactGradients(DeviceGradients):
         centre = centre if grid is None else grid.on(centre)  # where the run will start
         farthest = Fraction(float(np.abs(centre).max(initial=0.0))) + Fraction(ball)
         longest = max(map(_length_up, centre.reshape(len(centre), -1).T)) + Fraction(ball)
-        far = {"farthest": up(farthest), "longest": up(longest)}
-        return _units(self._head, training, self.shape[0], R, told.products, entry=entry, **far)
+        given = (self._head, training, self.shape[0], R, told.products)
+        return _units(*given, entry=entry, farthest=up(farthest), longest=up(longest))
 
     def _rounded(self, data: Tensor) -> Tensor:
         """The rows in whole numbers, as the kernels want them where there are any."""
@@ -136,11 +136,10 @@ def exact_arithmetic(
     _check_supported(objective, training)
     if math.isinf(radius):
         return None
-    head, limits = head_of(objective), {"farthest": radius, "longest": radius}
+    head = head_of(objective)
     given = (head, training, columns, feature_bound, products)
-    return fixed_arithmetic(
-        training, head, _units(*given, entry=feature_bound, **limits), columns, feature_bound
-    )
+    units = _units(*given, entry=feature_bound, farthest=radius, longest=radius)
+    return fixed_arithmetic(training, head, units, columns, feature_bound)
 
 
 def _check_supported(objective: LinearLoss, training: Training) -> None:
