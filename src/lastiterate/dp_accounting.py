@@ -23,8 +23,8 @@ from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee
 try:
     import attr
     from dp_accounting import dp_event
-    from dp_accounting.pld import PLDAccountant, privacy_loss_distribution
-    from dp_accounting.privacy_accountant import NeighboringRelation
+    from dp_accounting.pld import PLDAccountant
+    from dp_accounting.privacy_accountant import NeighboringRelation, PrivacyAccountant
 except ModuleNotFoundError as missing:
     what = "An accountant of dp-accounting"
     raise MissingExtraError(what, missing.name, "interchange") from None
@@ -35,7 +35,6 @@ _RELATIONS = {
     "replace": NeighboringRelation.REPLACE_ONE,
     "zero-out": NeighboringRelation.REPLACE_SPECIAL,
 }
-_NOTHING = (dp_event.NoOpDpEvent, dp_event.ComposedDpEvent, dp_event.SelfComposedDpEvent)
 _SUMS = 1e-12  # kept back from delta: far above what dp-accounting's sums of doubles lose
 
 
@@ -56,17 +55,17 @@ class LastIterateDpEvent(dp_event.DpEvent):  # type: ignore[misc]
     loss: Loss
 
 
-class LastIterateAccountant(PLDAccountant):  # type: ignore[misc]
-    """dp-accounting's accountant of privacy-loss distributions, which knows last iterates too.
+class LastIterateAccountant(PrivacyAccountant):  # type: ignore[misc]
+    """An accountant of dp-accounting that also accepts runs which release their last iterate.
 
-    Runs alone are answered by their guarantee (several, where each is one Gaussian, by the Gaussian
-    of all), and never below the truth. Other events are added up by dp-accounting, whose rounding
-    has no proved bound: 1e-12 of delta is kept back for it.
+    A single run has the epsilon of its guarantee; several runs that are Gaussian have that of one
+    Gaussian. Other events are composed by dp-accounting's `PLDAccountant`, whose rounding has no
+    proved bound: 1e-12 of delta is reserved for it.
 
     Args:
         neighboring_relation: REPLACE_SPECIAL is zero-out adjacency, REPLACE_ONE is "replace".
-            ADD_OR_REMOVE_ONE changes the number of records, of which no description of a run
-            speaks: such events are refused.
+            ADD_OR_REMOVE_ONE changes the number of records, which a description of a run fixes:
+            such events are refused.
         value_discretization_interval: of the losses.
 
     >>> from dp_accounting import GaussianDpEvent
@@ -80,45 +79,95 @@ class LastIterateAccountant(PLDAccountant):  # type: ignore[misc]
     '2.94 3.07'
     """
 
-    _pld: Any
-
     def __init__(
         self,
         neighboring_relation: Any = NeighboringRelation.REPLACE_SPECIAL,
         value_discretization_interval: float = 1e-4,
     ) -> None:
-        super().__init__(neighboring_relation, value_discretization_interval)
+        super().__init__(neighboring_relation)
+        self._interval = value_discretization_interval
+        # Held, not inherited: its methods do not account for runs.
+        self._other_events: Any = PLDAccountant(neighboring_relation, value_discretization_interval)
+        self._has_other_events = False
         self._runs: list[tuple[Guarantee, int]] = []
-        self._others = False
+        self._without_privacy = False
+
+    @property
+    def neighboring_relation(self) -> Any:
+        """The neighbouring relation of all events."""
+        return super().neighboring_relation
+
+    @property
+    def ledger(self) -> Any:
+        """The composed event of everything composed so far."""
+        return super().ledger
+
+    def supports(self, event: Any) -> bool:
+        """Whether `compose` accepts the event.
+
+        Args:
+            event: an event of dp-accounting, or a `LastIterateDpEvent`.
+        """
+        return bool(super().supports(event))
+
+    def compose(self, event: Any, count: int = 1) -> LastIterateAccountant:
+        """Add an event and return the accountant.
+
+        Args:
+            event: an event of dp-accounting, or a `LastIterateDpEvent`.
+            count: how often it happens; at least 1.
+
+        Raises:
+            ValueError: if ``count`` is below 1.
+            UnsupportedEventError: if the event has no guarantee for these neighbours.
+        """
+        if isinstance(count, int) and count < 1:
+            raise ValueError(f"`count` must be at least 1, and is {count}.")
+        super().compose(event, count)
+        return self
 
     def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
-        told = event.count if isinstance(event, dp_event.SelfComposedDpEvent) else count
-        if not isinstance(told, int) or told < 0:
-            what = f"a mechanism runs a whole number of times, at least 0, and not {told!r:.40}"
+        number_of = event.count if isinstance(event, dp_event.SelfComposedDpEvent) else count
+        if not isinstance(number_of, int) or number_of < 0:
+            what = f"a count must be a whole number of at least 0, got {number_of!r:.40}"
             return self.CompositionErrorDetails(invalid_event=event, error_message=what)
-        if not isinstance(event, LastIterateDpEvent):
-            if do_compose and not isinstance(event, _NOTHING):
-                self._others = True
-            if do_compose and isinstance(event, dp_event.RandomizedResponseDpEvent):
-                return self._randomized_response(event, count)
-            return super()._maybe_compose(event, count, do_compose)
-        obstacle = self._obstacle(event)
-        if obstacle is not None:
-            return self.CompositionErrorDetails(invalid_event=event, error_message=obstacle)
-        if do_compose:
+        if isinstance(event, dp_event.NoOpDpEvent):
+            return None
+        if isinstance(event, dp_event.SelfComposedDpEvent):
+            return self._maybe_compose(event.event, event.count * count, do_compose)
+        if isinstance(event, dp_event.ComposedDpEvent):
+            problems = (self._maybe_compose(each, count, do_compose) for each in event.events)
+            return next((problem for problem in problems if problem is not None), None)
+        if isinstance(event, LastIterateDpEvent):
+            return self._maybe_compose_run(event, count, do_compose)
+        if not do_compose:
+            return self._other_events._maybe_compose(event, count, False)
+        if count:
+            self._compose_other(event, count)
+        return None
+
+    def _maybe_compose_run(self, event: LastIterateDpEvent, count: int, do_compose: bool) -> Any:
+        reason = self._obstacle(event)
+        if reason is not None:
+            return self.CompositionErrorDetails(invalid_event=event, error_message=reason)
+        if do_compose and count:
             guarantee = _guarantee(event.training, event.loss)
-            if all(math.isinf(bound.curve.epsilon(0.5)) for bound in guarantee.bounds):
-                self._contains_non_dp_event = True
+            if all(math.isinf(bound.epsilon(0.5)) for bound in guarantee.bounds):
+                self._without_privacy = True
             self._runs.append((guarantee, count))
         return None
 
-    def _randomized_response(self, event: Any, count: int) -> Any:
-        """All ``count`` of them: dp-accounting's accountant counts this mechanism once."""
-        before = self._pld
-        self._pld = privacy_loss_distribution.identity(self._value_discretization_interval)
-        problem = super()._maybe_compose(event, 1, True)
-        self._pld = before.compose(self._pld.self_compose(count)) if count else before
-        return problem
+    def _compose_other(self, event: Any, count: int) -> None:
+        self._has_other_events = True
+        if isinstance(event, dp_event.RandomizedResponseDpEvent):
+            # dp-accounting composes this mechanism once, whatever the count.
+            once = PLDAccountant(self.neighboring_relation, self._interval).compose(event)
+            pld = self._other_events._pld
+            self._other_events._pld = pld.compose(once._pld.self_compose(count))
+            self._without_privacy |= math.isinf(once.get_epsilon(1.0))
+        else:
+            self._other_events.compose(event, count)
+            self._without_privacy |= math.isinf(self._other_events.get_epsilon(1.0))
 
     def _obstacle(self, event: LastIterateDpEvent) -> str | None:
         """Why this run has no guarantee for the accountant's neighbours; None if it has."""
@@ -139,7 +188,7 @@ class LastIterateAccountant(PLDAccountant):  # type: ignore[misc]
 
     def _curves(self) -> list[Curve] | None:
         """What answers for runs alone; None where only their distributions can be added up."""
-        if self._others:
+        if self._has_other_events:
             return None
         if len(self._runs) == 1 and self._runs[0][1] == 1:
             return [bound.curve for bound in self._runs[0][0].bounds]
@@ -148,7 +197,7 @@ class LastIterateAccountant(PLDAccountant):  # type: ignore[misc]
 
     def _all(self) -> Any:
         """The distribution of everything; Gaussian runs are one Gaussian in it."""
-        interval, whole = self._value_discretization_interval, self._pld
+        interval, whole = self._interval, self._other_events._pld
         smooth = [one for one in self._runs if one[0].mu is not None]
         if smooth:
             whole = whole.compose(to_dp_accounting(Gaussian(_together(smooth)), interval=interval))
@@ -158,13 +207,17 @@ class LastIterateAccountant(PLDAccountant):  # type: ignore[misc]
         return whole
 
     def get_epsilon(self, target_delta: float) -> float:
-        """The smallest epsilon at this delta that is proved for everything composed so far."""
+        """The smallest epsilon that is proved for everything composed so far.
+
+        Args:
+            target_delta: the probability with which epsilon may fail.
+        """
         why = "it is the probability that the guarantee fails"
         target_delta = number("target_delta", target_delta, why, at_least=0.0, at_most=1.0)
-        if self._contains_non_dp_event:
+        if self._without_privacy:
             return math.inf
         if not self._runs:
-            return float(super().get_epsilon(target_delta))
+            return float(self._other_events.get_epsilon(target_delta))
         curves = self._curves()
         if curves is not None:
             return min(curve.epsilon(target_delta) for curve in curves)
@@ -173,13 +226,17 @@ class LastIterateAccountant(PLDAccountant):  # type: ignore[misc]
         return float(self._all().get_epsilon_for_delta(target_delta - _SUMS))
 
     def get_delta(self, target_epsilon: float) -> float:
-        """The smallest delta at this epsilon that is proved for everything composed so far."""
+        """The smallest delta that is proved for everything composed so far.
+
+        Args:
+            target_epsilon: the privacy loss that delta allows to exceed.
+        """
         why = "no privacy curve is defined there"
         target_epsilon = number("target_epsilon", target_epsilon, why, infinite=True)
-        if self._contains_non_dp_event:
+        if self._without_privacy:
             return 1.0
         if not self._runs:
-            return float(super().get_delta(target_epsilon))
+            return float(self._other_events.get_delta(target_epsilon))
         curves = self._curves()
         if curves is not None:
             return min(curve.delta(target_epsilon) for curve in curves)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +19,14 @@ dp_accounting = pytest.importorskip("dp_accounting")
 from dp_accounting import privacy_accountant_test  # noqa: E402
 from dp_accounting.privacy_accountant import (  # noqa: E402
     NeighboringRelation,
+    PrivacyAccountant,
     UnsupportedEventError,
 )
 
 from lastiterate.dp_accounting import LastIterateAccountant, LastIterateDpEvent  # noqa: E402
 
 LOSS = Loss(smoothness=1.0)
+ROOT = Path(__file__).parents[2]
 
 
 def run(noise=0.01, **changes):
@@ -183,6 +188,54 @@ def test_an_event_travels_as_a_named_tuple_and_stays_in_the_ledger():
     assert dp_accounting.DpEvent.from_named_tuple(event.to_named_tuple()) == event
     accountant = LastIterateAccountant().compose(event).compose(event)
     assert accountant.ledger == dp_accounting.SelfComposedDpEvent(event, 2)
+
+
+PUBLIC = {
+    "CompositionErrorDetails",  # a record of dp-accounting, not a method
+    "compose",
+    "get_delta",
+    "get_epsilon",
+    "ledger",
+    "neighboring_relation",
+    "supports",
+}
+
+
+def test_every_public_method_accounts_for_runs():
+    """A method that dp-accounting adds would ignore runs: it has to be defined here, or refused."""
+    assert {name for name in dir(PrivacyAccountant) if not name.startswith("_")} == PUBLIC
+    assert {name for name in dir(LastIterateAccountant) if not name.startswith("_")} == PUBLIC
+    assert vars(LastIterateAccountant).keys() >= PUBLIC - {"CompositionErrorDetails"}
+    assert not isinstance(LastIterateAccountant(), dp_accounting.pld.PLDAccountant)
+
+
+def test_dp_accounting_is_capped_below_the_next_minor_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = project["optional-dependencies"]["interchange"]
+    assert any(re.match(r"dp-accounting>=[\d.]+,<0\.\d+$", each) for each in needed)
+
+
+@pytest.mark.parametrize("count", [-1, 0])
+def test_a_count_below_one_raises_as_in_dp_accounting(count):
+    for event in (LastIterateDpEvent(run(), LOSS), dp_accounting.GaussianDpEvent(1.0)):
+        accountant = LastIterateAccountant()
+        with pytest.raises(ValueError, match="count"):
+            dp_accounting.pld.PLDAccountant().compose(dp_accounting.GaussianDpEvent(1.0), count)
+        with pytest.raises(ValueError, match="count"):
+            accountant.compose(event, count)
+        assert accountant.get_epsilon(1e-5) == 0
+
+
+def test_randomized_response_counts_as_often_as_it_happens():
+    """k binary responses against the exact law: a sum of k coins."""
+    event = dp_accounting.dp_event.RandomizedResponseDpEvent(0.5, 2)
+    laws = [(0.75**k * 0.25 ** (3 - k), 0.25**k * 0.75 ** (3 - k)) for k in range(4)]
+    truth = sum(math.comb(3, k) * max(p - math.e * q, 0) for k, (p, q) in enumerate(laws))
+    for composed in (
+        LastIterateAccountant(NeighboringRelation.REPLACE_ONE).compose(event, 3),
+        LastIterateAccountant(NeighboringRelation.REPLACE_ONE).compose(event).compose(event, 2),
+    ):
+        assert truth <= composed.get_delta(1.0) <= truth * 1.01 + 1e-9
 
 
 @pytest.mark.parametrize("count", [-1, -0.5, 0.25, math.nan, np.int64(2) ** 40, "2"])
