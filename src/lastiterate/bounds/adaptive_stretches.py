@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -115,16 +116,15 @@ def _stretches(run: Run) -> Iterator[Run]:
     for first, last in segments:
         if (first, last) == segments[-1]:
             last = training.steps  # the window of an average belongs to the last stretch
-        part = training.replace(steps=last - first, release="last")
+        own: dict[str, Any] = {}
         if not training.constant:
-            part = training.replace(
-                steps=last - first,
-                step_size=training.step_sizes[first:last],
-                noise=training.noises[first:last],
-                schedule=None,
-                final_noise=1.0,
-                release="last",
-            )
+            own = {
+                "step_size": training.step_sizes[first:last],
+                "noise": training.noises[first:last],
+                "schedule": None,
+                "final_noise": 1.0,
+            }
+        part = training.replace(steps=last - first, release="last", **own)
         if last == training.steps:
             part = part.replace(release=training.release)
         yield Run(part, run.loss, (), _during(exposure, first, last))

@@ -19,6 +19,7 @@ from lastiterate.description import (
     Exposure,
     Loss,
     Schedule,
+    TailAverage,
     Training,
 )
 from lastiterate.description.exposure import read_exposure
@@ -263,23 +264,27 @@ def _steps(
     per_epoch = training.batches_per_epoch or 1
     unit = per_epoch if training.steps % per_epoch == 0 else 1
     word = "step" if unit == 1 else f"epoch of {unit} steps"
+    window = training.release.window if isinstance(training.release, TailAverage) else 1
+    fewest = -(-window // unit)  # the average needs as many steps as its window
 
     def epsilon(blocks: int) -> float:
         return account(training.replace(steps=blocks * unit), loss, exposure=exposure).epsilon(
             delta
         )
 
-    first = epsilon(1)
+    first = epsilon(fewest)
     if first > target:
+        shortest = f"one {word}" if fewest == 1 else f"the {fewest * unit:,} steps of the average"
         raise TargetError(
-            f"Not even one {word} meets epsilon = {printed(target)} at delta = {printed(delta)}: "
+            f"Not even {shortest} can meet epsilon = {printed(target)} at delta = {printed(delta)}: "
             "it costs "
             f"{printed(first)}. More noise (find='noise') or more records (find='records') would."
         )
     most = _MOST_EPOCHS
     if training.batches.full:
         most = _MOST_STEPS if training.constant else _MOST_LISTED
-    good, value, calm = 1, first, 0
+    most = max(most, fewest)
+    good, value, calm = fewest, first, 0
     while True:
         bad = min(2 * good if good > 1 or value * 4 > target else 8, most)
         before, value = value, epsilon(bad)

@@ -121,13 +121,28 @@ def personal(
         "records": [k for k in (2, 10) if k <= training.records] if records is None else records,
     }
     exposures = [person]
+    named = {"joined": joined, "left": left, "gradient_norm": gradient_norm, "records": records}
     for name, values in lists.items():
-        exposures += [dataclasses.replace(person, **{name: value}) for value in values]
+        changed = [dataclasses.replace(person, **{name: value}) for value in values]
+        exposures += changed if named[name] is not None else _possible(changed, guarantee)
     rows = [
         PersonalRow(each, _epsilon(guarantee, each, delta))
         for each in dict.fromkeys([*exposures, *others])
     ]
     return Personal(guarantee, delta, tuple(rows))
+
+
+def _possible(exposures: Iterable[Exposure], guarantee: Guarantee) -> list[Exposure]:
+    """Those that the run allows, such as a person's records that fit into its batches."""
+
+    def allowed(exposure: Exposure) -> bool:
+        try:
+            exposure.check(guarantee.training)
+        except DescriptionError:
+            return False
+        return True
+
+    return [exposure for exposure in exposures if allowed(exposure)]
 
 
 def _epochs(guarantee: Guarantee, *fifths: int) -> list[int]:
@@ -144,7 +159,7 @@ def _epsilon(guarantee: Guarantee, person: Exposure, delta: float) -> float:
     if person == run.exposure:
         return guarantee.epsilon(delta)
     try:
-        found = account(run.training, run.loss, releases=run.releases, exposure=person)
+        found = account(run.training, run.loss, releases=run.releases[:-1], exposure=person)
     except UnsupportedError:
         return math.inf
     return found.epsilon(delta)
