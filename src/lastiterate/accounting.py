@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from lastiterate.bounds import BY_KEY, LEDGER
 from lastiterate.bounds.ledger import Bound, Run, Theorem, released_steps
 from lastiterate.bounds.lower import lower_reference
+from lastiterate.curves.range_of_doubles import OUT_OF_RANGE, within_doubles
 from lastiterate.description import Exposure, Loss, Poisson, Training
 from lastiterate.description.exposure import read_exposure
 from lastiterate.drawing import plotted
@@ -51,8 +50,13 @@ def account(
     1.336 by Shifted interpolation (Bok, Su & Altschuler 2024)
     """
     run = Run(training, loss, released_steps(releases), read_exposure(exposure))
-    with np.errstate(over="ignore"):  # an infinite ratio is an answer
-        bounds = [theorem.prove(run) for theorem in candidates(run)]
+    bounds = _attempts(candidates(run), run)
+    if not bounds:  # what is usually dominated may hold where the better theorem overflows
+        bounds = _attempts([t for t in LEDGER if t.obstacle(run) is None], run)
+    if not bounds and candidates(run):
+        raise UnsupportedError(
+            f"No theorem gives a bound for this run ({training}): {OUT_OF_RANGE}."
+        )
     if not bounds:
         raise UnsupportedError(
             f"No theorem of the ledger covers {run.exposure.words(training)} in this run "
@@ -60,7 +64,7 @@ def account(
         )
 
     def lower(delta: float) -> float:  # prepared when asked for: most runs never are
-        return lower_reference(run)(delta)
+        return within_doubles(lambda: lower_reference(run)(delta), 0.0, overflow="raise")
 
     return Guarantee(run, tuple(_undominated(bounds)), lower)
 
@@ -74,6 +78,11 @@ def candidates(run: Run) -> list[Theorem]:
 
     # Of a dominated one nothing is asked while one of its betters applies.
     return [t for t in LEDGER if not any(map(applies, t.dominated_by)) and applies(t.key)]
+
+
+def _attempts(theorems: Iterable[Theorem], run: Run) -> list[Bound]:
+    bounds = (theorem.attempt(run) for theorem in theorems)
+    return [bound for bound in bounds if bound is not None]
 
 
 def _undominated(bounds: list[Bound]) -> list[Bound]:
@@ -182,12 +191,11 @@ def compare(
     with Working("comparison"):
         for theorem in LEDGER:
             reason = theorem.obstacle(run)
-            if reason is None:
-                with np.errstate(over="ignore"):  # an infinite ratio is an answer
-                    bound = theorem.prove(run)
-                    rows.append(Row(theorem, bound, bound.curve.epsilon(delta)))
+            bound = theorem.attempt(run) if reason is None else None
+            if bound is None:
+                idle.append(Row(theorem, None, math.inf, reason or OUT_OF_RANGE))
             else:
-                idle.append(Row(theorem, None, math.inf, reason))
+                rows.append(Row(theorem, bound, bound.epsilon(delta)))
         rows.sort(key=lambda row: row.epsilon)
         return Comparison(run, delta, tuple(rows), tuple(idle), tuple(_poisson_twin(run, delta)))
 
@@ -210,8 +218,8 @@ def _poisson_twin(run: Run, delta: float) -> list[Row]:
     other = Run(twin, Loss.unknown())
     for theorem in LEDGER:
         if theorem.obstacle(other) is None:
-            with np.errstate(over="ignore"):
-                epsilon = theorem.prove(other).curve.epsilon(delta)
+            bound = theorem.attempt(other)
+            epsilon = math.inf if bound is None else bound.epsilon(delta)
             note = (
                 "Poisson sampling at the same rate, zero-out adjacency, all iterates public, is "
                 "what most accountants charge; this loader does not draw Poisson batches"

@@ -73,18 +73,18 @@ class Guarantee:
         """
         delta = _probability("delta", delta)
         warn_of_large_delta(delta, self.training.records)
-        return min(bound.curve.epsilon(delta) for bound in self.bounds)
+        return min(bound.epsilon(delta) for bound in self.bounds)
 
     def delta(self, epsilon: float) -> float:
         """The smallest proved delta at this epsilon."""
         why = "it bounds the privacy loss that delta allows to exceed"
         epsilon = number("epsilon", epsilon, why, at_least=0)
-        return min(bound.curve.delta(epsilon) for bound in self.bounds)
+        return min(bound.delta(epsilon) for bound in self.bounds)
 
     def rdp(self, order: float) -> float:
         """The smallest proved Renyi divergence of this order."""
         order = number("order", order, "Renyi divergences are defined above 1", above=1)
-        return min(bound.curve.rdp(order) for bound in self.bounds)
+        return min(bound.rdp(order) for bound in self.bounds)
 
     def share(self, quantile: float, delta: float = REFERENCE_DELTA) -> float:
         """The epsilon that this share of the record positions does not exceed.
@@ -119,7 +119,7 @@ class Guarantee:
         """The bound that is tightest at this delta."""
         if len(self.bounds) == 1:
             return self.bounds[0]
-        return min(self.bounds, key=lambda bound: bound.curve.epsilon(delta))
+        return min(self.bounds, key=lambda bound: bound.epsilon(delta))
 
     @property
     def best(self) -> Bound:
@@ -239,7 +239,7 @@ def warn_if_estimated(training: Training, loss: Loss) -> None:
 
 
 def _numbers(guarantee: Guarantee) -> str:
-    epsilon = guarantee.best.curve.epsilon(REFERENCE_DELTA)
+    epsilon = guarantee.best.epsilon(REFERENCE_DELTA)
     return f"epsilon <= {printed(epsilon)} at delta = {printed(REFERENCE_DELTA)}"
 
 

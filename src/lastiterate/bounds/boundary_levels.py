@@ -114,7 +114,10 @@ class _Problem:
         """Damped, projected Newton on 0 <= zeta <= ceiling, end points fixed."""
         value, damping = self.value(z), 1e-6
         for _ in range(100 if len(z) > 2 else 0):
-            gradient, diagonal, off = self._slopes(z)
+            with np.errstate(all="ignore"):  # a search: `values` prices what it finds
+                gradient, diagonal, off = self._slopes(z)
+            if not all(np.all(np.isfinite(each)) for each in (gradient, diagonal, off)):
+                break
             stuck = ((z[1:-1] <= 0) & (gradient > 0)) | ((z[1:-1] >= ceiling) & (gradient < 0))
             gradient = np.where(stuck, 0.0, gradient)
             off = np.where(stuck[1:] | stuck[:-1], 0.0, off)
@@ -126,7 +129,7 @@ class _Problem:
                 try:  # (the banded solver does not take a single unknown)
                     one = len(gradient) == 1
                     step = -gradient / band[1] if one else solveh_banded(band, -gradient)
-                except np.linalg.LinAlgError:
+                except (np.linalg.LinAlgError, ValueError):  # not definite, or beyond all doubles
                     damping *= 10
                     continue
                 trial = z.copy()

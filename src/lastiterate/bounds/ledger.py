@@ -20,10 +20,11 @@ import numpy as np
 from lastiterate.bounds import dynamics
 from lastiterate.bounds.steps import Array, Steps
 from lastiterate.curves.base import Curve
+from lastiterate.curves.range_of_doubles import OUT_OF_RANGE, within_doubles
 from lastiterate.curves.searched import Searched
 from lastiterate.description import Batches, Exposure, Loss, TailAverage, Training
 from lastiterate.description.exposure import ONE_RECORD
-from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 
 Status = Literal["sound", "corrected", "refuted"]
 PRESENCE = frozenset({"joined", "left", "gradient_norm"})  # of an exposure: other impulses, no more
@@ -229,9 +230,27 @@ class Bound:
         found = lru_cache(maxsize=64)(search)
         return cls(theorem, Searched(lambda delta: found(delta).curve), search=found)
 
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon proved at this delta; infinite beyond the range of doubles."""
+        return within_doubles(lambda: self.curve.epsilon(delta), math.inf)
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest delta proved at this epsilon; 1 beyond the range of doubles."""
+        return within_doubles(lambda: self.curve.delta(epsilon), 1.0)
+
+    def rdp(self, order: float) -> float:
+        """The smallest proved Renyi divergence; infinite beyond the range of doubles."""
+        return within_doubles(lambda: self.curve.rdp(order), math.inf)
+
     def at(self, delta: float) -> Proof:
         """The proof that is used at this delta."""
-        return Proof(self.curve, self.witness) if self.search is None else self.search(delta)
+        search = self.search
+        if search is None:
+            return Proof(self.curve, self.witness)
+        proof = within_doubles(lambda: search(delta), None)
+        if proof is None:
+            raise UnsupportedError(f"{self.theorem.name} proves nothing here: {OUT_OF_RANGE}.")
+        return proof
 
 
 class Theorem(ABC):
@@ -263,6 +282,10 @@ class Theorem(ABC):
     def prove(self, run: Run) -> Bound:
         """The bound, once nothing stands in its way."""
 
+    def attempt(self, run: Run) -> Bound | None:
+        """The bound, or None where its numbers leave the range of doubles."""
+        return within_doubles(lambda: self.prove(run), None)
+
     def obstacle(self, run: Run) -> str | None:
         """What keeps the theorem from carrying a guarantee for this run, or None."""
         if self.status == "refuted":
@@ -290,7 +313,7 @@ class Theorem(ABC):
                 return "it speaks of real numbers, and these parameters are rounded to a grid"
             if not run.training.batches.full and np.any(run.drifts > 0):
                 return "it has no room for what sums round at steps that do not use the record"
-        return self.objection(run)
+        return within_doubles(lambda: self.objection(run), OUT_OF_RANGE)
 
     def _unknown_exposure(self, run: Run) -> str:
         unknown = sorted(run.exposure.differs - self.covers)
@@ -318,7 +341,10 @@ class Theorem(ABC):
         reason = self.obstacle(run)
         if reason is not None:
             raise AssumptionError(f"{self.name} does not apply: {reason}.")
-        return self.prove(run)
+        bound = self.attempt(run)
+        if bound is None:
+            raise UnsupportedError(f"{self.name} proves nothing here: {OUT_OF_RANGE}.")
+        return bound
 
     def __repr__(self) -> str:
         return f"<{self.name} ({self.reference}): {self.status}>"

@@ -114,9 +114,7 @@ def linear_map_mu(run: Run) -> float:
     impulses = run.impulses / dynamics.ROUNDING**2
     if run.steps.constant:
         return _constant_linear(float(high[0]), float(impulses[0]), training) * _DOWN
-    ends = (_linear_square(least, high, impulses, training.noises) for least in (high, low))
-    square = max(ends)
-    return math.sqrt(square) * _DOWN
+    return _DOWN * max(_linear_mu(least, high, impulses, training.noises) for least in (high, low))
 
 
 def _constant_linear(c: float, s: float, training: Training) -> float:
@@ -129,21 +127,22 @@ def _constant_linear(c: float, s: float, training: Training) -> float:
     return s / nu * math.sqrt(math.tanh(-shrunk / 2) * (1 + c) / (1 - c))
 
 
-def _linear_square(low: Array, high: Array, s: Array, nu: Array) -> float:
-    """(Σ impulses)²/Σ variances at the end, each multiplier the best for the next step.
+def _linear_mu(low: Array, high: Array, s: Array, nu: Array) -> float:
+    """Mean gap over standard deviation at the end, each multiplier the best for the next step.
 
-    With A the mean gap and V the variance so far, c' = Aν²/(Vs) maximises (c'A+s)²/(c'²V+ν²).
+    With A the gap and V the variance so far, c' = Aν²/(Vs) maximises (c'A+s)²/(c'²V+ν²).
     """
-    gap, variance = 0.0, 0.0
+    gap, deviation = 0.0, 0.0
     for lo, hi, impulse, noise in zip(
         low.tolist(), high.tolist(), s.tolist(), nu.tolist(), strict=True
     ):
-        ideal = gap * noise**2 / (variance * impulse) if variance * impulse > 0 else math.inf
-        c = min(max(ideal, lo), hi)
-        gap, variance = c * gap + impulse, c * c * variance + noise**2
-    if variance == 0:
+        share = noise / deviation if deviation > 0 else math.inf
+        ideal = gap / impulse * share * share if gap > 0 and impulse > 0 else math.inf
+        c = min(max(ideal, lo), hi) if ideal >= 0 else hi
+        gap, deviation = c * gap + impulse, math.hypot(c * deviation, noise)
+    if deviation == 0:
         return math.inf if gap > 0 else 0.0
-    return gap * gap / variance
+    return gap / deviation
 
 
 def _projected_walk(run: Run) -> Callable[[float], float]:

@@ -14,6 +14,7 @@ optimality. Details: docs/theory/shifted-interpolation.md, section 6.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -238,7 +239,7 @@ def _path(
 def _grid(s: Floats, top: float) -> Floats:
     """0, then half the points geometric from far below any s, half quadratic up to ``top``."""
     positive = s[s > 0]
-    low = min(float(positive.min(initial=top)), top) * 1e-3
+    low = max(min(float(positive.min(initial=top)), top) * 1e-3, min(top, sys.float_info.min))
     half = _POINTS // 2
     return np.unique(
         np.concatenate(

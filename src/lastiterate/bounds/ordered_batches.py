@@ -62,7 +62,9 @@ def _paths_pay(run: Run) -> bool:
     """
     if run.regular and not (run.capped or _restart_pays(run)):
         return False
-    return math.isfinite(run.training.diameter) and run.last_only
+    if math.isinf(run.training.diameter) or not run.last_only:
+        return False
+    return dynamics.modulus(run.etas, run.training, run.curving) is not None
 
 
 def _closed_form(run: Run) -> bool:

@@ -76,6 +76,8 @@ def _stretch(run: Run, first: int, last: int) -> tuple[float, dict[str, Any]]:
     if not found or run.capped:
         steps = run.steps[first:last]
         found += [(dynamics.at_once(steps.s, steps.nu), {"kind": "published", **place})]
+        if dynamics.modulus(run.etas, run.training, run.curving) is None:
+            return min(found, key=lambda bound: bound[0])
         path, skipped = modulus_path(run, first, last)
         walk = {"skipped": skipped, "restart": path.restart, "start": path.start}
         found += [(path.mu, {"kind": "modulus", **place, **walk, "shifts": path.shifts})]

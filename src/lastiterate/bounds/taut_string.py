@@ -404,7 +404,7 @@ def best(c: ArrayLike, s: ArrayLike, nu: ArrayLike, diameter: ArrayLike = math.i
         return common
     value = restarts(c, s, nu, diameter)
     tau = int(np.argmin(value)) if len(value) else 0
-    if len(value) == 0 or not value[tau] < common.mu**2:
+    if len(value) == 0 or not value[tau] < common.mu * common.mu:
         return common
     start = float(np.broadcast_to(np.asarray(diameter, dtype=np.float64), len(value))[tau])
     if not math.isfinite(start):  # only where c = 0 forgets it

@@ -248,8 +248,8 @@ def _best(guarantee: Guarantee, delta: float) -> Bound:
     if not able:
         names = ", ".join(bound.theorem.name for bound in guarantee.bounds)
         raise CertificateError(f"No independent check exists yet for {names}.")
-    best = min(able, key=lambda bound: bound.curve.epsilon(delta))
-    if not math.isfinite(best.curve.epsilon(delta)):
+    best = min(able, key=lambda bound: bound.epsilon(delta))
+    if not math.isfinite(best.epsilon(delta)):
         raise AssumptionError(
             f"There is nothing to certify: no finite epsilon holds at delta = {printed(delta)}. "
             f"A step "

@@ -338,8 +338,9 @@ class OpposedPair:
         """
         widest = self.high + self.back
         if self.rate >= 1.0:
-            return _up(power * (power - 1.0) / 2 * widest**2)
-        bends = abs(power) * (self.high - self.low) ** 2 + abs(1.0 - power) * self.back**2
+            factor = power * (power - 1.0) / 2
+            return _up(factor * _square(widest)) if factor else 0.0
+        bends = abs(power) * _square(self.high - self.low) + abs(1.0 - power) * _square(self.back)
         step = min(0.25 / math.sqrt(1.0 + bends / 4), 0.5 / max(self.high, self.back, 1e-9))
         centres = [
             power * one - (1.0 - power) * other
@@ -444,7 +445,7 @@ class ReplacedPair:
     def log_moments(self, tilt: float) -> tuple[float, float]:
         """Both orders are equal; Gauss-Legendre panels, summed in log space."""
         order = max(abs(1.0 + tilt), abs(tilt))
-        width = min(1.0 / math.sqrt(1.0 + order * self.mu**2 / 4), 2.0 / max(self.mu, 1e-9))
+        width = min(1.0 / math.sqrt(1.0 + order * _square(self.mu) / 4), 2.0 / max(self.mu, 1e-9))
         stop = order * self.mu + REACH
         if stop > NODES * width / 16:
             # A known label is worse; its powers, the mirrored half and the atom, counted roughly.
@@ -475,6 +476,11 @@ class ReplacedPair:
 def _gaussian_loss(shift: float) -> Callable[[Array], Array]:
     """Log of the likelihood ratio of N(shift, 1) against N(0, 1)."""
     return lambda x: shift * x - shift * shift / 2
+
+
+def _square(x: float) -> float:
+    """x², infinite beyond the range of doubles (``x**2`` would raise)."""
+    return float(x) * float(x)
 
 
 def _log_sum(logs: Array) -> float:

@@ -6,10 +6,12 @@ asked. `Searched` finds them when asked and keeps what it found.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 
 from lastiterate.curves.base import Curve
+from lastiterate.curves.range_of_doubles import within_doubles
 
 _USUAL = 1e-5  # a delta to start from when the question names none
 
@@ -21,14 +23,14 @@ class Searched(Curve):
         self.at = lru_cache(maxsize=64)(at)
 
     def epsilon(self, delta: float) -> float:
-        return self.at(delta).epsilon(delta)
+        return within_doubles(lambda: self.at(delta).epsilon(delta), math.inf)
 
     def delta(self, epsilon: float) -> float:
         # The parameters that are good at the resulting delta are found in one more round.
-        first = self.at(_USUAL).delta(epsilon)
+        first = within_doubles(lambda: self.at(_USUAL).delta(epsilon), 1.0)
         if not 1e-300 < first < 1:
             return first
-        return min(first, self.at(first).delta(epsilon))
+        return min(first, within_doubles(lambda: self.at(first).delta(epsilon), 1.0))
 
     def rdp(self, order: float) -> float:
-        return self.at(_USUAL).rdp(order)
+        return within_doubles(lambda: self.at(_USUAL).rdp(order), math.inf)

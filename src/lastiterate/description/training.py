@@ -437,6 +437,8 @@ class Training(Portable):
 
     def impulse_of(self, change: float) -> float:
         """The same if a batch's sum changes by ``change``: change/divisor + 2·error, rounded up."""
+        if self.single_point:
+            change = 0.0
         impulse = change / self.batches.divisor(self.records)
         if self.arithmetic == "exact" or not self.arithmetic.error:
             if change > 0 and impulse < 2.0**-1000:  # a quotient without its last bits
@@ -468,6 +470,17 @@ class Training(Portable):
         """
         own = self.proximal is not None and self.proximal.constrains
         return math.inf if own else self.diameter / 2
+
+    @property
+    def single_point(self) -> bool:
+        """Whether projection leaves a single point, which shows nothing of any record.
+
+        >>> Training(records=10, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
+        ...          batches=FullBatch(), diameter=0.0).single_point
+        True
+        """
+        own = self.proximal is not None and self.proximal.constrains
+        return self.diameter == 0 and not own
 
     @property
     def of_real_numbers(self) -> bool:

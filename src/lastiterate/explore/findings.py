@@ -139,7 +139,7 @@ def _bound(task: Task) -> Bounded:
     about = _description(task)
     theorem = BY_KEY[task.theorem]
     bound = theorem.prove(about.run)
-    epsilon = float(bound.curve.epsilon(about.delta))
+    epsilon = float(bound.epsilon(about.delta))
     if math.isnan(epsilon):
         raise UnsupportedError("These numbers are too extreme for floating-point arithmetic.")
     detected = _detected(bound.curve, about.delta, epsilon)

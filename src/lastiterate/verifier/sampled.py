@@ -171,6 +171,8 @@ def pushes(case: Case, first: int, last: int) -> list[Ball]:
     two sums in either case.
     """
     times = 1 if case.training.adjacency == "replace" else 2
+    if case.training.single_point:
+        times = 0
     each = times * arb(float(case.training.sensitivity)) / case.divisor + case.rounding
     return case.pushes(each, first, last)
 

@@ -117,6 +117,8 @@ class Case:
             change = change.min(ends * arb(self.exposure.gradient_norm))
         if self.training.batches.full:
             change *= self.exposure.records
+        if self.training.single_point:
+            change = arb(0)
         return change / self.divisor + self.rounding
 
     def pushes(self, each: Ball, first: int, last: int) -> list[Ball]:

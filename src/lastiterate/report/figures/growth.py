@@ -212,7 +212,7 @@ def _line(
             steps.append(count)
             bounds.append(theorem.prove(runs[count]))
     # The end is the guarantee's own answer, to the last digit.
-    return theorem, steps, [*_epsilons(bounds[:-1], delta), last.curve.epsilon(delta)]
+    return theorem, steps, [*_epsilons(bounds[:-1], delta), last.epsilon(delta)]
 
 
 def _affordable(curve: Curve, theorem: Theorem, run: Run, few: int) -> float:
@@ -260,7 +260,7 @@ def _note(lines: list[Line], left_out: list[Theorem], joined: bool) -> str:
 def _epsilons(bounds: list[Bound], delta: float) -> list[float]:
     mus = [bound.curve.mu for bound in bounds]
     if not mus or None in mus:
-        return [bound.curve.epsilon(delta) for bound in bounds]
+        return [bound.epsilon(delta) for bound in bounds]
     return [float(value) for value in gaussian.epsilon(np.array(mus, float), np.array(delta))]
 
 
