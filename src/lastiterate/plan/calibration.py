@@ -276,9 +276,9 @@ def _steps(
     if first > target:
         shortest = f"one {word}" if fewest == 1 else f"the {fewest * unit:,} steps of the average"
         raise TargetError(
-            f"Not even {shortest} can meet epsilon = {printed(target)} at delta = {printed(delta)}: "
-            "it costs "
-            f"{printed(first)}. More noise (find='noise') or more records (find='records') would."
+            f"Not even {shortest} can meet epsilon = {printed(target)} at delta = "
+            f"{printed(delta)}: it costs {printed(first)}. More noise (find='noise') or more "
+            "records (find='records') would."
         )
     most = _MOST_EPOCHS
     if training.batches.full:
