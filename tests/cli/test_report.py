@@ -189,6 +189,15 @@ def test_a_run_whose_columns_were_prepared(call: Call, tmp_path: Path) -> None:
     assert "the numbers of the certificate cover everything" in page.text
 
 
+@pytest.mark.parametrize("delta", [1e-310, 5e-324])
+def test_a_delta_whose_inverse_is_no_double(delta: float, call: Call, tmp_path: Path) -> None:
+    (tmp_path / "certificate.json").write_text(certify(RUN, LOSS, delta).to_json())
+    code, out, _ = call("report", tmp_path / "certificate.json", "--output", tmp_path / "p.html")
+    assert code == 0
+    assert "VERIFIED" in out
+    assert f"one in 10^{math.floor(-math.log10(delta))}" in (tmp_path / "p.html").read_text()
+
+
 def test_the_printed_epsilon_is_never_below_the_certified_one(call: Call, tmp_path: Path) -> None:
     certificate = certify(RUN, LOSS, delta=1 / 30_000)
     certificate.save(tmp_path / "c.json")

@@ -853,3 +853,19 @@ def test_schedulers_that_are_refused():
     assert engine.accountant.state_dict()["described"]["scheduler"] == (
         "ChainedScheduler(ExponentialLR)"
     )
+
+
+def test_every_public_method_is_defined_for_hidden_states():
+    """A method that Opacus adds to its accountants would account for another algorithm."""
+    base = opacus.accountants.accountant.IAccountant
+    public = {name for name in dir(base) if not name.startswith("_")}
+    assert public == {
+        "get_epsilon",
+        "get_optimizer_hook_fn",
+        "load_state_dict",
+        "mechanism",
+        "state_dict",
+        "step",
+    }
+    assert vars(HiddenStateAccountant).keys() >= {*public, "__len__"}
+    assert HiddenStateAccountant.__bases__ == (base,)

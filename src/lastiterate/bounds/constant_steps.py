@@ -89,6 +89,8 @@ def _pooled_steps(c: float, s: float, start: float, steps: int) -> int:
         decay = -j * math.log(c)
         total = start - s * math.expm1(decay) / (c - 1)  # A_j / c^j
         weight = -math.expm1(2 * decay) / (c - 1) / (c + 1)  # V_j / c^(2j)
+        if not (total > 0 and weight > 0):  # below all doubles: any answer gives a valid bound
+            return True
         return math.log(total) - math.log(weight) + decay <= math.log(c) + math.log(s)
 
     return last_good(stops, good=steps, bad=0) if s > 0 else steps

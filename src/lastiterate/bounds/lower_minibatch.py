@@ -126,6 +126,8 @@ def _interval(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     high, ss, ns = checked_steps(c, s, nu, batches)
     low = np.broadcast_to(np.asarray(c_low, dtype=np.float64), high.shape)
+    unit = float(ns.max(initial=0.0)) or 1.0  # squares of noises stay within the range of doubles
+    ss, ns = ss / unit, ns / unit
     return np.minimum(low, high), high, ss, ns
 
 

@@ -34,8 +34,9 @@ def linear_lower(steps: Steps, rate: float, delta: float, opposite: bool = False
         return 0.0
     with np.errstate(divide="ignore"):
         later = np.exp(np.concatenate([np.cumsum(np.log(steps.c[:0:-1]))[::-1], [0.0]]))
-    noise = math.sqrt(float(np.sum((later * steps.nu) ** 2)))
-    impulses = later * steps.s
+    unit = float(steps.nu.max()) or 1.0  # squares of noises stay within the range of doubles
+    noise = math.sqrt(float(np.sum((later * (steps.nu / unit)) ** 2)))
+    impulses = later * (steps.s / unit)
     if noise == 0.0:
         return math.inf if 1.0 - (1.0 - rate) ** int(np.sum(impulses > 0.0)) > delta else 0.0
     sums, masses = _sum_law(impulses / noise, rate)

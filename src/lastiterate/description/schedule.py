@@ -64,7 +64,9 @@ class Schedule:
 
     def scaled(self, factor: float) -> Schedule:
         """The same shape, every value multiplied."""
-        return Schedule("schedule", self.values * factor)
+        with np.errstate(over="ignore"):  # infinite values are refused
+            values = self.values * factor
+        return Schedule("schedule", values)
 
 
 def equalising(batches: int) -> Array:

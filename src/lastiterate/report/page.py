@@ -35,6 +35,7 @@ from lastiterate.verifier.document import UNLEARNING
 from lastiterate.whole_files import write_whole
 
 _CLOSE = 0.1  # up to here probabilities are almost the same: they differ by a tenth
+_MANY_DIGITS = 1e-15
 _HUGE = 10.0  # from here on what was unlikely can have become certain
 _BEYOND = "more than 10^300"
 
@@ -183,6 +184,17 @@ def _data(folder: RunFolder) -> str:
     return named or ("" if folder.about is None else folder.about.data_label)
 
 
+def _one_in(delta: float) -> str:
+    """1/delta, rounded down; a power of ten where it has too many digits to read.
+
+    >>> _one_in(1e-5), _one_in(2e-310)
+    ('100,000', '10^309')
+    """
+    if delta >= _MANY_DIGITS:
+        return f"{math.floor(1 / delta):,}"
+    return f"10^{math.floor(-math.log10(delta))}"  # 1/delta may be beyond all doubles
+
+
 def _promise(
     certificate: Certificate, proved: tuple[tuple[float, float], ...], released: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -196,7 +208,7 @@ def _promise(
         "factor": _factor(certificate.epsilon),
         "close": certificate.epsilon <= _CLOSE,
         "huge": certificate.epsilon >= _HUGE,
-        "one_in": f"{math.floor(1 / certificate.delta):,}",
+        "one_in": _one_in(certificate.delta),
         "mu": None if certificate.mu is None else printed(certificate.mu),
         "curve": [(printed(delta), printed(epsilon)) for delta, epsilon in sorted(claims)],
         "records": sorted({f"{run.records:,}" for run in runs if run is not None}),
