@@ -130,14 +130,19 @@ def picked(batches, count, seed):
     return [every[place] for place in order]
 
 
-@pytest.mark.parametrize("name", ASKED)
-@pytest.mark.parametrize("batches", SCHEMES, ids=lambda b: b.name)
-def test_a_question_is_answered_or_refused_with_a_remedy(batches, name):
-    slow = name.startswith("calibrate") or name in ("personal", "certify", "plateau")
-    sampled = batches.name in ("poisson", "without-replacement")
-    for described in picked(
-        batches, (1 if slow else 3) if sampled else (3 if slow else 12), seed=1
-    ):
+def questions():
+    """Every question to every scheme; those that bound many sampled runs take a minute."""
+    for batches, name in itertools.product(SCHEMES, ASKED):
+        many = name.startswith("calibrate") or name in ("personal", "certify", "plateau")
+        sampled = batches.name in ("poisson", "without-replacement")
+        count = 1 if sampled else 3 if many else 12
+        marks = [pytest.mark.slow] if sampled and many else []
+        yield pytest.param(batches, name, count, marks=marks, id=f"{batches.name}-{name}")
+
+
+@pytest.mark.parametrize(("batches", "name", "count"), questions())
+def test_a_question_is_answered_or_refused_with_a_remedy(batches, name, count):
+    for described in picked(batches, count, seed=1):
         check_question(name, described)
 
 

@@ -7,6 +7,7 @@ doubles any more. An upper bound that overflows is infinite; what has no value a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
@@ -35,11 +36,13 @@ def within_doubles(
         overflow: "ignore" lets numpy overflow to infinity, which is safe for an upper bound;
             "raise" is for lower bounds.
 
-    >>> within_doubles(lambda: 1e200**2, float("inf"))
-    inf
+    >>> within_doubles(lambda: 1e200**2, math.inf), within_doubles(lambda: math.inf - math.inf, 1.0)
+    (inf, 1.0)
     """
     try:
         with np.errstate(over=overflow, divide="raise", invalid="raise"):
-            return compute()
+            answer = compute()
     except ArithmeticError:
         return otherwise
+    missing = isinstance(answer, float) and math.isnan(answer)  # Python makes NaN silently
+    return otherwise if missing else answer

@@ -17,6 +17,7 @@ from lastiterate.bounds import BY_KEY
 from lastiterate.bounds.ledger import Run, Theorem
 from lastiterate.bounds.lower import lower_reference
 from lastiterate.curves.base import Curve
+from lastiterate.curves.range_of_doubles import OUT_OF_RANGE
 from lastiterate.errors import UnsupportedError
 from lastiterate.explore.reading import Description, Erasing, Hump, Sought
 from lastiterate.plan.growth import plateau
@@ -138,10 +139,10 @@ def find(task: Task) -> Any:
 def _bound(task: Task) -> Bounded:
     about = _description(task)
     theorem = BY_KEY[task.theorem]
-    bound = theorem.prove(about.run)
+    bound = theorem.attempt(about.run)
+    if bound is None:
+        raise UnsupportedError(f"{theorem.name} proves nothing here: {OUT_OF_RANGE}.")
     epsilon = float(bound.epsilon(about.delta))
-    if math.isnan(epsilon):
-        raise UnsupportedError("These numbers are too extreme for floating-point arithmetic.")
     detected = _detected(bound.curve, about.delta, epsilon)
     return Bounded(epsilon, bound.curve.mu, bound.note, detected)
 
