@@ -187,8 +187,8 @@ def _data(folder: RunFolder) -> str:
 def _one_in(delta: float) -> str:
     """1/delta, rounded down; a power of ten where it has too many digits to read.
 
-    >>> _one_in(1e-5), _one_in(2e-310)
-    ('100,000', '10^309')
+    >>> _one_in(0.001), _one_in(2e-310)
+    ('1,000', '10^309')
     """
     if delta >= _MANY_DIGITS:
         return f"{math.floor(1 / delta):,}"
