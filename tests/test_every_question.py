@@ -137,7 +137,7 @@ def questions():
         sampled = batches.name in ("poisson", "without-replacement")
         count = 1 if sampled else 3 if many else 12
         walked = name == "plateau" and not batches.repeated  # up to a million steps
-        marks = [pytest.mark.slow] if sampled and many or walked else []
+        marks = [pytest.mark.slow] if (sampled and many) or walked else []
         yield pytest.param(batches, name, count, marks=marks, id=f"{batches.name}-{name}")
 
 

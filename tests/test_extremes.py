@@ -230,6 +230,14 @@ def test_the_lower_reference_does_not_depend_on_the_unit(batches, unit):
     assert truth * (1 - 1e-3) <= lower <= truth
 
 
+@pytest.mark.parametrize("batches", [FullBatch(), Cyclic(12)], ids=lambda b: b.name)
+def test_the_lower_reference_of_a_huge_mu_is_not_above_the_truth(batches):
+    """mu = 4.4e19: its epsilon is mu^2/2 + z mu, where delta = Phi(-z), and no more."""
+    training = run(batches, records=12, steps=7, step_size=1e-300, noise=1e-320)
+    mu = 1e-300 * 2 / 12 / 1e-320 * math.sqrt(7)
+    assert 0.499 * mu * mu <= account(training, STRONG).lower(1e-5) <= mu * mu / 2 + 4.3 * mu
+
+
 @pytest.mark.parametrize("arithmetic", ["exact", Arithmetic(error=1e-9)])
 @pytest.mark.parametrize("sizes", [1.0, [1.0] * 4], ids=["constant", "per step"])
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from lastiterate.description import (
 )
 
 _DOWN = 1 - 1e-9
+_HUGE_MU = 1e6
 _MOST_STEPS = 1_000_000
 _CELLS = 400  # of the grid on a bounded domain
 _SETTLING = 1_500  # steps after which a walk that has not settled is raised to a power instead
@@ -50,12 +51,26 @@ def lower_reference(run: Run) -> Callable[[float], float]:
     if training.batches.full:
         if math.isfinite(training.diameter):
             return _projected_walk(run)
-        return lambda delta: gaussian.epsilon(linear_map_mu(run), delta) * _DOWN
+        return lambda delta: gaussian_epsilon_down(linear_map_mu(run), delta)
     if math.isfinite(training.diameter) or training.steps > _MOST_STEPS:
         return lambda delta: 0.0
     if training.batches.ordered:
         return _ordered_batches(run)
     return _without_replacement(run) if training.batches.fixed_size else _poisson(run)
+
+
+def gaussian_epsilon_down(mu: float, delta: float) -> float:
+    """The epsilon of mu-GDP, rounded down.
+
+    `gaussian.epsilon` may be far above it for a huge mu. There, delta(mu²/2 - 10 mu) is nearly
+    Phi(10), above 0.999.
+
+    >>> gaussian_epsilon_down(4.4e19, 1e-5) <= 4.4e19**2 / 2 + 5 * 4.4e19
+    True
+    """
+    if mu <= _HUGE_MU:
+        return gaussian.epsilon(mu, delta) * _DOWN
+    return mu * (mu / 2 - 10) * _DOWN if delta <= 0.999 else 0.0
 
 
 def _poisson(run: Run) -> Callable[[float], float]:
@@ -98,9 +113,7 @@ def _ordered_batches(run: Run) -> Callable[[float], float]:
     low, high = dynamics.reachable(run.etas, run.loss, training.clipping)
     s, nu = run.impulses / dynamics.ROUNDING**2, training.noises
     if not training.batches.hidden:
-        return lambda delta: (
-            gaussian.epsilon(lower_cyclic(low, high, s, nu, batches), delta) * _DOWN
-        )
+        return lambda delta: gaussian_epsilon_down(lower_cyclic(low, high, s, nu, batches), delta)
     reference = lower_shuffled if training.batches.repeated else lower_reshuffled
     return lambda delta: reference(low, high, s, nu, batches, delta, training.adjacency)
 
