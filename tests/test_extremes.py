@@ -199,6 +199,7 @@ EDGES = [
     (dict(batches=Poisson(1e-300)), CONVEX),
     (dict(batches=Poisson(1e-300), noise=1e298), CONVEX),
     (dict(batches=Poisson(1.0), noise=1e-200), CONVEX),
+    (dict(batches=Poisson(1.0), noise=1e-200, diameter=1.0), CONVEX),
     (dict(batches=Reshuffled(500)), Loss(smoothness=1e300)),
     (dict(batches=Reshuffled(500), noise=1.7e308), CONVEX),
     (dict(noise=[1e200, 1], steps=2), CONVEX),
