@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lastiterate.curves import gaussian
+from lastiterate.models.preparation import Promise, _ends_of, _one_hot, _shares, found_ranges
 from lastiterate.models.reached import RARE, reached
 
 BINS = 131
@@ -60,3 +65,49 @@ def test_what_is_seen_was_there_or_is_in_a_story(seed: int, noise: float, column
         few = shares < RARE - 10 * noise
         held = np.where(many, shares, 0).sum(axis=1) > 0.9
         assert not found[few & held[:, None]].any()
+
+
+@pytest.mark.parametrize(
+    ("truths", "numbers"),
+    [
+        (8, lambda rng: rng.uniform(18, 64, (1000, 2))),
+        (5, lambda rng: 50 + 30 * rng.standard_normal((1000, 5))),
+        (4, lambda rng: rng.standard_normal((1000, 6)) * 2.0 ** np.arange(-3, 15, 3)),
+        (1, lambda rng: 20 * rng.exponential(size=(1000, 9))),
+        (9, lambda rng: 1e6 * rng.standard_normal((1000, 1))),
+    ],
+    ids=["ages", "wide numbers", "powers", "one truth", "one number"],
+)
+def test_no_truths_get_the_range_of_the_numbers_beside_them(truths: int, numbers: Any) -> None:
+    """A column of 0 and 1 got [0, 64] where others are ages; it was then nearly constant, and a
+    regression on such columns collapsed. 1,000 records, 10 columns and the targets, epsilon 0.5.
+    """
+    columns, n = 10, 1000
+    weights = np.append(np.ones(columns), math.sqrt(columns))
+    promise = Promise(0.5, 1e-5, "zero-out", None, row_norm=2.0)
+    epsilon = _shares(n, float(weights @ weights), len(weights), promise)[0]
+    noise = float(np.linalg.norm(weights)) / (n * gaussian.mu(epsilon, 1e-5))
+    assert 0.05 < noise < 0.1
+    X = numbers(np.random.default_rng(0))
+    shares = np.zeros((columns, BINS))
+    wide = np.asarray(_one_hot(X, np.ones(X.shape[1]), closed=False).mean(axis=0))
+    shares[truths:] = wide.reshape(-1, BINS)
+    low, high = np.empty((2, 1000))
+    for seed in range(1000):
+        ones = np.random.default_rng([1, seed]).uniform(0.05, 0.95, truths)
+        shares[:truths, BINS // 2], shares[:truths, BINS // 2 + 25] = 1 - ones, ones
+        ends = _ends_of(reached(noisy(shares, noise, seed), noise))
+        low[seed], high[seed] = ends[0][:truths].min(), ends[1][:truths].max()
+    assert (low > -1e-6).all()
+    assert (high <= 2.0).all()
+
+
+def test_the_search_itself_gives_truths_beside_ages_their_range() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(18, 64, (1000, 11))
+    X[:, :8] = rng.random((1000, 8)) < rng.uniform(0.1, 0.9, 8)
+    for seed in range(30):
+        told = (0.25, 1e-5, "zero-out", seed, np.append(np.ones(10), math.sqrt(10)))
+        low, high, *_ = found_ranges(X, *told, closed=False)
+        assert (low[:8] > -1e-6).all()
+        assert (high[:8] <= 2.0).all()
