@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from lastiterate.audit.shadow.graphs import recorded
 from lastiterate.errors import AssumptionError, DescriptionError
 from lenet import kernels
+from lenet.graphs import recorded
 
 Tensor = Any
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lastiterate import DescriptionError
-from lastiterate.audit import audit, audit_one_run, audit_scores, required_models
+from lastiterate.audit import audit, audit_scores, required_models
 
 GOOD = np.arange(20.0)
 
@@ -79,10 +79,10 @@ def test_one_run():
         audit(never, X, X, method="one-run")
     with pytest.raises(DescriptionError, match="different shapes"):
         audit(never, X, X[:5], method="one-run")
-    with pytest.raises(DescriptionError, match="NaN for 4"):
-        audit_one_run(lambda included, seed: np.full(4, np.nan), 4)
+    with pytest.raises(DescriptionError, match="NaN for 10"):
+        audit(lambda data, seed: np.full(10, np.nan), X, X + 1, method="one-run")
     with pytest.raises(DescriptionError, match="10 numbers"):
-        audit_one_run(lambda included, seed: np.zeros(3), 10)
+        audit(lambda data, seed: np.zeros(3), X, X + 1, method="one-run")
 
 
 def test_required_models():

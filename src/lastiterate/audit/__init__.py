@@ -1,8 +1,8 @@
 """Auditing: a measured lower bound beside the proved upper bound.
 
 Train many models with and without one record, try to tell them apart, and turn the success into an
-epsilon that no honest claim can be below. Names are loaded when first used: training networks on a
-GPU machine needs NumPy and PyTorch alone.
+epsilon that no honest claim can be below. Names are loaded when first used, so that
+each part needs only the packages that it uses.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ _HOME = {
     "required_models": "lastiterate.audit.power",
     "highest_epsilon": "lastiterate.audit.power",
     "fewest_models": "lastiterate.audit.power",
-    "audit_one_run": "lastiterate.audit.one_run",
     "Store": "lastiterate.audit.store",
 }
 
 if TYPE_CHECKING:
-    from lastiterate.audit.one_run import audit_one_run
     from lastiterate.audit.power import fewest_models, highest_epsilon, required_models
     from lastiterate.audit.result import AuditResult
     from lastiterate.audit.scores import audit_scores
@@ -34,7 +32,6 @@ __all__ = [
     "AuditResult",
     "Store",
     "audit",
-    "audit_one_run",
     "audit_scores",
     "fewest_models",
     "highest_epsilon",

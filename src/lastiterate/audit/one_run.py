@@ -2,65 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from lastiterate.audit.methods import one_run
 from lastiterate.audit.result import AuditResult, Look
-from lastiterate.audit.scores import _probabilities
-from lastiterate.description.validation import whole
 from lastiterate.errors import DescriptionError
-from lastiterate.noise.seeded import generator
 
 Array = NDArray[np.float64]
 
 SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Shares of the canaries that are guessed, unless the caller fixes a number."""
-
-
-def audit_one_run(
-    train: Callable[[NDArray[np.bool_], int], ArrayLike],
-    canaries: int,
-    *,
-    guesses: int | None = None,
-    delta: float = 1e-5,
-    confidence: float = 0.95,
-    searched: int = 1,
-    random_state: int | None = None,
-) -> AuditResult:
-    """Bound epsilon from the guesses about many canaries in one model.
-
-    Args:
-        train: (included, seed) -> one score per canary, higher where the model looks as if the
-            canary took part; ``included`` says which canaries do.
-        canaries: how many.
-        guesses: how many coins are guessed (the most extreme scores of both ends, evenly). By
-            default several shares are tried and the error is divided among them.
-        delta: of the epsilon that is refuted.
-        confidence: of the lower bound.
-        searched: how many audits the caller chooses the best of.
-        random_state: a seed for the coins and for ``train``.
-
-    >>> def train(included, seed):      # every canary leaves a trace of mu = 4
-    ...     return 4 * included + np.random.default_rng(seed).standard_normal(len(included))
-    >>> audit_one_run(train, 1000, random_state=1).epsilon_lower > 3
-    True
-    """
-    delta, confidence = _probabilities(delta, confidence)
-    m = whole("canaries", canaries, "each one is a coin to guess", at_least=2)
-    rng = generator(random_state)
-    included = rng.random(m) < 0.5
-    scores = np.asarray(train(included.copy(), int(rng.integers(2**62))), float)
-    return judge(scores, included, guesses, delta, confidence, searched)
+"""Shares of the canaries that are guessed; the error is divided among them."""
 
 
 def judge(
     scores: Array,
     included: NDArray[np.bool_],
-    guesses: int | None,
     delta: float,
     confidence: float,
     searched: int,
@@ -80,13 +39,7 @@ def judge(
         raise DescriptionError(
             "scores", f"{scores[0]:g} for every canary", "able to differ", "nothing can be guessed"
         )
-    if guesses is not None:
-        sizes = [whole("guesses", guesses, "no guess, no bound", at_least=2)]
-        if sizes[0] > m:
-            why = "every canary is guessed at most once"
-            raise DescriptionError("guesses", guesses, f"at most {m}", why)
-    else:
-        sizes = sorted({max(2, round(share * m)) for share in SHARES})
+    sizes = sorted({max(2, round(share * m)) for share in SHARES})
     level = (1 - confidence) / (searched * len(sizes))
     order = np.argsort(scores, kind="stable")
     looks = [_look(order, included, size, delta, level) for size in sizes]

@@ -59,10 +59,10 @@ def required_models(
 ) -> int:
     """Evaluated models *per world* (one-run: canaries) to certify ``epsilon`` with ``power``.
 
-    Within about 2 %. One-run assumes independent canary scores and the best number of guesses,
-    fixed in advance (``guesses=`` of `audit_one_run`; at least 166 of them for epsilon = 4).
-    `audit` counts both worlds and sets a share aside for choosing: give it
-    2 * required / (1 - choosing) models.
+    Within about 2 %. One-run assumes independent canary scores and the best number of guesses
+    (at least 166 of them for epsilon = 4), fixed in advance; `audit` tries several numbers, which
+    takes some more canaries. `audit` counts both worlds and sets a share aside for choosing: give
+    it 2 * required / (1 - choosing) models.
 
     Args:
         mu: what the run is believed to leak, as Gaussian differential privacy.

@@ -304,7 +304,7 @@ def _one_run(
         column[canaries[included]] = a[canaries[included]]
     model = train(mixed if isinstance(inside, tuple) else mixed[0], model_seed(entropy, 0))
     scores = np.asarray(model if score is None else score(model), float)
-    return judge(scores, included, None, delta, confidence, searched)
+    return judge(scores, included, delta, confidence, searched)
 
 
 def _columns(data: Any) -> tuple[NDArray[Any], ...]:

@@ -65,8 +65,8 @@ class LinearCohort:
     ) -> None:
         if not isinstance(loss, MarginLoss):
             raise UnsupportedError(
-                f"{type(loss).__name__} has several scores per record; cohorts of such models are "
-                "trained with StackedCohort, or one by one with noisy_descent."
+                f"{type(loss).__name__} has several scores per record; such models are "
+                "trained one by one with noisy_descent."
             )
         training.needs_gradient_norm("training")
         training.needs_plain_updates("a cohort of shadow models")
