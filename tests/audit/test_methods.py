@@ -251,7 +251,7 @@ def test_who_is_covered_by_whom():
     together = [person for person in people if person.per_batch is None]
     mus = {person: account(run, Loss(smoothness=1.0), exposure=person).mu for person in together}
     for more, less in product(together, repeat=2):
-        if more.covers(less):
+        if more.covers(less, Loss(smoothness=1.0)):
             assert mus[less] <= mus[more] * (1 + 1e-9), (more, less)
     assert all(person.covers(person) for person in people)
     covered = [less for less in people if Exposure(2, 1, 3, 9).covers(less)]

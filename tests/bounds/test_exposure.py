@@ -33,6 +33,7 @@ from lastiterate import (
     compare,
     plateau,
 )
+from lastiterate.audit import audit_scores
 from lastiterate.bounds import BY_KEY, LEDGER
 from lastiterate.curves import gaussian
 
@@ -416,7 +417,7 @@ def test_calibrate_and_plateau_for_a_person():
 
 
 @pytest.mark.parametrize("batches", [Shuffled, Reshuffled])
-def test_somebody_who_is_there_for_a_part_costs_no_more(batches):
+def test_somebody_who_is_there_for_a_part_costs_no_more_where_data_curve_nothing(batches):
     run = RUN.replace(batches=batches(6000), steps=30)
     for k, r in ((1, None), (3, None), (3, 1)):
         always = Exposure(records=k, per_batch=r)
@@ -445,10 +446,46 @@ def test_who_is_exposed_less_never_pays_more(batches):
     spread = (None,) if batches.full else (None, 1, 2)
     choices = itertools.product((1, 2, 4), spread, (0, 3), (None, 5, 9), (None, 0.5))
     people = {Exposure(*fields) for fields in choices}
-    mus = {person: account(run, Loss(smoothness=1.0), exposure=person).mu for person in people}
-    for more, less in itertools.product(people, repeat=2):
-        if more.covers(less):
-            assert mus[less] <= mus[more] * (1 + 1e-9), (more, less)
+    for loss in (Loss(smoothness=1.0), Loss(smoothness=1.0, strong_convexity=0.9)):
+        mus = {person: account(run, loss, exposure=person).mu for person in people}
+        for more, less in itertools.product(people, repeat=2):
+            if more.covers(less, loss):
+                assert mus[less] <= mus[more] * (1 + 1e-9), (more, less)
+
+
+def test_a_guarantee_for_who_stays_does_not_cover_who_leaves_where_data_curve():
+    """One record of loss (θ − x)²/2, x = ±1/4, replaced. It is read by a step of size 50; a step of
+    size 1 replaces the iterate by x, or adds noise alone once the record's slot is empty.
+    """
+    run = Training(
+        records=1,
+        steps=2,
+        step_size=[50.0, 1.0],
+        noise=[1e-3, 1.0],
+        gradient_norm=0.25,
+        batches=FullBatch(),
+        adjacency="replace",
+    )
+    curved, left = Loss(smoothness=1.0, strong_convexity=1.0), Exposure(left=1)
+    stays, leaves = account(run, curved), account(run, curved, exposure=left)
+    exact = {}
+    for name, curvature, impulse in (("stays", 1.0, 2 * 0.25), ("leaves", 0.0, 0.0)):
+        mean, variance = 50.0 * 2 * 0.25, 1e-6  # of the difference after the first step
+        mean, variance = (1 - curvature) * mean + impulse, (1 - curvature) ** 2 * variance + 1.0
+        exact[name] = mean / math.sqrt(variance)
+    assert stays.mu == pytest.approx(exact["stays"], rel=1e-6)
+    assert exact["leaves"] > 49 * stays.mu
+    assert leaves.mu >= exact["leaves"] * (1 - 1e-9)
+    assert not Exposure().covers(left, curved)
+    assert not Exposure().covers(left)  # nobody says what the loss is
+    assert Exposure().covers(left, Loss(smoothness=1.0, regularization=1.0))
+    rng = np.random.default_rng(0)
+    audited = audit_scores(rng.normal(exact["leaves"], 1.0, 400), rng.normal(size=400))
+    assert audited.epsilon_lower > stays.epsilon(audited.delta)
+    for claim in (stays, (stays.epsilon(1e-5), 1e-5)):
+        with pytest.raises(UnsupportedError, match="says nothing"):
+            audited.contradicts(claim, audited=left)
+    assert not audited.contradicts(leaves, audited=left)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -21,10 +21,11 @@ def like_with_like(claim: Any, audited: Exposure = ONE_RECORD) -> None:
     """Raise if a claim does not speak of the person in whom the audited datasets differ.
 
     One for a person with several records does: somebody may have one. One for people who leave
-    early says nothing about a record that stays.
+    early says nothing about a record that stays; nor does one for those who stay about a record
+    that leaves, if the claim rests on curvature from the data or does not say on what it rests.
     """
     claimed = getattr(claim, "exposure", ONE_RECORD)
-    if not claimed.covers(audited):
+    if not claimed.covers(audited, getattr(claim, "loss", None)):
         raise UnsupportedError(
             f"The claim speaks of {claimed}, and the audited datasets differ in {audited}, of whom "
             "it says nothing. Audit datasets that differ in such a person and say so (audited=), "
@@ -163,7 +164,8 @@ class AuditResult:
                 (2 epsilon, (1 + e^epsilon) delta). Otherwise the datasets must be neighbours in
                 the sense of the claim.
             audited: the person in whom the datasets differ: one record, used from the first step
-                to the last. A claim that does not cover that person is not contradicted by this.
+                to the last. A claim that does not cover that person (`Exposure.covers`) is not
+                contradicted by this, and raises.
         """
         like_with_like(claim, audited)
         if self.method == "credible":

@@ -87,12 +87,24 @@ class Exposure(Portable):
         """Whether some steps do not use the person's records because of when they are there."""
         return self.joined > 0 or self.left is not None
 
-    def covers(self, other: Exposure) -> bool:
+    def covers(self, other: Exposure, loss: Loss | None = None) -> bool:
         """Whether a guarantee for this person holds for that one too, who is exposed no more.
+
+        Curvature that comes from the data is smaller in steps that do not use a record: what was
+        learnt from it before is then forgotten more slowly. So a guarantee for a person who is
+        there throughout covers one who is there for a part only if the data curve nothing.
+
+        Args:
+            other: whom the guarantee is held against.
+            loss: what the guarantee assumes about the loss; None: unknown.
 
         >>> Exposure(records=10).covers(Exposure()), Exposure(left=5).covers(Exposure())
         (True, False)
+        >>> flat, curved = Loss(smoothness=1.0), Loss(smoothness=1.0, strong_convexity=1.0)
+        >>> [Exposure().covers(Exposure(left=5), loss) for loss in (flat, curved, None)]
+        [True, False, False]
         """
+        curved = loss is None or loss.strong_convexity > 0
         norm = other.gradient_norm
         # In hidden batches records that are kept apart may cost more than records placed anyhow;
         # for a number between one and all every placement is counted.
@@ -103,6 +115,7 @@ class Exposure(Portable):
         return (
             other.records <= self.records
             and placed
+            and (self.timed or not other.timed or not curved)
             and other.joined >= self.joined
             and (self.left is None or (other.left is not None and other.left <= self.left))
             and (self.gradient_norm is None or (norm is not None and norm <= self.gradient_norm))

@@ -282,7 +282,8 @@ def _audited(table: Mapping[str, Any], claim: Certificate | None) -> Audited:
     result = AuditResult.from_dict(table)
     widened = table.get("replaced_against_zero_out") is True
     contradicted = table.get("contradicted", False) is not False
-    if claim is not None and result.method != "credible" and claim.exposure.covers(ONE_RECORD):
+    covered = claim is not None and claim.exposure.covers(ONE_RECORD, claim.loss)
+    if claim is not None and covered and result.method != "credible":
         contradicted |= result.contradicts(claim, replaced_against_zero_out=widened)
     return Audited(result, contradicted)
 
