@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
+from sklearn.exceptions import ConvergenceWarning
 
 from lastiterate import account
 from lastiterate.certificate import verify
@@ -29,7 +31,13 @@ from lastiterate.models import (
     tune,
 )
 from lastiterate.models.confidence import SCALES, sharpened
-from lastiterate.models.preparation import Promise, _one_hot, found_ranges, prepared
+from lastiterate.models.preparation import (
+    Promise,
+    _one_hot,
+    found_ranges,
+    longest_row,
+    prepared,
+)
 from lastiterate.unlearning import Ledger
 from lastiterate.verifier.refusals import TamperedCertificateError
 
@@ -183,7 +191,6 @@ def test_where_nothing_can_be_paid_columns_stay_and_the_choice_says_why() -> Non
     model = PrivateLogisticRegression(1.0, 1e-4, steps=4, classes=[0, 1], random_state=0)
     plain = clone(model).set_params(prepare=None)
     ways: dict[str, Any] = {
-        "without noise": lambda each: each.set_params(epsilon=math.inf).fit(X, y),
         "sparse table": lambda each: each.fit(sp.csr_array(X), y),
         "by the person": lambda each: each.set_params(per_person=2).fit(
             X, y, groups=np.arange(100) // 2
@@ -310,6 +317,7 @@ def test_the_range_of_targets_is_found_and_paid_for() -> None:
     assert "prepare_" not in vars(alone)
     exact = PrivateRidge(math.inf).fit(X, y)
     assert exact.target_range_ == (y.min(), y.max())
+    assert exact.certificate_ is None
     with pytest.warns(UserWarning, match="declare feature_range and target_range"):
         PrivateRidge(0.05, 1e-5, random_state=0).fit(X[:200], y[:200])
     with pytest.warns(UserWarning, match=r"clipped to \[-1, 1\]"):
@@ -508,3 +516,71 @@ def test_a_bound_that_bounds_nothing_is_refused_before_anything_is_paid(longest:
     with pytest.raises(DescriptionError, match="longest"):
         scaler.fit(np.zeros((10, 1)))
     assert not hasattr(scaler, "training_")
+
+
+# --- without noise --------------------------------------------------------------------------------
+
+
+def test_without_noise_columns_are_prepared_exactly() -> None:
+    """Before: columns as they came, .907 on this table and .526 on columns of 1e-3 to 1e3."""
+    X, y = load_breast_cancer(return_X_y=True)
+    assert PrivateLogisticRegression(math.inf, steps=4000).fit(X, y).score(X, y) > 0.981
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((500, 7))
+    labels = (Z @ rng.standard_normal(7) > 0).astype(int)
+    model = PrivateLogisticRegression(math.inf, steps=2000).fit(
+        Z * 10.0 ** np.arange(-3, 4), labels
+    )
+    assert model.score(Z * 10.0 ** np.arange(-3, 4), labels) > 0.97
+    assert "exact means and deviations" in str(model.choice_)
+    assert model.certificate_ is None
+    constant = np.column_stack([Z[:, 0], np.full(500, 3.0)])
+    ridge = PrivateRidge(math.inf, curved=False).fit(constant, 100 * Z[:, 0])
+    assert ridge.score(constant, 100 * Z[:, 0]) > 0.999
+
+
+def test_without_noise_a_run_that_stops_early_warns() -> None:
+    X, y = raw(300)
+    with pytest.warns(ConvergenceWarning, match="steps="):
+        PrivateLogisticRegression(math.inf, steps=2).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        PrivateLogisticRegression(math.inf).fit(X, y)
+        PrivateLogisticRegression(5.0, 1e-4, steps=2, classes=[0, 1]).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [PrivateLogisticRegression, PrivateRidge])
+def test_without_noise_weights_of_zero_alone_are_refused_as_by_scikit_learn(kind: Any) -> None:
+    """With noise they are private, and such a fit must look like any other."""
+    X, y = raw(100)
+    with pytest.raises(ValueError, match="weight"):
+        kind(math.inf).fit(X, y, sample_weight=np.zeros(100))
+    told: dict[str, Any] = {"steps": 2, "prepare": None}
+    told |= {"target_bound": 1.0} if kind is PrivateRidge else {"classes": [0, 1]}
+    kind(1.0, 1e-4, **told).fit(X, y, sample_weight=np.zeros(100))
+
+
+# --- rows of regressions --------------------------------------------------------------------------
+
+
+def test_a_regression_of_one_column_does_not_saturate() -> None:
+    """Before: rows were shortened to their usual length; all x beyond .75 had one prediction."""
+    x = np.random.default_rng(0).uniform(-1, 1, (2000, 1))
+    how: dict[str, Any] = {"curved": False, "target_range": (-1, 1), "random_state": 0}
+    ridge = PrivateRidge(1e4, 1e-5, **how).fit(x, x[:, 0])
+    assert ridge.score(x, x[:, 0]) > 0.999
+    ends = ridge.predict(np.array([[0.75], [1.0], [-1.0]]))
+    assert ends == pytest.approx([0.75, 1.0, -1.0], abs=0.02)
+    certified = PrivateRidge(1e4, 1e-5, curved=False, target_range=(-1, 1), steps=10).fit(
+        x, x[:, 0]
+    )
+    assert certified.certificate_.epsilon <= 1e4
+    assert certified.training_.gradient_norm > ridge._objective().gradient_norm(math.sqrt(5))
+
+
+def test_rows_are_as_long_as_usual_where_noise_matters() -> None:
+    promise = Promise(0.5, 1e-5, "zero-out", 0, row_norm=2.0)
+    assert longest_row(1000, 10, promise) == 2.0
+    longer = [longest_row(n, 4, promise) for n in (10**3, 10**4, 10**5, 10**6)]
+    assert longer == sorted(longer)
+    assert longest_row(10**6, 4, replace(promise, row_norm=None)) is None

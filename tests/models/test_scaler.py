@@ -140,3 +140,14 @@ def test_only_a_preparation_that_pays_is_taken(data: Any) -> None:
     other = PrivateStandardScaler(0.5, 1e-6, **RANGES, adjacency="replace")
     with pytest.raises(DescriptionError, match="same neighbours"):
         PrivateLogisticRegression(1.0, 1e-6, prepare=other).fit(X, y)
+
+
+def test_without_noise_it_is_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(3.0, 2.0, (200, 3)), np.full(200, 7.0)])
+    low, high = X.min(axis=0) - 1, X.max(axis=0) + 1
+    scaler = PrivateStandardScaler(math.inf, low=low, high=high).fit(X)
+    assert scaler.certificate_ is None
+    theirs = StandardScaler().fit_transform(X)
+    assert scaler.transform(X) == pytest.approx(theirs, abs=1e-6)
+    assert PrivateStandardScaler(math.inf, low=low[:1], high=high[:1]).fit(X[:, :1]).scale_ > 0

@@ -45,7 +45,7 @@ def _parameters(model: Any) -> np.ndarray:
 
 def test_logistic_regression_without_noise_is_scikit_learns(cancer: Any) -> None:
     X, y = cancer
-    model = PrivateLogisticRegression(epsilon=math.inf, regularization=L2).fit(X, y)
+    model = PrivateLogisticRegression(epsilon=math.inf, regularization=L2, prepare=None).fit(X, y)
     theirs = LogisticRegression(C=1 / (len(y) * L2), fit_intercept=False, tol=1e-10, max_iter=10**4)
     theirs.fit(_unit_rows(X), y)
     assert _parameters(model) == pytest.approx(theirs.coef_, abs=1e-3)
@@ -65,7 +65,7 @@ def test_a_declared_bound_that_no_row_reaches_changes_nothing(cancer: Any) -> No
 
 def test_softmax_regression_without_noise_is_scikit_learns() -> None:
     X, y = load_iris(return_X_y=True)
-    model = PrivateSoftmaxRegression(epsilon=math.inf, regularization=L2).fit(X, y)
+    model = PrivateSoftmaxRegression(epsilon=math.inf, regularization=L2, prepare=None).fit(X, y)
     theirs = LogisticRegression(C=1 / (len(y) * L2), fit_intercept=False, tol=1e-10, max_iter=10**4)
     theirs.fit(_unit_rows(X), y)
     assert _parameters(model) == pytest.approx(theirs.coef_, abs=1e-3)
@@ -100,7 +100,7 @@ def test_huber_without_noise_minimises_its_objective() -> None:
 
 def test_svc_without_noise_minimises_its_objective_and_nears_the_hinge(cancer: Any) -> None:
     X, y = cancer
-    model = PrivateLinearSVC(epsilon=math.inf, regularization=L2, width=0.5).fit(X, y)
+    model = PrivateLinearSVC(epsilon=math.inf, regularization=L2, width=0.5, prepare=None).fit(X, y)
     rows, loss, signs = _unit_rows(X), SmoothedHinge(0.5), np.where(y == 1, 1.0, -1.0)
 
     def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
@@ -109,7 +109,9 @@ def test_svc_without_noise_minimises_its_objective_and_nears_the_hinge(cancer: A
 
     best = minimize(objective, np.zeros(rows.shape[1]), jac=True, method="BFGS").x
     assert _parameters(model)[0] == pytest.approx(best, abs=1e-3)
-    sharp = PrivateLinearSVC(epsilon=math.inf, regularization=L2, width=0.05, steps=10_000)
+    sharp = PrivateLinearSVC(
+        epsilon=math.inf, regularization=L2, width=0.05, steps=10_000, prepare=None
+    )
     theirs = LinearSVC(C=1 / (len(y) * L2), loss="hinge", fit_intercept=False, max_iter=10**6)
     theirs.fit(rows, y)
     agree = sharp.fit(X, y).predict(X) == theirs.predict(rows)

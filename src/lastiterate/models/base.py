@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from lastiterate.certificate import Certificate
@@ -38,6 +39,7 @@ from lastiterate.models.preparation import (
     Promise,
     beside,
     prepared,
+    prepared_exactly,
     worth_paying,
 )
 from lastiterate.models.privacy_warning import PrivacyWarning, warn_if_selected
@@ -63,6 +65,7 @@ Engine = Arithmetic | Callable[[float], Arithmetic | None] | None  # by radius, 
 
 HOW = ("auto", "whiten", "scale")  # to prepare columns; whitening where it pays, asked for, never
 NO_NOISE = "without noise nothing is paid for"
+_CONVERGED = 1e-3  # the gradient at the end, of that at the start
 _SECRET = ("ledger_", "_gone")
 _PASSES = {"fast": PASSES, "best": MANY_PASSES}
 _PULL = "it is how strongly models are pulled to zero"
@@ -199,6 +202,10 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         origin = self._see_labels(y)
         objective, targets = self._objective(), self._targets(y)
         weights, heaviest = self._weights(y, sample_weight)
+        if math.isinf(self.epsilon) and weights is not None and not weights.any():
+            allowed = "at least one record of a weight above 0"
+            why = "without noise, nothing is left to learn from"
+            raise DescriptionError("sample_weight", "0 for all records", allowed, why)
         after, more = self._plan_after(X.shape[0])
         # Nothing is spent on labels, or a loss, that are refused.
         if groups is not None:
@@ -252,7 +259,32 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             self._store(released.parameters)
             before = [*before, *self._release_after(as_given, y)]
         self._finish(released, before)
+        if math.isinf(self.epsilon) and described.proximal is None and not on_device(data):
+            self._warn_unless_converged(data, targets, weights, released.parameters)
         return self
+
+    def _warn_unless_converged(
+        self, data: Any, targets: Array, weights: Array | None, parameters: Array
+    ) -> None:
+        """Compare the gradient at the end with that at 0; without noise both may be shown."""
+        objective = self._objective()
+
+        def steepness(at: Array) -> float:
+            slopes = objective.slope(np.asarray(data @ at), targets)
+            if weights is not None:
+                slopes = slopes * weights.reshape(-1, *[1] * (slopes.ndim - 1))
+            gradient = data.T @ slopes / data.shape[0] + self.loss_.regularization * at
+            return float(np.abs(gradient).max())
+
+        left, first = steepness(parameters), steepness(np.zeros_like(parameters))
+        if left > _CONVERGED * first:
+            warnings.warn(
+                f"After {self.training_.steps:,} steps without noise the gradient is still "
+                f"{left / first:.2g} times as long as at the start. Ask for more steps (steps=), "
+                "or for a larger regularization.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def _pay(
         self,
@@ -351,8 +383,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: Any, ends: tuple[Array, Array], unpaid: str
     ) -> tuple[list[Certificate | Unsealed | None], tuple[tuple[str, str], ...]]:
         declared = bool(np.isfinite(ends[0]).all())
-        if math.isinf(self.epsilon):
-            unpaid = unpaid or NO_NOISE
+        free = math.isinf(self.epsilon)
         as_it_is = ""
         if self.feature_bound is not None:
             as_it_is = "feature_bound says how long rows are"
@@ -360,7 +391,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             as_it_is = "tensors stay where they are"
         elif unpaid or sp.issparse(X):
             as_it_is = unpaid or "means would fill a sparse table"
-        elif declared and not worth_paying(X.shape[0], X.shape[1], self._promise):
+        elif declared and not free and not worth_paying(X.shape[0], X.shape[1], self._promise):
             as_it_is = "noise on means of so few records is wider than the ranges are"
         if as_it_is:
             self._refuse_to_bend(as_it_is)
@@ -368,7 +399,10 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         if as_it_is and declared and self.feature_bound is None and not on_device(X):
             self.prepare_ = DeclaredRanges(*ends)
             reason = ("preparation", f"declared ranges alone, which are free: {as_it_is}")
-        targets = self._unknown_range(y, unpaid)
+        targets = self._unknown_range(y, unpaid or (NO_NOISE if free else ""))
+        if free and not as_it_is:
+            self.prepare_ = prepared_exactly(X, *ends, self._promise)
+            return [], (("preparation", f"exact means and deviations: {NO_NOISE}"),)
         if as_it_is and targets is None:
             return [], (reason,)
         if as_it_is:

@@ -52,7 +52,10 @@ _WHITENING = 0.05  # of mu squared at most: for how columns go together
 _SHARP = (0.02, 3.0)  # noise on eigenvalues, of their mean: asked for, and too much
 _MOST_COLUMNS = 300  # whose products are whitened, and along which answers bend
 _BENDS = (20.0, 80.0)  # mu · records for a column, from which on it has one wave, and two
+_SHORT = 40.0  # mu · records for a column, up to which rows are shortened to their usual length
+_MOST_DEVIATIONS = 16.0  # of squared norms, that rows may be longer
 _MOST_NUMBERS = 10**8  # in a table that is made so much wider
+_MOST_TO_CONVERGE = 10**5  # the same without noise, where thousands of passes follow
 _TARGET = 9  # columns that targets weigh as much as, or as all columns if they are more
 _POWER = 0.75  # of deviations, which rare values would otherwise rule
 _WIDE = 4.0  # deviations on both sides of the mean that the targets' range holds
@@ -182,6 +185,56 @@ def prepared(
     )
 
 
+def prepared_exactly(
+    X: Array, low: Array, high: Array, promise: Promise
+) -> PrivateStandardScaler | Bends:
+    """Exact means and deviations within exact ranges: without noise nothing is paid for.
+
+    >>> X = np.array([[0.0, 5.0], [4.0, 5.0]])
+    >>> promise = Promise(math.inf, 0.0, "zero-out", None)
+    >>> prepared_exactly(X, np.full(2, -np.inf), np.full(2, np.inf), promise).transform(X).tolist()
+    [[-1.0, 0.0], [1.0, 0.0]]
+    """
+    low = np.where(np.isinf(low), X.min(axis=0), low)
+    high = np.where(np.isinf(high), X.max(axis=0), high)
+    flat = ~(low < high)
+    low, high = np.where(flat, low - 1, low), np.where(flat, high + 1, high)
+    scaler = PrivateStandardScaler(
+        math.inf,
+        low=low,
+        high=high,
+        row_norm=promise.row_norm,
+        adjacency=promise.adjacency,
+        random_state=promise.seed,
+    )
+    scaler._learn(X, 0.0)
+    count, _ = waves(len(X), X.shape[1], promise)
+    found = Bends(scaler, count) if count else scaler
+    if promise.row_norm is not None:  # no row is shortened
+        longest = float(np.linalg.norm(found.transform(X), axis=1).max())
+        scaler.longest = max(promise.row_norm, longest * (1 + 1e-12))
+    return found
+
+
+def longest_row(records: int, columns: int, promise: Promise) -> float | None:
+    """What rows of a regression are shortened to, where their root mean square is ``row_norm``.
+
+    Of independent normal columns the squared norm has the deviation √(2/columns) of its mean.
+    Rows may be longer by as many such deviations as noise matters little: noise grows with the
+    longest row, and shortened rows bend predictions.
+
+    >>> promise = Promise(1.0, 1e-5, "zero-out", None, row_norm=2.0)
+    >>> longest_row(1000, 10, promise), longest_row(100_000, 2, promise) > 4
+    (2.0, True)
+    """
+    if promise.row_norm is None:
+        return None
+    weight = 2 if promise.adjacency == "replace" else 1
+    clear = gaussian.mu(promise.epsilon, promise.delta) / weight * records / columns
+    times = min(max(math.log2(clear / _SHORT), 0.0), _MOST_DEVIATIONS) if clear > 0 else 0.0
+    return promise.row_norm * math.sqrt(1 + times * math.sqrt(2 / columns))
+
+
 def worth_paying(records: int, columns: int, promise: Promise) -> bool:
     """Whether means within declared ranges can be known better than by the ranges themselves.
 
@@ -230,7 +283,8 @@ def whitening_share(records: int, columns: int, promise: Promise) -> tuple[float
 def waves(records: int, columns: int, promise: Promise) -> tuple[int, str]:
     """How many waves stand beside every column (`Bends`), and why.
 
-    More coefficients have more noise together, whatever they say.
+    More coefficients have more noise together, whatever they say. Without noise records are as few
+    as with mu = 1.
 
     >>> promise = Promise(1.0, 1e-5, "zero-out", None)
     >>> [waves(records, 20, promise)[0] for records in (1000, 2000, 10_000)]
@@ -239,9 +293,11 @@ def waves(records: int, columns: int, promise: Promise) -> tuple[int, str]:
     if promise.curved is False:
         return 0, "off: curved=False"
     weight = 2 if promise.adjacency == "replace" else 1
-    clear = gaussian.mu(promise.epsilon, promise.delta) / weight * records / columns
+    mu = 1.0 if math.isinf(promise.epsilon) else gaussian.mu(promise.epsilon, promise.delta)
+    clear = mu / weight * records / columns
     wanted = sum(clear >= enough for enough in _BENDS)
-    wider = _MOST_NUMBERS // (records * columns) if columns <= _MOST_COLUMNS else 1
+    most = _MOST_TO_CONVERGE if math.isinf(promise.epsilon) else _MOST_NUMBERS
+    wider = most // (records * columns) if columns <= _MOST_COLUMNS else 1
     count = min(wanted, max(wider - 1, 0) // 2)
     why = "records are many enough for it"
     if not count:
@@ -312,6 +368,7 @@ def _first_columns(
         setattr(scaler, name, getattr(scaler, name)[:columns])
     scaler.n_features_in_ = columns
     scaler.row_norm = promise.row_norm
+    scaler.longest = longest_row(len(X), columns, promise)
     scaler._temper()
     held = scaler.__dict__["certificate_"]
     if held is not None:  # bound to what is used; a function of what was released

@@ -9,6 +9,7 @@ shift by 1/2 is data-free and makes the vector shorter than (v, v²) would be.
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from fractions import Fraction
 from typing import Any, Self
@@ -35,13 +36,15 @@ from lastiterate.train.summation import gradient_arithmetic
 
 Array = NDArray[Any]
 _LEAST = 1e-5  # of a variance, where all columns but one hardly differ from 0
+_NOTHING = 1e-14  # a variance without noise that rounding explains
 
 
 class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Subtract a private mean and divide by a private standard deviation, column by column.
 
     Args:
-        epsilon: what the statistics may cost; it comes on top of the model's.
+        epsilon: what the statistics may cost; it comes on top of the model's. Infinite: exact
+            statistics, without a certificate; constant columns are divided by half their range.
         delta: the probability with which epsilon may fail; 1/(10 n) with a warning.
         low, high: the range of every column, a number or one per column; values are clipped to
             it. Declared, because the extremes of a private column are private.
@@ -125,7 +128,7 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         released = self._release(self._contributions(X), another(self.random_state, SCALES))
         self.training_ = released.training  # what is certified is what was computed
         self.certificate_ = None
-        if not released.experiment:
+        if not released.experiment and math.isfinite(self.epsilon):
             parameters = {"mean_": self.mean_, "scale_": self.scale_}
             self.certificate_ = Unsealed.of(released, ANY_LOSS, delta, parameters)
 
@@ -157,6 +160,8 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
             first, second = (drawn_together(each, noise)[0] for each in (first, second))
         mean = np.clip(first, -1, 1)
         self._variance = second + 0.5 - mean**2
+        if math.isinf(self.epsilon):
+            self._variance = np.where(self._variance > _NOTHING, self._variance, 1.0)
         variance = np.clip(self._variance, noise, 1.0)  # below, it cannot be told from 0
         middle, half = self._range()
         self.mean_, self.deviation_ = middle + half * mean, half * np.sqrt(variance)
@@ -196,6 +201,9 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         return middle_and_half(self.low, self.high, self.n_features_in_, why)
 
     def _delta(self, records: int) -> float:
+        why = "it bounds the privacy loss"
+        if math.isinf(number("epsilon", self.epsilon, why, above=0.0, infinite=True)):
+            return 0.0
         if self.delta is not None:
             delta = promised_delta(self.delta)
             if said := large_delta(delta, records):
@@ -221,5 +229,5 @@ def drawn_together(values: Array, noise: float) -> tuple[Array, float]:
     [0.1, 0.3, 0.02]
     """
     mean, spread = values.mean(), max(float(values.var()) - noise**2, 0.0)
-    own = spread / (spread + noise**2)
+    own = spread / (spread + noise**2) if spread else 0.0
     return np.asarray(mean + own * (values - mean)), own
