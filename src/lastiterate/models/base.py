@@ -204,8 +204,8 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         weights, heaviest = self._weights(y, sample_weight)
         if math.isinf(self.epsilon) and weights is not None and not weights.any():
             allowed = "at least one record of a weight above 0"
-            why = "without noise, nothing is left to learn from"
-            raise DescriptionError("sample_weight", "0 for all records", allowed, why)
+            reason = "without noise, nothing is left to learn from"
+            raise DescriptionError("sample_weight", "0 for all records", allowed, reason)
         after, more = self._plan_after(X.shape[0])
         # Nothing is spent on labels, or a loss, that are refused.
         if groups is not None:

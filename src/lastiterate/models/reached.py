@@ -51,7 +51,7 @@ def reached(shares: Array, noise: float) -> Array:
     common = np.where(clear, common, 0.0)
     alike = shares @ common - common @ common / 2
     row, own, stories = _in_a_row(shares)
-    some = sure.any(axis=1)
+    some = np.asarray(sure.any(axis=1))
     unlike = own - math.log(stories) * noise**2 > alike
     story = np.where(unlike[:, None], row, _not_contradicted(shares, common, noise))
     story &= (common > 0).any() | (own > DOUBTFUL * noise**2)[:, None]
