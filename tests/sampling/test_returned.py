@@ -87,7 +87,7 @@ def test_the_guarantee_is_above_the_exact_law(
     chain = sgld_training(records, steps, etas, clip, batches, temperature=temperature)
     # Linear losses: smoothness 0, and a prior that is the data-free term p/n.
     loss = Loss(smoothness=0.0, regularization=prior / records) if regular else Loss.unknown()
-    found = Returned(chain, releases, chains).guarantee(loss)
+    found = Returned(chain, releases, chains, regularization=prior / records).guarantee(loss)
     scale = records / batches.divisor(records)
     push = etas / 2 * scale * 2 * clip
     for position in range(per_epoch):
@@ -205,7 +205,7 @@ def test_who_gets_no_guarantee() -> None:
 
 def test_a_loss_is_what_whoever_asks_declares() -> None:
     """No row is looked at, nor is what scores round charged: this library proves nothing there."""
-    proved = Logistic().regularity(1e-3, regularization=0.1)
+    proved = Logistic().regularity(1e-3, regularization=1 / 20)
     samples = sample(steps=100, burn_in=99)
     said = " ".join(map(str, samples.guarantee(proved).assumptions))
     assert "proved by this library" not in said

@@ -156,7 +156,7 @@ class Chain:
             released: of ``noisy_descent(..., continue_from=chain)``.
             delta, dataset, releases: as in `certify`.
             exposure: as in `certify`; by default the person whom the run was made for (``groups``).
-            loss: what is known about the loss, where the run does not say it.
+            loss: as in `Descent.certificate`.
         """
         certificate = certify_released(
             released,

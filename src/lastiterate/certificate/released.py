@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.signing import certify
 from lastiterate.description import Exposure, Loss, Training
+from lastiterate.description.claimed_loss import accepted_loss
 from lastiterate.description.exposure import read_exposure
 from lastiterate.errors import AssumptionError
 from lastiterate.verifier.document import Head
@@ -34,6 +35,10 @@ class Released(Protocol):
     @property
     def loss(self) -> Loss | None:
         """What is proved about the loss."""
+
+    @property
+    def regularization(self) -> float:
+        """The coefficient of the L2 term of its updates."""
 
     @property
     def experiment(self) -> bool:
@@ -71,10 +76,13 @@ def certify_released(
     follows: Head | None = None,
 ) -> Certificate:
     """The certificate of a run, bound to the model it released; refused for experiments."""
-    known = released.loss if loss is None else loss
-    if released.experiment or known is None:
+    nothing = released.loss is None and loss is None
+    if released.experiment or nothing:
         why = released.objection or "Nothing is known about its loss: give loss=."
         raise AssumptionError(f"The run cannot be certified. {why}")
+    l2 = released.regularization
+    ran = Loss.unknown() if released.loss is None else released.loss
+    known = accepted_loss(loss, ran.with_regularization(l2))
     if released.above and known.strong_convexity > 0:
         raise AssumptionError(
             "Records above per_person were dropped, and empty slots curve nothing: batches are "

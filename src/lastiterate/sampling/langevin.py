@@ -114,6 +114,7 @@ def sgld(
     def plain_prior(theta: Array) -> Array:
         return -prior_precision * theta
 
+    precision = prior_precision if prior_gradient is None else None
     prior_gradient = plain_prior if prior_gradient is None else prior_gradient
     model: Likelihood = (
         likelihood if hasattr(likelihood, "gradient") else RecordGradients(likelihood)
@@ -132,8 +133,7 @@ def sgld(
     chain = steps_on_grid = None
     if clip is not None:
         chain = sgld_training(records, steps, schedule, clip, batches, temperature=temperature)
-        own = prior_gradient is not plain_prior
-        grid = chain_grid(chain, _to_numpy(theta), None if own else prior_precision)
+        grid = chain_grid(chain, _to_numpy(theta), precision)
         if secure and clipped_here and not coarse and grid is not None:
             steps_on_grid = GridSteps(grid, chain.noises, source)
             theta = steps_on_grid.start(theta)
@@ -177,7 +177,8 @@ def sgld(
             chain = chain.replace(arithmetic=Arithmetic(spacing, error, theta.shape[1]))
         after = tuple(range(burn_in + 1, steps + 1, thin))
         releases = after if after[-1] == steps else (*after, steps)  # `last` is returned as well
-        returned = Returned(chain, releases, chains, shared_batches=share_batches)
+        l2 = None if precision is None else precision / records
+        returned = Returned(chain, releases, chains, share_batches, l2)
     trusted = secure and clipped_here and unpredictable(source)
     return Samples(kept, theta, returned, experiment=not trusted or coarse)
 

@@ -8,13 +8,14 @@ nothing about them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 from lastiterate.accounting import account
 from lastiterate.bounds.ledger import Bound
 from lastiterate.curves.repeated import repeated
 from lastiterate.description import Arithmetic, Loss, TailAverage, Training
+from lastiterate.description.claimed_loss import accepted_loss
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import Guarantee
 from lastiterate.losses.rounding import root_up, up
@@ -41,6 +42,9 @@ class Returned:
         releases: after how many updates an iterate of each chain is returned; the last included.
         chains: how many there are, each with noise of its own.
         shared_batches: whether all chains see the same random batches.
+        regularization: the L2 term of every update, prior_precision / records for a Gaussian
+            prior; None for any other prior: nothing bounds how far its gradient drives two chains
+            apart, so that all iterates are accounted as released.
 
     >>> from lastiterate.sampling import sgld_training
     >>> from lastiterate import FullBatch
@@ -54,21 +58,27 @@ class Returned:
     releases: tuple[int, ...]
     chains: int = 1
     shared_batches: bool = False
+    regularization: float | None = 0.0
 
     @property
     def training(self) -> Training | None:
         """A description that by itself covers all that is returned; None for several chains.
 
         Its release covers every iterate from the first returned one on, also those that thinning
-        left out.
+        left out; every iterate for a prior that is not Gaussian.
         """
         if self.chains > 1:
             return None
-        window = self.chain.steps - self.releases[0] + 1
+        window = self.chain.steps - self._shown[0] + 1
         return self.chain if window == 1 else self.chain.replace(release=TailAverage(window))
 
     def guarantee(self, loss: Loss | None = None, adjacency: str | None = None) -> Guarantee:
         """The tightest sound guarantee for everything that is returned.
+
+        Args:
+            loss: what is known about the loss of one record; its regularization must be that of
+                the run, and for a prior that is not Gaussian nothing can be known.
+            adjacency: "replace" or "zero-out"; that of the chain by default.
 
         A sampler looks at no row and charges nothing for what scores round: what is known of the
         loss is known from whoever asks, also if this library proves it for short rows.
@@ -76,15 +86,33 @@ class Returned:
         chain = self.chain
         if adjacency is not None and adjacency != chain.adjacency:
             chain = chain.replace(adjacency=adjacency, sensitivity=None)
-        loss = Loss.unknown() if loss is None else replace(loss, origin=None)
+        loss = self._accepted(loss)
         if self.chains == 1:
-            return account(chain, loss, releases=self.releases)
+            return account(chain, loss, releases=self._shown)
         if self.shared_batches and chain.batches.hidden:
             return self._stacked(chain)
-        one = account(chain, loss, releases=self.releases)
+        one = account(chain, loss, releases=self._shown)
         together = _repeated(one.bounds, self.chains)
         heading = f"{self.chains:,} chains of the run below, all of them released."
         return ChainsGuarantee(one.run, together, one.lower_reference, self.chains, heading)
+
+    @property
+    def _shown(self) -> tuple[int, ...]:
+        """The releases that are accounted."""
+        if self.regularization is None:
+            return tuple(range(1, self.chain.steps + 1))
+        return self.releases
+
+    def _accepted(self, loss: Loss | None) -> Loss:
+        if self.regularization is not None:
+            return accepted_loss(loss, Loss.unknown(regularization=self.regularization))
+        if loss is not None and loss.kind != "unknown":
+            raise UnsupportedError(
+                "The prior of this run is a prior_gradient, about which nothing is known: no "
+                "constants of a loss describe its updates. Leave loss out (all iterates are then "
+                "accounted as released), or use prior_precision."
+            )
+        return Loss.unknown()
 
     def _stacked(self, chain: Training) -> Guarantee:
         """Chains with the same hidden batches: one run of all their parameters together.
@@ -100,7 +128,7 @@ class Returned:
             error = up(root * Fraction(one.error))
             stack = Arithmetic(one.grid, error, one.coordinates * self.chains)
             whole = whole.replace(arithmetic=stack)
-        found = account(whole, Loss.unknown(), releases=self.releases)
+        found = account(whole, self._accepted(None), releases=self._shown)
         heading = f"{self.chains:,} chains, described below as one run of all their parameters."
         return ChainsGuarantee(found.run, found.bounds, lambda delta: 0.0, self.chains, heading)
 

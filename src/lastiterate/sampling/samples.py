@@ -56,7 +56,9 @@ class Samples(dict[str, Floats]):
 
         Args:
             loss: what is known about the loss of one record (minus its log-likelihood), beside
-                that its gradients are clipped; nothing by default.
+                that its gradients are clipped; nothing by default. Its regularization must be that
+                of the run, prior_precision / records; with a prior_gradient of your own nothing
+                can be known.
             adjacency: "replace" (default) or "zero-out".
 
         Raises for experiments and for runs without ``clip``. It rests on a start and a prior that

@@ -128,6 +128,7 @@ def distributed_descent(
         engine,
         run.grid,
         gradients.per_length,
+        regularization=run.l2,
         secure=not facts[0],
     )
     return continued(ran, *run.started)

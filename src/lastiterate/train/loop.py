@@ -213,6 +213,7 @@ class Run:
             gradients.arithmetic(self.centre.size),
             self.grid,
             gradients.per_length,
+            regularization=self.l2,
             coarse=gradients.objection or (_CORRELATED if self.training.correlation else ""),
             secure=unpredictable(self.source),
             marked=self.keeping.experiment,

@@ -30,6 +30,7 @@ class Descent:
         training: the description that ran, with the error of the sums that were computed: certify
             this one.
         loss: what is proved about the loss (None for a gradient function or a network).
+        regularization: the coefficient of the L2 term that every update added.
         experiment: the randomness of the run or of a part of it was seeded, or its sums have no
             proved error: no certificate may be given.
         partition_nonce: names the hidden partition; None where batches have none.
@@ -51,6 +52,7 @@ class Descent:
     exposure: Exposure = ONE_RECORD
     above: tuple[Any, ...] = field(default=(), repr=False)
     started: str | None = None
+    regularization: float = 0.0
 
     def certificate(
         self,
@@ -66,7 +68,8 @@ class Descent:
 
         Args:
             delta, dataset, releases, follows: as in `certify`.
-            loss: what is known about the loss, where the run does not say it.
+            loss: what is known about the loss, where the run does not say it. Its regularization
+                must be that of the run, and it may claim no more than proved constants say.
             exposure: as in `certify`; by default the person whom the run was made for (``groups``).
 
         >>> from lastiterate import FullBatch, verify
@@ -116,6 +119,7 @@ def concluded(
     grid: Grid | None,
     per_length: float,
     *,
+    regularization: float,
     secure: bool,
     marked: bool = False,
     coarse: str = "",
@@ -126,6 +130,7 @@ def concluded(
         engine: how far sums can be off; None if nothing bounds it.
         grid: what the parameters were rounded to; None without noise.
         per_length: how much farther gradients can be off for every unit of the parameters' length.
+        regularization: the coefficient of the L2 term of the updates.
         secure: whether the randomness was.
         marked: whether any part of the run, before a checkpoint too, forbids a certificate.
         coarse: why sums have no proved error, if so.
@@ -141,7 +146,9 @@ def concluded(
     ran = training.replace(arithmetic="exact")
     if not coarse:
         ran = rounding(training, engine, grid, parameters.size, per_length)
-    return Descent(parameters, ran, loss, bool(objection), nonce, objection)
+    return Descent(
+        parameters, ran, loss, bool(objection), nonce, objection, regularization=regularization
+    )
 
 
 def rounding(
