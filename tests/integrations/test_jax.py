@@ -15,6 +15,7 @@ pytest.importorskip("optax", reason="optax is not installed: make test-integrati
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 
 from lastiterate import (
     AssumptionError,
@@ -24,11 +25,14 @@ from lastiterate import (
     Loss,
     Poisson,
     Reshuffled,
+    Shuffled,
     Training,
+    UnsupportedError,
     verify,
 )
 from lastiterate import train as numpy_engine
 from lastiterate.jax import described_noise, noisy_descent
+from lastiterate.jax.pytrees import _RecordGradients
 from lastiterate.losses import Softmax
 from lastiterate.train import MemoryCheckpoint
 
@@ -109,6 +113,49 @@ def test_gradients_are_clipped_one_by_one() -> None:
         training = described(FullBatch(), gradient_norm=0.1, clipping="gradient", steps=3)
         ours, theirs = both(training)
     assert np.abs(ours - theirs).max() <= 1e-12
+
+
+@pytest.mark.parametrize("batches", [Poisson(0.3), Shuffled(20)], ids=repr)
+def test_a_gradient_is_the_same_whoever_shares_the_batch(batches) -> None:
+    """To the last bit, for products that are blocked by their shape."""
+    rng = np.random.default_rng(0)
+    weights = {"first": rng.standard_normal((57, 129)), "second": rng.standard_normal((129, 7))}
+    start = {name: jnp.asarray(w / 8, jnp.float32) for name, w in weights.items()}
+    records = rng.standard_normal((200, 57)).astype(np.float32), rng.integers(0, 7, 200)
+
+    def loss(w: Any, x: Any, y: Any) -> Any:
+        scores = jnp.tanh(x @ w["first"]) @ w["second"]
+        return optax.softmax_cross_entropy_with_integer_labels(scores, y)
+
+    run = described(batches, clipping="gradient").replace(records=200, adjacency="zero-out")
+    flat, unravel = ravel_pytree(start)
+    gradients = _RecordGradients(loss, records, run, flat, unravel)
+    gradients.check_independence(flat)
+    theta, seen = np.asarray(flat, dtype=np.float64), {}
+    some = np.flatnonzero(rng.random(200) < 0.3)
+    for batch in (
+        some,
+        some[1:],
+        np.r_[some, 199],
+        rng.permutation(some),
+        np.arange(200),
+        some[:1],
+    ):
+        for i, row in zip(batch.tolist(), gradients(theta, batch), strict=True):
+            assert seen.setdefault(i, row.tobytes()) == row.tobytes()
+
+
+def test_a_loss_that_draws_random_numbers_is_refused() -> None:
+    def noisy(w: Any, x: Any, y: Any) -> Any:
+        drawn = jax.pure_callback(
+            lambda: np.float32(np.random.default_rng().standard_normal()),
+            jax.ShapeDtypeStruct((), jnp.float32),
+        )
+        return cross_entropy(w, x, y) * drawn
+
+    run = described(FullBatch(), noise=0.5, steps=2, clipping="gradient")
+    with pytest.raises(UnsupportedError, match="to the last bit"):
+        noisy_descent(noisy, (X, Y), run, start=zero())
 
 
 def test_secure_runs_are_certified_and_seeded_ones_are_not() -> None:

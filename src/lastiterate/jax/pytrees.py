@@ -7,7 +7,6 @@ library: so the run can be certified.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,10 +18,11 @@ from numpy.typing import NDArray
 
 from lastiterate import train
 from lastiterate.description import Training
-from lastiterate.errors import DescriptionError
+from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.noise import Source
 from lastiterate.noise.seeded import Seed
 from lastiterate.train import Checkpoint, Descent
+from lastiterate.train.record_places import chunk_size, placed
 
 _AT_ONCE = 1 << 24  # numbers in the gradients that are held at once
 
@@ -78,6 +78,8 @@ def noisy_descent(
     """
     flat, unravel = _vector(start)
     gradients = _RecordGradients(loss, _records(data, training.records), training, flat, unravel)
+    with np.errstate(over="ignore", invalid="ignore"):  # constants of a loss, while it is compiled
+        gradients.check_independence(flat)
     done = train.noisy_descent(
         gradients,
         None,
@@ -97,7 +99,11 @@ def noisy_descent(
 
 
 class _RecordGradients:
-    """One gradient per record, as rows, in the type of the parameters."""
+    """One gradient per record, as rows, in the type of the parameters.
+
+    Each is, to the last bit, a function of its record (`train.record_places`): the compiled
+    function always has chunks of one size, in which a record has one place.
+    """
 
     def __init__(
         self, loss: Callable[..., Any], records: Any, training: Training, flat: Any, unravel: Any
@@ -105,23 +111,59 @@ class _RecordGradients:
         self._records, self._kind, self._size = records, flat.dtype, int(flat.size)
         one = jax.grad(lambda vector, record: loss(unravel(vector), *record))
         self._each = jax.jit(jax.vmap(one, in_axes=(None, 0)))
-        batch = math.ceil(training.batches.divisor(training.records))
-        self._chunk = max(1, min(batch, _AT_ONCE // max(self._size, 1)))
+        self._chunk = chunk_size(training, max(1, _AT_ONCE // max(self._size, 1)))
 
     def __call__(self, parameters: NDArray[np.float64], index: NDArray[np.int64]) -> NDArray[Any]:
         vector = jnp.asarray(parameters, dtype=self._kind)
         found = np.empty((len(index), self._size), dtype=self._kind)
-        for first in range(0, len(index), self._chunk):
-            some = index[first : first + self._chunk]
-            filled = np.resize(some, self._chunk)  # one shape, compiled once; the rest is dropped
-            rows = jax.tree_util.tree_map(lambda values, at=filled: values[at], self._records)
-            found[first : first + self._chunk] = np.asarray(self._each(vector, rows))[: len(some)]
+        for at, places, chunk in placed(index, self._chunk):
+            rows = jax.tree_util.tree_map(lambda values, some=chunk: values[some], self._records)
+            found[at] = np.asarray(self._each(vector, rows))[places]
         return found
+
+    def check_independence(self, vector: Any) -> None:
+        """Raise unless a gradient is the same whoever shares its chunk.
+
+        The records are made up from shapes and types, so that nothing depends on private data.
+        """
+        size, source = self._chunk, np.random.default_rng(0)
+
+        def made_up(values: NDArray[Any]) -> NDArray[Any]:
+            shape = (size, *values.shape[1:])
+            if values.dtype.kind in "biu":
+                return source.integers(0, 2, shape).astype(values.dtype)
+            return source.random(shape).astype(values.dtype)
+
+        def bits(records: Any) -> NDArray[np.uint8]:
+            found = np.ascontiguousarray(self._each(vector, records))
+            return found.view(np.uint8).reshape(size, -1)
+
+        here, there = (jax.tree_util.tree_map(made_up, self._records) for _ in range(2))
+        first = bits(here)
+        for parity in (0, 1):
+            same = np.arange(size) % 2 == parity
+            mixed = jax.tree_util.tree_map(
+                lambda a, b, same=same: np.where(same.reshape(-1, *[1] * (a.ndim - 1)), a, b),
+                here,
+                there,
+            )
+            if not np.array_equal(bits(mixed)[same], first[same]):
+                raise UnsupportedError(_COMPANIONS)
+        if not np.array_equal(bits(here), first):
+            raise UnsupportedError(_COMPANIONS)
 
     def content(self) -> list[NDArray[Any]]:
         """The records in their order: a checkpoint goes on with these and no others."""
         leaves: list[NDArray[Any]] = jax.tree_util.tree_leaves(self._records)
         return leaves
+
+
+_COMPANIONS = (
+    "The gradient of a record is not the same, to the last bit, in every batch: the loss draws "
+    "random numbers, or its kernels are not deterministic. Other records must not change what a "
+    "record contributes. Make the loss a function of its record (on a GPU set XLA_FLAGS="
+    "--xla_gpu_deterministic_ops=true)."
+)
 
 
 def _vector(start: Any) -> tuple[Any, Callable[[Any], Any]]:

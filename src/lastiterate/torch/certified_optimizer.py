@@ -123,6 +123,7 @@ class CertifiedOptimizer(DPOptimizer):  # type: ignore[misc]
         # A copy computes the gradients: whatever happens to the network outside does not matter.
         self._own = copy.deepcopy(self._model).to_standard_module()
         self._gradients = _Compared(self._own, criterion, inputs, labels, training)
+        self._gradients.check_independence()
         start = self._gradients.vector().cpu().numpy()
         told = Settings(regularization=self.loss.regularization, start=start, random_state=seed)
         self._run = Run.of(network, training, told, self._gradients)
@@ -322,17 +323,16 @@ class _Compared(ModuleGradients):
             raise _stopped(_OTHER)
         return total
 
-    def per_record(self, vector: Tensor, index: Tensor) -> Tensor:
-        each = super().per_record(vector, index)
+    def per_record(self, vector: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        each, norms = super().per_record(vector, index)
         theirs = self.theirs[self._seen : self._seen + len(index)]
         self._seen += len(index)
         if theirs.shape != each.shape:
             raise _stopped(_OTHER)
         apart = torch.linalg.vector_norm(each.double() - theirs, dim=1)
-        long = torch.linalg.vector_norm(each, dim=1, dtype=torch.float64)
-        if not (apart <= _ALIKE * long.clamp(min=self._training.gradient_norm)).all():
+        if not (apart <= _ALIKE * norms.clamp(min=self._training.gradient_norm)).all():
             raise _stopped(_OTHER)
-        return each
+        return each, norms
 
 
 _OTHER = (

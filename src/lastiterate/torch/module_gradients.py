@@ -1,4 +1,9 @@
-"""Per-record gradients of any network, each as short as described, by `torch.func`."""
+"""Per-record gradients of any network, each as short as described, by `torch.func`.
+
+A gradient and its norm are, to the last bit, functions of their record alone: they are computed in
+chunks of one size, in which a record has one place (`train.record_places`). Before the run this is
+checked on made-up records.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +18,10 @@ from torch import Tensor, nn
 from lastiterate.description import Arithmetic, Training
 from lastiterate.description.rows import Rows
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
+from lastiterate.train.record_places import chunk_size, placed
 from lastiterate.train.summation import CALLABLE_OVERSHOOT, gradient_arithmetic, least_rows
 from lastiterate.train.torch_backend import as_array
-from lastiterate.train.torch_backend.norms import row_lengths, shortening
+from lastiterate.train.torch_backend.norms import chunk_lengths, shortening
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 _MOST = 1 << 26  # numbers in the gradients that are held at once
@@ -26,6 +32,9 @@ class ModuleGradients:
 
     A gradient may be computed in any precision: it is a function of its record. Norms, clipping and
     sums are in double precision.
+
+    Args:
+        module, loss, inputs, targets, training, chunk: as in `noisy_module_descent`.
     """
 
     objection = ""  # why the sums have no proved error, if so
@@ -50,6 +59,7 @@ class ModuleGradients:
         self._fixed.update(dict(module.named_buffers()))
         self.size = sum(p.numel() for p in self._trained.values())
         self._chunk = chunk or max(1, _MOST // max(1, self.size))
+        self._places = chunk_size(training, self._chunk)
         each = torch.func.grad(self._one)
         self._each = torch.func.vmap(each, in_dims=(None, 0, 0), randomness="different")
 
@@ -76,10 +86,60 @@ class ModuleGradients:
             for (name, p), part in zip(self._trained.items(), parts, strict=True)
         }
 
-    def per_record(self, vector: Tensor, index: Tensor) -> Tensor:
-        """One gradient per record, as rows, before any clipping."""
-        grads = self._each(self.shaped(vector), self._inputs[index], self._targets[index])
-        return torch.cat([g.reshape(len(index), -1) for g in grads.values()], dim=1)
+    def at_once(self, vector: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """One gradient per record, as rows: what the network computes in one pass."""
+        grads = self._each(self.shaped(vector), inputs, targets)
+        return torch.cat([g.reshape(len(inputs), -1) for g in grads.values()], dim=1)
+
+    def per_record(self, vector: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+        """One gradient per record, as rows, before any clipping, and their norms in double."""
+        device = vector.device
+        each, norms = None, torch.zeros(len(index), dtype=torch.float64, device=device)
+        for at, places, chunk in placed(index.cpu().numpy(), self._places):
+            rows = torch.from_numpy(chunk).to(device)
+            some = self.at_once(vector, self._inputs[rows], self._targets[rows])
+            lengths = chunk_lengths(some)
+            to, of = torch.from_numpy(at).to(device), torch.from_numpy(places).to(device)
+            if each is None:
+                each = some.new_empty(len(index), self.size)
+            each[to], norms[to] = some[of], lengths[of]
+        assert each is not None
+        return each, norms
+
+    def check_independence(self) -> None:
+        """Raise unless a gradient is the same whoever shares its chunk.
+
+        The records are made up from shapes and types, so that nothing depends on private data.
+        """
+        inputs, targets, vector = *self._made_up(), self.vector()
+        first = self._bits(vector, inputs[0], targets[0])
+        for parity in (0, 1):
+            shared = torch.arange(self._places, device=vector.device) % 2 == parity
+            x, y = inputs[1].clone(), targets[1].clone()
+            x[shared], y[shared] = inputs[0][shared], targets[0][shared]
+            if not torch.equal(self._bits(vector, x, y)[shared], first[shared]):
+                raise UnsupportedError(_COMPANIONS)
+        if not torch.equal(self._bits(vector, inputs[0], targets[0]), first):
+            raise UnsupportedError(_COMPANIONS)
+
+    def _bits(self, vector: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Gradients and norms of a chunk, as whole numbers that are equal where all bits are."""
+        each = self.at_once(vector, inputs, targets).detach()
+        return torch.cat([_as_bits(each), _as_bits(chunk_lengths(each))[:, None]], dim=1)
+
+    def _made_up(self) -> tuple[Tensor, Tensor]:
+        """Two chunks of records that depend on no data: inputs and targets."""
+        words = [m.num_embeddings for m in self._module.modules() if isinstance(m, nn.Embedding)]
+        source = torch.Generator().manual_seed(0)
+
+        def like(values: Tensor, most: int) -> Tensor:
+            shape = (2, self._places, *values.shape[1:])
+            drawn = torch.rand(shape, generator=source, dtype=torch.float64)
+            if not (values.is_floating_point() or values.is_complex()):
+                drawn = (drawn * most).floor()
+            return drawn.to(values.device, values.dtype)
+
+        return like(self._inputs, min(words, default=1)), like(self._targets, 1)
 
     def content(self) -> Iterator[NDArray[Any]]:
         """Targets and inputs in their order."""
@@ -105,10 +165,10 @@ class ModuleGradients:
 
     def clipped(self, vector: Tensor, index: Tensor) -> Tensor:
         """The sum of the clipped gradients of a few records, in double precision."""
-        return self._limited(self.per_record(vector, index))
+        return self._limited(*self.per_record(vector, index))
 
-    def _limited(self, each: Tensor) -> Tensor:
-        factors = self.factors(row_lengths(each))
+    def _limited(self, each: Tensor, norms: Tensor) -> Tensor:
+        factors = self.factors(norms)
         total = torch.zeros(each.shape[1], dtype=torch.float64, device=each.device)
         length = max(least_rows(each.shape[1]), 8)  # held in double precision at once
         for first in range(0, len(each), length):
@@ -133,6 +193,23 @@ class ModuleGradients:
                 "larger gradient_norm."
             )
         return None
+
+
+_COMPANIONS = (
+    "The gradient of a record is not the same, to the last bit, in every batch: the network mixes "
+    "records or remembers earlier ones, draws random numbers (dropout), or its kernels are not "
+    "deterministic. Other records must not change what a record contributes. Use layers that treat "
+    "records one by one, call eval() on dropout, set torch.use_deterministic_algorithms(True), or "
+    "give chunk=1."
+)
+
+
+def _as_bits(values: Tensor) -> Tensor:
+    """The bits of numbers, as whole numbers."""
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    if values.is_complex():
+        values = torch.view_as_real(values).flatten(-2)
+    return values.contiguous().view(kinds[values.element_size()]).to(torch.int64)
 
 
 def _refuse(module: nn.Module, inputs: Tensor, targets: Tensor, training: Training) -> None:

@@ -57,7 +57,7 @@ def noisy_module_descent(
         noise, random_state, radius, progress, checkpoint: as in `noisy_descent`. A resumed run
             starts from a network with the same parameters.
         groups, per_person, per_batch: as in `noisy_descent`: whose records they are.
-        chunk: records whose gradients are held at once.
+        chunk: records whose gradients are held at once; 1 computes them one by one.
         per_record: how gradients of single records are clipped: "func" by `torch.func`, for any
             network; "hooks" by Opacus' layers; "ghost" by Opacus without holding one gradient
             per record, in two backward passes, whose sums have no proved error (an experiment).
@@ -80,6 +80,8 @@ def noisy_module_descent(
         from lastiterate.torch.opacus_gradients import OpacusGradients
 
         gradients = OpacusGradients(gradients, ghost=per_record == "ghost")
+    if not gradients.objection:
+        gradients.check_independence()
     for part in module.modules():
         if isinstance(part, BoundedHead):
             part.started()

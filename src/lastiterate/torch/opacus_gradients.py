@@ -43,17 +43,17 @@ class OpacusGradients(ModuleGradients):
         )
         self._compare(plain)
 
-    def per_record(self, vector: Tensor, index: Tensor) -> Tensor:
-        """One gradient per record, as rows, before any clipping."""
-        _backward(self._forward(vector, index).sum())
-        each = [p.grad_sample.reshape(len(index), -1) for p in self._weights]  # type: ignore[attr-defined]
+    def at_once(self, vector: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        """One gradient per record, as rows: what the network computes in one pass."""
+        _backward(self._forward(vector, inputs, targets).sum())
+        each = [p.grad_sample.reshape(len(inputs), -1) for p in self._weights]  # type: ignore[attr-defined]
         return torch.cat(each, dim=1)
 
     def clipped(self, vector: Tensor, index: Tensor) -> Tensor:
         """The sum of the clipped gradients of a few records."""
         if not self._ghost:
             return super().clipped(vector, index)
-        losses = self._forward(vector, index)
+        losses = self._forward(vector, self._inputs[index], self._targets[index])
         _backward(losses.sum(), again=True)
         norms = self._hooked.get_norm_sample().detach().double()
         clips = self._training.clipping == "gradient"
@@ -68,7 +68,7 @@ class OpacusGradients(ModuleGradients):
         sums = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._weights]
         return torch.cat([each.reshape(-1) for each in sums]).double()
 
-    def _forward(self, vector: Tensor, index: Tensor) -> Tensor:
+    def _forward(self, vector: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         """The losses of the records at these parameters."""
         with torch.no_grad():
             for p, value in zip(self._weights, self.shaped(vector).values(), strict=True):
@@ -76,7 +76,7 @@ class OpacusGradients(ModuleGradients):
                 p.grad = None
                 p.grad_sample = None  # type: ignore[attr-defined]
                 p.__dict__.pop("_norm_sample", None)  # a norm of other records must not be used
-        losses: Tensor = self._losses(self._hooked(self._inputs[index]), self._targets[index])
+        losses: Tensor = self._losses(self._hooked(inputs), targets)
         return losses
 
     def _compare(self, plain: ModuleGradients) -> None:

@@ -36,6 +36,13 @@ def row_lengths(rows: Tensor) -> Tensor:
     return norms
 
 
+def chunk_lengths(rows: Tensor) -> Tensor:
+    """Likewise, for chunks of one size: what is rounded depends on a row and its place alone."""
+    norms = _up(torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64), rows.shape[1])
+    odd = ~((norms > LOW**0.5) & (norms < HIGH**0.5))
+    return torch.where(odd, scaled_lengths(rows), norms) if odd.any() else norms
+
+
 def shortening(norms: Tensor, longest: float) -> Tensor:
     """min(1, longest/norm), rounded down; 0 where the quotient has no bits to spare."""
     factors = longest / norms.clamp(min=longest)
