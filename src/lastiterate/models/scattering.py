@@ -37,6 +37,7 @@ from lastiterate.models.read_numbers import read_numbers
 
 _TOGETHER = 3  # channels that are normalised as one
 _FAINT = 1e-5  # of an image whose largest value is 1: what is below stays small
+_BRIGHTEST = 1e15  # squares of brighter pixels overflow in float32
 _ROOM = 1 + 2.0**-20
 _AT_ONCE = 32  # images whose coefficients stay near
 _IMAGINED = 2000  # images of noise
@@ -129,7 +130,8 @@ def _columns(shape: tuple[int, int], scale: int, angles: int) -> int:
 
 def _grouped(transform: Any, images: NDArray[np.float64]) -> NDArray[np.float64]:
     """Coefficients of images, a row each: groups of channels standardised, then of norm 1 or 0."""
-    found = transform(images.astype(np.float32).reshape(-1, *transform.shape)).astype(np.float64)
+    images = np.clip(images, -_BRIGHTEST, _BRIGHTEST).astype(np.float32)
+    found = transform(images.reshape(-1, *transform.shape)).astype(np.float64)
     for first in range(0, found.shape[1], _TOGETHER):
         group = found[:, first : first + _TOGETHER]
         group -= group.mean(axis=(1, 2, 3), keepdims=True)

@@ -168,6 +168,9 @@ class ModuleGradients:
         return self._limited(*self.per_record(vector, index))
 
     def _limited(self, each: Tensor, norms: Tensor) -> Tensor:
+        # A finite gradient whose norm overflows is shortened to 0.
+        if not each[~norms.isfinite()].isfinite().all():
+            raise AssumptionError(_NOT_FINITE)
         factors = self.factors(norms)
         total = torch.zeros(each.shape[1], dtype=torch.float64, device=each.device)
         length = max(least_rows(each.shape[1]), 8)  # held in double precision at once
@@ -181,8 +184,6 @@ class ModuleGradients:
     def factors(self, norms: Tensor) -> Tensor | None:
         """What every gradient is multiplied by, given its norm in double; None: all stay."""
         K = self._training.gradient_norm
-        if not norms.isfinite().all():
-            raise AssumptionError("A per-record gradient is not finite: it has no bound.")
         if self._training.clipping == "gradient":
             return shortening(norms, K)
         long = norms > K * (1 + CALLABLE_OVERSHOOT)
@@ -195,6 +196,7 @@ class ModuleGradients:
         return None
 
 
+_NOT_FINITE = "A per-record gradient is not finite: it has no bound."
 _COMPANIONS = (
     "The gradient of a record is not the same, to the last bit, in every batch: the network mixes "
     "records or remembers earlier ones, draws random numbers (dropout), or its kernels are not "

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lastiterate.errors import UnsupportedError
+from lastiterate.errors import AssumptionError, UnsupportedError
 from lastiterate.torch.module_gradients import ModuleGradients
 
 # What a sum of some thousand squares rounds.
@@ -56,6 +56,8 @@ class OpacusGradients(ModuleGradients):
         losses = self._forward(vector, self._inputs[index], self._targets[index])
         _backward(losses.sum(), again=True)
         norms = self._hooked.get_norm_sample().detach().double()
+        if not norms.isfinite().all():
+            raise AssumptionError("A per-record gradient is not finite: it has no bound.")
         clips = self._training.clipping == "gradient"
         room = _ROOM.get(losses.dtype, 2.0**-4)
         factors = self.factors(norms * (1 + room) if clips else norms)

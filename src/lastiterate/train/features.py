@@ -61,19 +61,26 @@ def sparse(data: Any) -> bool:
 
 
 def row_norms(X: Matrix) -> NDArray[np.float64]:
-    """The Euclidean norm of every row, rounded up; raises if a row is not finite."""
+    """The Euclidean norm of every row, rounded up; raises if a row is not finite.
+
+    Infinite for a finite row whose norm is beyond all doubles: a fit must not end because of it.
+    """
+    finite = True
     if sparse(X):
         norms = sparse_lengths(X)
+        finite = bool(np.isfinite(X.data).all())
     else:
         norms = np.empty(X.shape[0])
         rows = block_length(X)
         for first in range(0, len(norms), rows):
             block = X[first : first + rows].astype(np.float64, copy=False)
             norms[first : first + rows] = lengths(block)
-    if not np.isfinite(norms).all():
+            odd = ~np.isfinite(norms[first : first + rows])
+            finite = finite and bool(np.isfinite(block[odd]).all())
+    if not finite:
         raise AssumptionError(
-            "The data has rows that hold NaN, infinity or values too large for a norm: their "
-            "gradients have no bound. Fill or drop such rows before training."
+            "The data has rows that hold NaN or infinity: their gradients have no bound. Fill or "
+            "drop such rows before training."
         )
     return norms
 
@@ -133,6 +140,11 @@ def rescaled(X: Matrix, norms: NDArray[np.float64], bound: float, which: Array) 
     target = hair_below(bound, X.dtype)
     chosen = np.flatnonzero(which & (norms > 0))
     mantissa, power = np.frexp(norms[chosen])
+    huge = np.isinf(norms[chosen])
+    if huge.any():  # the norm of 2^-64 times such a row is a double
+        some = X[chosen[huge]].astype(np.float64)
+        mantissa[huge], power[huge] = np.frexp(row_norms(some * 2.0**-64))
+        power[huge] += 64
     factors = target / mantissa
     if sparse(X):
         each = np.diff(X.indptr)

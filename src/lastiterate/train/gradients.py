@@ -38,6 +38,7 @@ from lastiterate.train.summation import (
     score_error,
 )
 
+_VAST = 1e200  # scores of such rows may be infinity less infinity
 Noted = Callable[[Rows, NDArray[np.float64]], None]
 GradientFunction = Callable[[Parameters, NDArray[np.int64]], ArrayLike]
 
@@ -76,6 +77,7 @@ class LinearGradients:
         elif training.clipping == "gradient":
             self._norms = norms
         self._every_norm = norms
+        self._vast = bool((norms > _VAST).any())
         self._noted: Noted | None = None
         self._longest = training.gradient_norm
         outputs = objective.outputs()
@@ -138,6 +140,8 @@ class LinearGradients:
     def _block(self, theta: Array, X: Matrix, rows: Rows) -> Array:
         scores = row_scores(X, theta) if self.placeless else X @ theta
         slope = self._objective.slope(scores, self._y[rows])
+        if self._vast:
+            slope[np.isnan(slope)] = 0.0  # of a score of infinity less infinity
         if self._margin is not None:
             np.clip(slope, -self._margin, self._margin, out=slope)
         elif self._norms is not None:
@@ -213,7 +217,7 @@ class CallableGradients:
         each = given.reshape(count, parameters.size)
         norms = lengths(each)
         K = self._training.gradient_norm
-        if not np.isfinite(norms).all():
+        if not np.isfinite(each[~np.isfinite(norms)]).all():
             raise AssumptionError("A per-record gradient is not finite: it has no bound.")
         if self._training.clipping == "gradient":
             each = each * shortening(norms, K)[:, None]

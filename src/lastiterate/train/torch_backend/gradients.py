@@ -224,19 +224,22 @@ class DeviceGradients:
     def _row_norms(self) -> Tensor:
         """In double precision, on the device; raises if a value is not finite."""
         norms = torch.empty(self.records, dtype=torch.float64, device=self._device)
+        finite = True
         if isinstance(self._X, Tensor):
             numbers = 1 << (24 if self._device.type == "cuda" else 18)  # held in double at once
             length = max(1, numbers // max(1, self._X.shape[1]))
             for first in range(0, self.records, length):
                 block = self._X[first : first + length]
                 norms[first : first + length] = row_lengths(block)
+                finite = finite and _finite(block, norms[first : first + length])
         else:
             for cut, block in self._X.blocks(0, self.records, self._device):
                 norms[cut] = row_lengths(block)
-        if not norms.isfinite().all():
+                finite = finite and _finite(block, norms[cut])
+        if not finite:
             raise AssumptionError(
-                "The data has rows that hold NaN, infinity or values too large for a norm: their "
-                "gradients have no bound. Fill or drop such rows."
+                "The data has rows that hold NaN or infinity: their gradients have no bound. Fill "
+                "or drop such rows."
             )
         return norms
 
@@ -258,3 +261,8 @@ class DeviceGradients:
                 "fly, or declare a larger bound."
             )
         return torch.where(long, target / norms, 1.0)
+
+
+def _finite(rows: Tensor, norms: Tensor) -> bool:
+    """Whether all rows are finite; a norm may be infinite for a row that is."""
+    return bool(rows[~norms.isfinite()].isfinite().all())

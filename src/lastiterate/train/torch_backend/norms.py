@@ -45,7 +45,7 @@ def chunk_lengths(rows: Tensor) -> Tensor:
 
 def shortening(norms: Tensor, longest: float) -> Tensor:
     """min(1, longest/norm), rounded down; 0 where the quotient has no bits to spare."""
-    factors = longest / norms.clamp(min=longest)
+    factors = longest / norms.nan_to_num(nan=torch.inf).clamp(min=longest)  # NaN: 0 times infinity
     factors = torch.where(norms > longest, factors * (1 - 8 * UNIT), factors)
     return torch.where(factors < SMALLEST, 0.0, factors)
 
