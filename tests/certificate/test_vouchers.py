@@ -124,7 +124,6 @@ def test_derived_constants_hold_for_what_is_trained(loss: LinearLoss, seed: int)
         Loss(0.25, 0.1, provenance="proved", origin=Origin("logistic", 1.0)),
         Loss(0.2, provenance="proved", origin=Origin("logistic", 1.0)),
         Loss.nonconvex(smoothness=0.2, provenance="proved", origin=Origin("logistic", 1.0)),
-        Loss(9.0, provenance="proved", origin=Origin("bounded-two-layer", 1.0, 1.0)),
         Loss.holder(constant=9.0, exponent=0.5, provenance="proved"),
         Loss.from_toml('smoothness = 1.0\nprovenance = "proved"\n'),
         Loss.from_json('{"smoothness": 1.0, "provenance": "proved"}'),
@@ -164,7 +163,7 @@ def test_the_guarantee_names_the_loss_that_proves() -> None:
 
 
 def test_a_ball_must_hold_the_parameters() -> None:
-    origin = Origin("bounded-two-layer", 1.0, 1.0)
+    origin = Origin("bounded-softmax", 1.0, 1.0, 2)
     smoothness = float(origin.constants.smoothness) * (1 + 1e-12)
     loss = Loss.nonconvex(smoothness=smoothness, provenance="proved", origin=origin)
     assert loss.provenance == "proved"
@@ -172,7 +171,7 @@ def test_a_ball_must_hold_the_parameters() -> None:
     for diameter in (2.1, math.inf):
         assert account(run(gradient_norm=2.0, diameter=diameter), loss).provenance == "declared"
     # A ball around a start of norm 1/2 that lies in the ball of radius 1 has radius 1/2.
-    elsewhere = Origin("bounded-two-layer", 1.0, 1.0, start=0.5)
+    elsewhere = Origin("bounded-softmax", 1.0, 1.0, 2, start=0.5)
     loss = Loss.nonconvex(smoothness=smoothness, provenance="proved", origin=elsewhere)
     for diameter, word in ((1.0, "proved"), (1.0 + 1e-15, "declared"), (2.0, "declared")):
         assert account(run(gradient_norm=2.0, diameter=diameter), loss).provenance == word
@@ -187,7 +186,7 @@ def test_a_ball_must_hold_the_parameters() -> None:
 @pytest.mark.parametrize("start", [-1.0, 1.1, math.nan, "0", [0.0]])
 def test_a_start_outside_of_its_ball_is_refused(start: Any) -> None:
     with pytest.raises(DescriptionError, match=r"origin\.start"):
-        Origin("bounded-two-layer", 1.0, 1.0, start=start)
+        Origin("bounded-softmax", 1.0, 1.0, 2, start=start)
     with pytest.raises(DescriptionError, match=r"origin\.start"):
         Origin("logistic", 1.0, start=0.0)
 

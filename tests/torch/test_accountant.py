@@ -25,7 +25,6 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from lastiterate.torch import (  # noqa: E402
     BoundedSoftmax,
-    BoundedTwoLayer,
     HiddenStateAccountant,
     describe_loader,
 )
@@ -566,7 +565,6 @@ NOT_LINEAR = {
     "weight norm": weight_normed,
     "hooks": hooked,
     "another forward": overwritten,
-    "a bounded network": lambda: BoundedTwoLayer(64, 8, 10, radius=1.0),
 }
 
 

@@ -103,8 +103,7 @@ class Loss(Portable):
             return True
         if self.origin is None or self.strong_convexity or self.kind == "holder":
             return False
-        shaped = self.origin.constants.convex or not self.convex
-        return shaped and self.origin.bounds_smoothness(self.smoothness)
+        return self.origin.bounds_smoothness(self.smoothness)
 
     def _set(self, field: str, value: object) -> None:
         object.__setattr__(self, field, value)

@@ -27,7 +27,6 @@ class Constants:
 
     smoothness: Fraction
     squared_norm: Fraction  # of the gradient
-    convex: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ class Origin:
 
         Parameters there have norm at most ‖start‖ + diameter/2.
 
-        >>> Origin("bounded-two-layer", 1.0, limit=3.0, start=2.0).covers(2.5)
+        >>> Origin("bounded-softmax", 1.0, limit=3.0, classes=2, start=2.0).covers(2.5)
         False
         """
         if self.name not in _IN_A_BALL:
@@ -169,21 +168,6 @@ def _bounded_softmax(origin: Origin) -> Constants:
     return Constants(plain.smoothness, plain.squared_norm * share**2)
 
 
-def _two_layers(origin: Origin) -> Constants:
-    """U·tanh(Vx), all parameters in a ball of radius B: (RB)²/2 + √2·(m + √(m² + 4R²))/2."""
-    R, B = Fraction(origin.feature_bound), _limited(origin)
-    m_square = Fraction(16, 27) * B**2 * R**4
-    bend = (_root(2 * m_square) + _root(2 * (m_square + 4 * R**2))) / 2
-    return Constants((R * B) ** 2 / 2 + bend, 2 * (R * B) ** 2, convex=False)
-
-
-def _root(square: Fraction) -> Fraction:
-    """An upper bound on the root, closer than doubles are to each other."""
-    inside = square.numerator * square.denominator
-    shift = max(0, 130 - inside.bit_length()) // 2
-    return Fraction(math.isqrt(inside << 2 * shift) + 1, square.denominator << shift)
-
-
 def _float(value: float | None) -> float:
     return 0.0 if value is None else value
 
@@ -208,7 +192,6 @@ _KINDS = {
     "capped-softmax": _Kind(lambda o: _softmax(_limited(o), o), 1.0, several=True),
     "ball-softmax": _Kind(_ball_softmax, 1.0, several=True),
     "bounded-softmax": _Kind(_bounded_softmax, math.inf, several=True),
-    "bounded-two-layer": _Kind(_two_layers, math.inf),
 }
-_IN_A_BALL = ("bounded-softmax", "bounded-two-layer")
+_IN_A_BALL = ("bounded-softmax",)
 NAMES = tuple(_KINDS)

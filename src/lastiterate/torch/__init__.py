@@ -14,7 +14,7 @@ from lastiterate.torch.registration import register_when_loaded
 
 if TYPE_CHECKING:
     from lastiterate.torch.accountant import HiddenStateAccountant
-    from lastiterate.torch.bounded_heads import BoundedSoftmax, BoundedTwoLayer
+    from lastiterate.torch.bounded_heads import BoundedSoftmax
     from lastiterate.torch.certified_optimizer import CertifiedOptimizer
     from lastiterate.torch.distributed import distributed_descent
     from lastiterate.torch.modules import noisy_module_descent
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _HOME = {
     "BoundedSoftmax": "lastiterate.torch.bounded_heads",
-    "BoundedTwoLayer": "lastiterate.torch.bounded_heads",
     "CertifiedOptimizer": "lastiterate.torch.certified_optimizer",
     "HiddenStateAccountant": "lastiterate.torch.accountant",
     "PrivateLinearProbe": "lastiterate.torch.probe",
@@ -38,7 +37,6 @@ _HOME = {
 
 __all__ = [
     "BoundedSoftmax",
-    "BoundedTwoLayer",
     "CertifiedOptimizer",
     "HiddenStateAccountant",
     "PrivateLinearProbe",

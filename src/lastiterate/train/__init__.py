@@ -9,7 +9,6 @@ from lastiterate.train.descent import noisy_descent
 from lastiterate.train.features import bound_rows
 from lastiterate.train.filed import FiledRecords
 from lastiterate.train.forgetting import Forgotten, unlearn
-from lastiterate.train.preconditioner import Preconditioner
 from lastiterate.train.result import Descent
 from lastiterate.train.spread import Records
 
@@ -20,7 +19,6 @@ __all__ = [
     "FiledRecords",
     "Forgotten",
     "MemoryCheckpoint",
-    "Preconditioner",
     "Records",
     "bound_rows",
     "noisy_descent",
