@@ -742,6 +742,36 @@ def test_noise_for_a_budget_without_a_description_holds_for_every_loader():
         asked(loss=Loss(smoothness=0.5))
 
 
+@pytest.mark.parametrize("poisson", [True, False])
+def test_noise_for_a_budget_is_that_of_the_loader_that_opacus_makes(poisson):
+    """Poisson batches where make_private_with_epsilon draws them, any loader where it does not."""
+    model, engine = nn.Linear(64, 10), PrivacyEngine(accountant="lastiterate")
+    _module, stepper, loader = engine.make_private_with_epsilon(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.2),
+        data_loader=DataLoader(DATA, batch_size=120, shuffle=not poisson, drop_last=True),
+        target_epsilon=2.0,
+        target_delta=1e-5,
+        epochs=3,
+        max_grad_norm=1.0,
+        poisson_sampling=poisson,
+    )
+    any_loader = asked(sample_rate=1 / 14)
+    if not poisson:
+        assert stepper.noise_multiplier == any_loader
+        return
+    assert stepper.noise_multiplier < 0.8 * any_loader
+    run = Training.dp_sgd(
+        records=len(DATA),
+        steps=3 * len(loader),
+        step_size=0.2,
+        noise_multiplier=stepper.noise_multiplier,
+        clip=1.0,
+        batches=Poisson(loader.sample_rate),
+    )
+    assert 1.98 < account(run, Loss.unknown()).epsilon(1e-5) <= 2.0
+
+
 def test_noise_for_a_budget_and_a_described_run_is_what_the_run_needs():
     """make_private_with_epsilon, for the loader that is there, then trained: within the budget."""
     torch.seed()

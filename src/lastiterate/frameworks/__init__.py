@@ -5,6 +5,7 @@ Importing this package imports none of them; using a name imports the one that i
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from lastiterate.lazy_names import loaded_on_use
@@ -32,4 +33,13 @@ __all__ = [
     "model_card",
 ]
 
-__getattr__ = loaded_on_use(__name__, _HOME)
+_NEEDED = {
+    "LightningPrivateHead": "lightning",
+    "TransformersPrivateHead": "transformers",
+    "log_guarantee": "mlflow",
+}
+# What cannot be imported here is no part of ``from lastiterate.frameworks import *``.
+__all__[:] = [n for n in __all__ if n not in _NEEDED or find_spec(_NEEDED[n]) is not None]
+
+_EXTRAS = {name: name for name in ("lightning", "transformers", "mlflow", "torch")}
+__getattr__ = loaded_on_use(__name__, _HOME, _EXTRAS)

@@ -20,4 +20,4 @@ _HOME = {
 
 __all__ = ["described_noise", "noisy_descent"]
 
-__getattr__ = loaded_on_use(__name__, _HOME)
+__getattr__ = loaded_on_use(__name__, _HOME, {"jax": "jax", "optax": "jax"})

@@ -48,6 +48,6 @@ __all__ = [
     "noisy_module_descent",
 ]
 
-__getattr__ = loaded_on_use(__name__, _HOME)
+__getattr__ = loaded_on_use(__name__, _HOME, {"torch": "torch", "opacus": "torch"})
 
 register_when_loaded()

@@ -276,7 +276,8 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
         ask what a noise multiplier would cost before anything runs. Give them ``training=`` and
         ``loss=``, the run that will be described (its noise and number of steps are replaced);
         without them they get the larger one of Poisson batches and batches in order, with every
-        iterate public, which holds for every loader that `describe_loader` reads.
+        iterate public, which holds for every loader that `describe_loader` reads; and that of
+        Poisson batches in ``make_private_with_epsilon(poisson_sampling=True)``.
         """
         warnings.warn(IN_REAL_NUMBERS, EstimateWarning, stacklevel=2)
         if self._described is None and len(self.history) == 1 and not self._updates:

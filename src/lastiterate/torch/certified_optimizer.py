@@ -256,7 +256,7 @@ class CertifiedOptimizer(DPOptimizer):  # type: ignore[misc]
 
     def signal_skip_step(self, do_skip: bool = True) -> NoReturn:
         """Refused: the engine splits batches itself."""
-        raise _stopped("its batches are split (BatchMemoryManager), and it splits them itself")
+        raise _stopped(_SPLIT)
 
     def load_state_dict(self, state_dict: Any) -> NoReturn:
         """Refused: a run is made in one piece."""
@@ -278,6 +278,11 @@ class HandedOut:
 
     def __len__(self) -> int:
         return self._length
+
+    @property
+    def dataset(self) -> NoReturn:
+        """Refused: whoever asks makes another loader of it, as BatchMemoryManager does."""
+        raise _stopped(_SPLIT)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for _ in range(self._length):
@@ -335,6 +340,10 @@ class _Compared(ModuleGradients):
         return each, norms
 
 
+_SPLIT = (
+    "its batches would be split (BatchMemoryManager). Take batches from the optimizer's loader: "
+    "the gradients of an update are computed in chunks anyway"
+)
 _OTHER = (
     "its backward pass left other gradients than those of the criterion on the batch that was "
     "handed out (another batch, a part of it, a changed network, augmentation, scaled or mixed "

@@ -6,6 +6,7 @@ sample rate and the number of steps, nothing else.
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -47,7 +48,8 @@ def planned_epsilon(
 
     Without a description it is the larger one of two compositions, of Poisson batches and of
     batches in order: whichever loader comes, with clipped gradients and zero-out neighbours, one of
-    them bounds it.
+    them bounds it. Where ``make_private_with_epsilon`` asks and gives the loader Opacus' Poisson
+    sampler, it is the composition of Poisson batches.
 
     >>> planned_epsilon(1e-5, 1.0, 1.0, 1) >= Gaussian(1.0).epsilon(1e-5)
     True
@@ -61,6 +63,8 @@ def planned_epsilon(
             why = "what is known about the loss is worth something only with the run"
             raise DescriptionError("training, loss", (training, loss), "both or neither", why)
         sampled = LossDistribution.sampled_gaussian(min(sample_rate, 1.0), 1 / noise_multiplier)
+        if _poisson_loader_follows():
+            return float(sampled.self_compose(steps).epsilon(delta))
         uses = math.ceil(steps * sample_rate - _WHOLE)
         ordered = Gaussian(math.sqrt(uses) / noise_multiplier)
         return max(sampled.self_compose(steps).epsilon(delta), ordered.epsilon(delta))
@@ -83,6 +87,19 @@ def planned_epsilon(
         noises = sizes * (noise_multiplier * training.gradient_norm / expected)
     run = training.replace(steps=steps, step_size=sizes * weight, noise=noises)
     return account(run, loss).epsilon(delta)
+
+
+def _poisson_loader_follows() -> bool:
+    """Whether `PrivacyEngine.make_private_with_epsilon` asks and will make a Poisson loader.
+
+    It tells an accountant nothing about the loader: its own arguments, on the stack, do.
+    """
+    from opacus import PrivacyEngine
+
+    asking, frame = PrivacyEngine.make_private_with_epsilon.__code__, inspect.currentframe()
+    while frame is not None and frame.f_code is not asking:
+        frame = frame.f_back
+    return frame is not None and frame.f_locals.get("poisson_sampling") is True
 
 
 def counting_scheduler(scheduler: Any, optimizer: Any) -> str:
