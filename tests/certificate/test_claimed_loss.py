@@ -82,7 +82,7 @@ def test_the_l2_term_is_stored_and_wins(make):
     ids=str,
 )
 def test_proved_constants_win_over_declared_ones(claimed):
-    with pytest.raises(DescriptionError, match="proved constants"):
+    with pytest.raises(DescriptionError, match="the run's own loss"):
         released().certificate(DELTA, loss=claimed)
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
 
 from lastiterate import Loss, account, verify
-from lastiterate.errors import AssumptionError, LastIterateError, UnsupportedError
+from lastiterate.errors import (
+    AssumptionError,
+    DescriptionError,
+    LastIterateError,
+    UnsupportedError,
+)
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
@@ -157,6 +163,20 @@ def test_a_bounded_head_is_not_clipped_and_a_scheduler_follows_its_plan():
     certificate = done.certificate(1e-5)
     assert any("smooth" in told and "declared" in told for told in certificate.assumptions)
     assert certificate.epsilon < done.certificate(1e-5, loss=Loss.unknown()).epsilon
+    stronger = dataclasses.replace(done.loss, strong_convexity=0.1)
+    for claimed in (stronger, done.loss.with_regularization(0.5)):  # said after the run
+        with pytest.raises(DescriptionError, match="loss"):
+            done.certificate(1e-5, loss=claimed)
+
+
+def test_dropout_is_refused_before_the_run():
+    """Its draws depend on who shares the batch."""
+
+    def dropping():
+        return nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 2))
+
+    with pytest.raises(UnsupportedError, match="to the last bit"):
+        certified(model=dropping, poisson=True)
 
 
 def test_a_loop_that_is_cut_short_goes_on_with_the_next_batch():

@@ -120,7 +120,8 @@ def differing(gradients, batches):
     theta, seen, found = gradients.vector(), {}, set()
     for batch in batches:
         each, norms = gradients.per_record(theta, torch.as_tensor(batch))
-        for i, row, norm in zip(batch.tolist(), each.detach(), norms, strict=True):
+        each, norms = each.detach().cpu(), norms.cpu()
+        for i, row, norm in zip(batch.tolist(), each, norms, strict=True):
             bits = row.numpy().tobytes(), norm.numpy().tobytes()
             if seen.setdefault(i, bits) != bits:
                 found.add(i)
@@ -145,6 +146,16 @@ def test_a_gradient_is_the_same_whoever_shares_the_batch(which, how):
         if which in ("attention", "tied", "channels last"):
             pytest.skip("Opacus has no hooks for it, or is refused")
         gradients = OpacusGradients(gradients, ghost=False)
+    gradients.check_independence()
+    assert not differing(gradients, several_batches())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("which", KINDS)
+def test_so_it_is_on_a_gpu(which):
+    net, inputs, loss = network(which)
+    net, inputs, targets = net.cuda(), inputs.cuda(), (torch.arange(N) % 3).cuda()
+    gradients = ModuleGradients(net, loss, inputs, targets, describe())
     gradients.check_independence()
     assert not differing(gradients, several_batches())
 
@@ -269,6 +280,41 @@ def test_random_layers_are_refused(make, batches):
         torch.arange(N) % 3,
         run,
     )
+
+
+class Spectral(nn.Sequential):
+    """Its weight is divided by an estimate that every pass makes better: a state."""
+
+    def __init__(self):
+        super().__init__(nn.utils.parametrizations.spectral_norm(nn.Linear(57, 3)))
+
+
+def test_a_layer_with_a_state_is_refused():
+    _, inputs, loss = network("linear")
+    with pytest.raises(UnsupportedError, match="to the last bit"):
+        noisy_module_descent(Spectral(), loss, inputs, torch.arange(N) % 3, describe())
+
+
+def test_labels_and_words_of_any_range_pass_the_check():
+    """What is made up must be allowed: classes from 1 on, words without an embedding."""
+
+    class Counted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Parameter(torch.randn(9, 3))
+
+        def forward(self, x):
+            return self.table[x - 5].mean(1)
+
+    torch.manual_seed(0)
+    done = noisy_module_descent(
+        Counted(),
+        lambda out, y: nn.functional.cross_entropy(out, y - 1),
+        torch.randint(5, 14, (N, 4)),
+        torch.arange(N) % 3 + 1,
+        describe(),
+    )
+    assert not done.experiment
 
 
 @pytest.mark.parametrize("make", [Centred, Remembering])

@@ -60,5 +60,5 @@ def test_it_speaks_of_the_person_the_run_was_made_for():
     assert len(released.above) == 8  # and nothing of them is in the file
     with pytest.raises(AssumptionError, match="somebody else"):
         released.certificate(1e-3, exposure=Exposure(records=2))
-    with pytest.raises(DescriptionError, match="proved constants"):
+    with pytest.raises(DescriptionError, match="the run's own loss"):
         released.certificate(1e-3, loss=Loss(smoothness=1.0, strong_convexity=0.5))

@@ -40,7 +40,7 @@ def accepted_loss(claimed: Loss | None, known: Loss) -> Loss:
         why = "it is the L2 term of the updates that were made"
         raise DescriptionError("loss.regularization", claimed.regularization, f"{l2!r}", why)
     if not _follows(claimed, known):
-        allowed = f"left out, as the run has proved constants: {known}"
+        allowed = f"left out, or claim no more than the run's own loss: {known}"
         why = "a guarantee holds for the loss that was trained"
         raise DescriptionError("loss", str(claimed), allowed, why)
     # Constants count as proved only where the run itself has the loss that they are proved for.

@@ -124,7 +124,8 @@ class _RecordGradients:
     def check_independence(self, vector: Any) -> None:
         """Raise unless a gradient is the same whoever shares its chunk.
 
-        The records are made up from shapes and types, so that nothing depends on private data.
+        The records are made up from shapes and types, so that a refusal tells nothing of private
+        ones (whole numbers are 0 or 1; JAX reads no table outside of its range).
         """
         size, source = self._chunk, np.random.default_rng(0)
 

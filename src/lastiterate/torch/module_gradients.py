@@ -109,7 +109,7 @@ class ModuleGradients:
     def check_independence(self) -> None:
         """Raise unless a gradient is the same whoever shares its chunk.
 
-        The records are made up from shapes and types, so that nothing depends on private data.
+        The records are made up (`_made_up`), so that a refusal tells nothing of private ones.
         """
         inputs, targets, vector = *self._made_up(), self.vector()
         first = self._bits(vector, inputs[0], targets[0])
@@ -128,18 +128,24 @@ class ModuleGradients:
         return torch.cat([_as_bits(each), _as_bits(chunk_lengths(each))[:, None]], dim=1)
 
     def _made_up(self) -> tuple[Tensor, Tensor]:
-        """Two chunks of records that depend on no data: inputs and targets."""
+        """Two chunks of records: inputs and targets.
+
+        Numbers are drawn, and words of an embedding. Other whole numbers, whose range only the
+        network knows, are those of the first record in every place: they are allowed.
+        """
         words = [m.num_embeddings for m in self._module.modules() if isinstance(m, nn.Embedding)]
         source = torch.Generator().manual_seed(0)
 
         def like(values: Tensor, most: int) -> Tensor:
             shape = (2, self._places, *values.shape[1:])
+            whole = not (values.is_floating_point() or values.is_complex())
+            if whole and not most:
+                return values[:1].expand(shape).clone()
             drawn = torch.rand(shape, generator=source, dtype=torch.float64)
-            if not (values.is_floating_point() or values.is_complex()):
-                drawn = (drawn * most).floor()
+            drawn = (drawn * most).floor() if whole else drawn
             return drawn.to(values.device, values.dtype)
 
-        return like(self._inputs, min(words, default=1)), like(self._targets, 1)
+        return like(self._inputs, min(words, default=0)), like(self._targets, 0)
 
     def content(self) -> Iterator[NDArray[Any]]:
         """Targets and inputs in their order."""
