@@ -12,6 +12,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,20 @@ from numpy.typing import NDArray
 
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.released import Released, certify_released
+from lastiterate.certificate.signatures import private_key, signature_of
 from lastiterate.curves import gaussian
 from lastiterate.description import Allowance, Exposure, Loss
 from lastiterate.errors import CertificateError, DescriptionError
 from lastiterate.plain_files import archived, read_arrays
 from lastiterate.printing import printed
-from lastiterate.verifier.authenticity import Key
-from lastiterate.verifier.chain import Terms, VerifiedChain, check_link, verify_chain
+from lastiterate.verifier.authenticity import Key, read_bounded
+from lastiterate.verifier.chain import (
+    MOST_BYTES,
+    Terms,
+    VerifiedChain,
+    check_link,
+    verify_chain,
+)
 from lastiterate.verifier.document import Head, parameters_hash
 from lastiterate.verifier.refusals import TamperedCertificateError, UnreadableCertificateError
 from lastiterate.verifier.verification import verify
@@ -34,13 +42,17 @@ from lastiterate.whole_files import write_whole
 
 Model = NDArray[np.float64] | dict[str, NDArray[np.float64]]
 
-_TERMS, _CERTIFICATE, _MODEL = "terms.json", "certificate.json", "parameters.npz"
+TERMS, _CERTIFICATE, _MODEL = "terms.json", "certificate.json", "parameters.npz"
 _NAMED = "named."
 _ALONE = "parameters"  # the name of a model that is one array; those of others have a prefix
 
 
 class Chain:
     """The links of a model that goes on from what it released before.
+
+    Args:
+        folder: what `Chain.begin` made.
+        key: an Ed25519 private key, as for `Certificate.sign`, that signs every link that is added.
 
     >>> from lastiterate import Chain, Cyclic, Training
     >>> from lastiterate.losses import Logistic
@@ -57,10 +69,11 @@ class Chain:
     (3, '0.952', '5.000')
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, key: Key | None = None) -> None:
         self.folder = Path(folder)
+        self._key = None if key is None else private_key(key)  # raises before anything is spent
         try:
-            text = (self.folder / _TERMS).read_text(encoding="ascii")
+            text = read_bounded(self.folder / TERMS, MOST_BYTES).decode("ascii")
         except (OSError, UnicodeDecodeError) as error:
             raise UnreadableCertificateError(
                 f"{self.folder} holds no chain ({type(error).__name__}). Chain.begin makes one."
@@ -76,6 +89,7 @@ class Chain:
         epsilon: float | None = None,
         delta: float | None = None,
         days: int | None = None,
+        key: Key | None = None,
     ) -> Chain:
         """A new chain, with what one person may be charged for ever.
 
@@ -85,7 +99,9 @@ class Chain:
             epsilon, delta: the same as (epsilon, delta), for somebody who is used on all ``days``.
                 Each day may cost its share: mu/√days.
             days: nobody's data are used on more days; None: on all of them.
+            key: an Ed25519 private key that signs the terms and every link that is added.
         """
+        private = None if key is None else private_key(key)
         if (allowance is None) != (epsilon is not None and delta is not None):
             why = "what a person may be charged is declared before the first day, once"
             raise DescriptionError("allowance", allowance, "given, or epsilon and delta", why)
@@ -103,9 +119,11 @@ class Chain:
             allowed = "a folder that does not exist yet, inside one that does"
             why = "an older chain is never mixed with a new one"
             raise DescriptionError("folder", f"{path} ({error.strerror})", allowed, why) from None
-        text = Terms(secrets.token_hex(16), allowance).to_json()
-        write_whole(path / _TERMS, text.encode("ascii"), replace=False)
-        return cls(path)
+        terms = Terms(secrets.token_hex(16), allowance)
+        if private is not None:
+            terms = replace(terms, signatures=(signature_of(terms.payload, private),))
+        write_whole(path / TERMS, terms.to_json().encode("ascii"), replace=False)
+        return cls(path, key=private)
 
     @property
     def allowance(self) -> Allowance:
@@ -133,7 +151,7 @@ class Chain:
     def parameters(self) -> Model | None:
         """The model that was released last, which the next run starts from; None: none yet."""
         count = len(self)
-        return self._model(count) if count else None
+        return self._model(count, self._certificate(count)) if count else None
 
     @property
     def left(self) -> float:
@@ -167,13 +185,13 @@ class Chain:
             exposure=exposure,
             follows=self.head,
         )
-        self.add(certificate, released.parameters)
-        return certificate
+        return self.add(certificate, released.parameters)
 
-    def add(self, certificate: Certificate, parameters: Any) -> None:
+    def add(self, certificate: Certificate, parameters: Any) -> Certificate:
         """Add a link that was certified with ``follows=chain.head``, and the model it is bound to.
 
-        Publish the model after this, never before: what is refused must not have left.
+        Returns it, signed with the chain's key if there is one. Publish the model after this, never
+        before: what is refused must not have left.
         """
         links = self.links
         number = len(links) + 1
@@ -181,7 +199,27 @@ class Chain:
         check_link(number, certificate, head, links[0] if links else certificate)
         verify(certificate, parameters=parameters)
         self.allowance.check(_mus((*links, certificate)))
+        if self._key is not None:
+            certificate = certificate.sign(self._key)
         self._write(number, certificate, parameters)
+        return certificate
+
+    def sign(self, key: Key) -> None:
+        """Sign the terms and every link, after `verify`: for a chain that was begun without a key.
+
+        Args:
+            key: an Ed25519 private key, as for `Certificate.sign`.
+        """
+        private = private_key(key)
+        checked = self.verify()
+        own = signature_of(self.terms.payload, private)
+        text = replace(self.terms, signatures=(*self.terms.signatures, own)).to_json()
+        terms = Terms.from_json(text)  # raises where there are too many signatures
+        for number, link in enumerate(checked.links, start=1):
+            signed = Certificate(link.content).sign(private)
+            signed.save(self.folder / _name(number) / _CERTIFICATE)
+        write_whole(self.folder / TERMS, text.encode("ascii"))
+        self.terms = terms
 
     def _write(self, number: int, certificate: Certificate, parameters: Any) -> None:
         """The whole link, or nothing; never over another one."""
@@ -208,12 +246,13 @@ class Chain:
     ) -> VerifiedChain:
         """Recompute every link, their order, their models and what was spent, or raise.
 
-        With ``trusted_keys`` every link must be signed, and ``revoked`` notes count: see `verify`.
+        With ``trusted_keys`` the terms and every link must be signed by one of them, there must be
+        a link, and ``revoked`` notes count: see `verify`.
         """
         links = self.links
         checked = verify_chain(self.terms, links, trusted_keys=trusted_keys, revoked=revoked)
-        for number in range(1, len(checked.links) + 1):
-            self._model(number)
+        for number, link in enumerate(links, start=1):
+            self._model(number, link)
         return checked
 
     def epsilon(self, delta: float, days: int | None = None) -> float:
@@ -223,7 +262,7 @@ class Chain:
     def __str__(self) -> str:
         links, most = self.links, self.allowance.days
         lines = [f"{len(links):,} links; declared before the first: {self.allowance}"]
-        lines += [f"  for {link.exposure}:" for link in links[:1] if not link.exposure.default]
+        lines += [f"  for {link.exposure}:" for link in links[:1]]
         for number, link in enumerate(links, start=1):
             at = f"at delta = {printed(link.delta)}"
             lines.append(f"  used in link {number} alone: epsilon <= {printed(link.epsilon)} {at}")
@@ -233,9 +272,9 @@ class Chain:
             lines.append(f"  used in {many} links, for ever: {promise}")
         return "\n".join(lines)
 
-    def _model(self, number: int) -> Model:
+    def _model(self, number: int, link: Certificate) -> Model:
         model = _read(self.folder / _name(number) / _MODEL)
-        if parameters_hash(model) != self._certificate(number).content["parameters"]:
+        if parameters_hash(model) != link.content["parameters"]:
             raise TamperedCertificateError(
                 f"The model of link {number} is not the one that its certificate is bound to."
             )

@@ -12,11 +12,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from lastiterate.certificate.certificate import Certificate
 from lastiterate.description import Loss, Training
-from lastiterate.errors import DescriptionError
+from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.plain_files import read_arrays, read_hashed_json
-from lastiterate.verifier.document import UNLEARNING, parameters_hash
+from lastiterate.verifier.document import UNLEARNING, Document, parameters_hash
+from lastiterate.verifier.refusals import TamperedCertificateError
+from lastiterate.verifier.verification import THEORY
 
 CERTIFICATE, ABOUT, PARAMETERS = "certificate.json", "run.json", "parameters.npz"
 FORMAT, VERSION = "lastiterate-run", 2
@@ -62,15 +63,73 @@ def in_words(folder: Path) -> dict[str, str]:
     return {parameters_hash(released): words[part] for part, released in found.items()}
 
 
+def check_filed(certificate: Document, folder: Path) -> None:
+    """Raise if a sound certificate does not speak of the other files of its folder."""
+    try:
+        described, sha256 = None, ""
+        if (folder / ABOUT).exists():
+            table, sha256 = read_about(folder)
+            training, loss = Training.from_dict(table["training"]), Loss.from_dict(table["loss"])
+            described = (bool(table["certified"]), training, loss)
+        reason = misfit(certificate, folder, described, sha256)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{ABOUT} cannot be read: {error!r:.200}"
+    except LastIterateError as error:
+        reason = str(error)
+    if reason:
+        raise TamperedCertificateError(reason)
+
+
+def misfit(
+    certificate: Document,
+    folder: Path,
+    described: tuple[bool, Training, Loss] | None,
+    sha256: str,
+) -> str:
+    """Why a sound certificate does not speak of what lies beside it; empty if it does.
+
+    Args:
+        certificate: the one of the folder.
+        folder: the run's.
+        described: what ``run.json`` says: whether it was certified, the run and its loss.
+        sha256: the hash of ``run.json``; empty without one.
+    """
+    sound = f"{CERTIFICATE} is sound, but"
+    if certificate.content.get("about", sha256) != sha256:
+        return (
+            f"{sound} it is sealed together with another {ABOUT} than the one that is here: what "
+            "that file says was changed, or is missing."
+        )
+    if described is not None:
+        certified, training, loss = described
+        if not certified or other_run(certificate, training, loss):
+            return (
+                f"{sound} it certifies another run than {ABOUT} describes: one of the two files "
+                "does not belong here."
+            )
+        if certificate.of_real_numbers:
+            return f"{sound} it is {THEORY}. Train again."
+        if not (folder / PARAMETERS).is_file():
+            return f"{sound} {ABOUT} describes a model, and {PARAMETERS} is not here."
+    elif not (folder / PARAMETERS).is_file():
+        return ""
+    if other_model(certificate, read_parameters(folder)):
+        return (
+            f"{sound} it is not bound to the model in {PARAMETERS}, whose parameters have another "
+            "hash. That model is not covered."
+        )
+    return ""
+
+
 def other_model(
-    certificate: Certificate, parameters: Mapping[str, Mapping[str, NDArray[Any]]]
+    certificate: Document, parameters: Mapping[str, Mapping[str, NDArray[Any]]]
 ) -> bool:
     """Whether the certificate is bound to other numbers than these, or to none."""
     bound = {run.content.get("parameters") for run in certificate.parts or (certificate,)}
     return not {parameters_hash(released) for released in parameters.values()} <= bound
 
 
-def other_run(certificate: Certificate, training: Training, loss: Loss) -> bool:
+def other_run(certificate: Document, training: Training, loss: Loss) -> bool:
     """Whether the certificate is about none of the runs that are described so.
 
     One of forgetting names no run: it holds for every run of so many records.

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
 def signature(certificate: Document, key: Key) -> Signature:
     """One signature of the certificate: the key's name and the signature in base64."""
-    return _signed(payload(certificate), key)
+    return signature_of(payload(certificate), key)
 
 
-def _signed(body: bytes, key: Key) -> Signature:
+def signature_of(body: bytes, key: Key) -> Signature:
+    """The signature of a payload."""
     private = private_key(key)
     message = pre_authentication_encoding(PAYLOAD_TYPE, body)
     signed = base64.b64encode(private.sign(message)).decode("ascii")
@@ -60,7 +61,7 @@ def revoke(certificate: Document, key: Key, reason: str) -> str:
         reason: a sentence for whoever meets the note; nothing private.
     """
     body = revocation(certificate, reason)
-    return _wrapped(body, [_signed(body, key)])
+    return _wrapped(body, [signature_of(body, key)])
 
 
 def _wrapped(body: bytes, signatures: Iterable[Signature]) -> str:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lastiterate.cli.confined import limit
 from lastiterate.cli.description_flags import AsJson, Megabytes, Revoked, Seconds, TrustedKeys
 from lastiterate.cli.output import escaped, print_json, print_text, say_warning
+from lastiterate.errors import LastIterateError
 from lastiterate.progress import Working
+
+if TYPE_CHECKING:
+    from lastiterate.description import Exposure
 
 
 def verify(
     certificate: Annotated[
-        Path, typer.Argument(help="The certificate, a JSON file; or the folder of a chain.")
+        Path,
+        typer.Argument(help="The certificate, a JSON file; or the folder of a run or of a chain."),
     ],
     trusted_key: TrustedKeys = None,
     signature: Annotated[
@@ -32,7 +38,8 @@ def verify(
     import lastiterate
     from lastiterate.certificate import MalformedCertificateError, UnreadableCertificateError
     from lastiterate.certificate.certificate import weakness
-    from lastiterate.errors import CertificateError, LastIterateError
+    from lastiterate.certificate.filed import CERTIFICATE, check_filed
+    from lastiterate.errors import CertificateError
     from lastiterate.verifier.balls import need_balls
 
     need_balls()  # a missing package is no verdict
@@ -41,16 +48,19 @@ def verify(
         which = "--revoked" if signature is None else "--signature"
         raise LastIterateError(f"{which} needs --trusted-key: a key to check it with.")
     try:
-        if certificate.is_dir():
-            _verify_chain(certificate, trusted_key or None, signature, revoked or (), as_json)
+        folder = certificate if certificate.is_dir() else None
+        if folder is not None and _is_chain(folder):
+            _verify_chain(folder, trusted_key or None, signature, revoked or (), as_json)
             return
         with Working("verification"):
             result = lastiterate.verify(
-                certificate,
+                certificate if folder is None else folder / CERTIFICATE,
                 trusted_keys=trusted_key or None,
                 signature=signature,
                 revoked=revoked or (),
             )
+            if folder is not None:
+                check_filed(result.certificate, folder)
     except CertificateError as error:
         nothing_to_check = isinstance(error, UnreadableCertificateError)
         if nothing_to_check and not isinstance(error, MalformedCertificateError):
@@ -70,6 +80,7 @@ def verify(
                 "verified": True,
                 "epsilon": result.epsilon,
                 "delta": result.delta,
+                "unit": _unit(found.exposure),
                 "warning": weak,
                 "theory": found.of_real_numbers,
                 "theorem": found.theorem,
@@ -80,12 +91,16 @@ def verify(
                 "declared": list(found.declarations),
                 "not_covered": list(found.not_covered),
                 "sha256": found.sha256,
+                "signed": bool(result.signed_by),
                 "signed_by": list(result.signed_by),
             },
         )
         return
     print_text(str(result))
+    print_text(f"For {found.exposure}.")
     print_text(str(found))
+    if folder is not None:
+        print_text("The other files of the folder are those that it speaks of.")
     if not result.signed_by:
         print_text(_unsigned(bool(found.signatures)))
 
@@ -99,23 +114,65 @@ def _verify_chain(
 ) -> None:
     """Every link of a chain, its order, and what it spent."""
     from lastiterate import Chain
-    from lastiterate.errors import LastIterateError
+    from lastiterate.certificate.certificate import weakness
 
     if signature is not None:
         raise LastIterateError("--signature is for one certificate: each link carries its own.")
     chain = Chain(folder)
     with Working("verification"):
         checked = chain.verify(trusted_keys=keys, revoked=revoked)
+    weak = list(dict.fromkeys(text for link in checked.links if (text := weakness(link))))
+    for text in weak:
+        say_warning(text)
     if not as_json:
         print_text(str(checked))
         print_text(str(chain))
+        if not checked.signed_by:
+            print_text(_unsigned(bool(chain.terms.signatures)))
         return
     links = [
         {"epsilon": link.epsilon, "delta": link.delta, "mu": mu, "sha256": link.sha256}
         for link, mu in zip(checked.links, checked.mus, strict=True)
     ]
-    allowance = chain.allowance.to_dict()
-    print_json("verify", {"verified": True, "allowance": allowance, "links": links})
+    print_json(
+        "verify",
+        {
+            "verified": True,
+            "allowance": chain.allowance.to_dict(),
+            "unit": None if checked.exposure is None else _unit(checked.exposure),
+            "warning": " ".join(weak) or None,
+            "theory": False,  # such a link is refused
+            "signed": bool(checked.signed_by),
+            "signed_by": list(checked.signed_by),
+            "links": links,
+        },
+    )
+
+
+def _is_chain(folder: Path) -> bool:
+    """Whether the folder holds a chain and not a run; one that could be both is refused."""
+    from lastiterate.certificate.chain import TERMS
+    from lastiterate.certificate.filed import ABOUT, CERTIFICATE
+
+    terms, run = (
+        (folder / TERMS).exists(),
+        [n for n in (ABOUT, CERTIFICATE) if (folder / n).exists()],
+    )
+    if terms and run:
+        raise LastIterateError(
+            f"{folder} holds {TERMS} of a chain and {run[0]} of a run. Name the certificate to "
+            "verify it, or move the files that do not belong there away."
+        )
+    if not (terms or run):
+        raise LastIterateError(
+            f"{folder} holds neither a run ({CERTIFICATE}) nor a chain ({TERMS})."
+        )
+    return terms
+
+
+def _unit(exposure: Exposure) -> dict[str, Any]:
+    """Whom the numbers are for, in words and in numbers."""
+    return {"text": str(exposure), **dataclasses.asdict(exposure)}
 
 
 def _unsigned(carries_one: bool) -> str:

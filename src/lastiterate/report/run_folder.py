@@ -22,10 +22,8 @@ from lastiterate.certificate.filed import (
     CERTIFICATE,
     PARAMETERS,
     in_words,
-    other_model,
-    other_run,
+    misfit,
     read_about,
-    read_parameters,
     refuse_pickles,
 )
 from lastiterate.description import Exposure, Loss, Training
@@ -35,7 +33,6 @@ from lastiterate.plain_files import read_json
 from lastiterate.report.attacker import proved_pairs
 from lastiterate.verifier.authenticity import Key
 from lastiterate.verifier.balls import need_balls
-from lastiterate.verifier.verification import THEORY
 
 Status = Literal["verified", "refused", "experiment"]
 
@@ -224,41 +221,16 @@ def _status(
         reason = f"{ABOUT} says that this run was certified, but {path.name} is not here."
         if about is not None and about.certified:
             return "refused", reason, None, ()
+        if keys is not None:
+            return "refused", f"{path.name} is not here: no trusted key signed this run.", None, ()
         return "experiment", "", None, ()
     certificate, reason, signers = _verified(path, keys, revoked)
     if certificate is not None:
-        reason = _misfit(certificate, path, about, sha256)
+        described = None if about is None else (about.certified, about.training, about.loss)
+        reason = misfit(certificate, path.parent, described, sha256)
     if certificate is None or reason:
         return "refused", reason, None, ()
     return "verified", "", certificate, signers
-
-
-def _misfit(certificate: Certificate, path: Path, about: About | None, sha256: str) -> str:
-    """Why a sound certificate does not speak of what lies beside it; empty if it does."""
-    sound = f"{path.name} is sound, but"
-    if certificate.content.get("about", sha256) != sha256:
-        return (
-            f"{sound} it is sealed together with another {ABOUT} than the one that is here: what "
-            "that file says was changed, or is missing."
-        )
-    if about is not None:
-        if not about.certified or other_run(certificate, about.training, about.loss):
-            return (
-                f"{sound} it certifies another run than {ABOUT} describes: one of the two files "
-                "does not belong here."
-            )
-        if certificate.of_real_numbers:
-            return f"{sound} {THEORY}. Train again."
-        if not (path.parent / PARAMETERS).is_file():
-            return f"{sound} {ABOUT} describes a model, and {PARAMETERS} is not here."
-    elif not (path.parent / PARAMETERS).is_file():
-        return ""
-    if other_model(certificate, read_parameters(path.parent)):
-        return (
-            f"{sound} it is not bound to the model in {PARAMETERS}, whose parameters have another "
-            "hash. That model is not covered."
-        )
-    return ""
 
 
 def _verified(

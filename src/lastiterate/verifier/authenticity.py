@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:lastiterate:certificate:1"
+TERMS_TYPE = "urn:lastiterate:chain-terms:1"
 REVOCATION_TYPE = "urn:lastiterate:revocation:1"
 MOST_BYTES = 1 << 16  # of a key file
 MOST_ENVELOPE = 256 << 20
@@ -69,6 +70,18 @@ def payload(certificate: Document) -> bytes:
     return encoded(statement(certificate))
 
 
+def terms_payload(terms: Mapping[str, Any], sha256: str) -> bytes:
+    """The canonical bytes of the statement about the terms of a chain, without signatures."""
+    return encoded(
+        {
+            "_type": STATEMENT_TYPE,
+            "subject": [{"name": "terms of a chain", "digest": {"sha256": sha256}}],
+            "predicateType": TERMS_TYPE,
+            "predicate": terms,
+        }
+    )
+
+
 def revocation(certificate: Document, reason: str) -> bytes:
     """The bytes of a note that its signer no longer stands by a certificate, and why."""
     return encoded(
@@ -101,9 +114,12 @@ def pre_authentication_encoding(kind: str, body: bytes) -> bytes:
 
 
 def trusted_signers(
-    certificate: Document, trusted: Iterable[Key], signatures: Iterable[Mapping[str, str]]
+    body: bytes,
+    trusted: Iterable[Key],
+    signatures: Iterable[Mapping[str, str]],
+    what: str = "certificate",
 ) -> tuple[str, ...]:
-    """The trusted keys that really signed this certificate; none raises an AuthenticityError.
+    """The trusted keys that really signed a payload; none raises an AuthenticityError.
 
     The names in the signatures are hints: every signature is tried with every trusted key.
     """
@@ -111,15 +127,15 @@ def trusted_signers(
     keys = list(map(_public, trusted))  # a wrong key file is said first
     if not given:
         raise AuthenticityError(
-            "The certificate is not signed. Its seal shows that it is in one piece, not who wrote "
-            "it. Ask for a signed one, or check it without --trusted-key."
+            f"The {what} is not signed. Its hash shows that it is in one piece, not who wrote it. "
+            "Ask for a signed one, or check it without --trusted-key."
         )
     if len(given) > MOST_SIGNATURES:
-        raise AuthenticityError(f"The certificate has more than {MOST_SIGNATURES} signatures.")
-    found = _signers(payload(certificate), keys, given)
+        raise AuthenticityError(f"The {what} has more than {MOST_SIGNATURES} signatures.")
+    found = _signers(body, keys, given)
     if not found:
         raise AuthenticityError(
-            "No trusted key signed this certificate as it stands. Either another key signed it "
+            f"No trusted key signed this {what} as it stands. Either another key signed it "
             f"(it names {', '.join(sorted({_said(s) for s in given}))}), or it was changed after "
             "it was signed. Ask whoever trained the model, over a channel that you trust."
         )
@@ -186,7 +202,7 @@ def _envelope(path: str | os.PathLike[str]) -> tuple[bytes, tuple[Signature, ...
     """The payload of a DSSE envelope in a file, and its signatures."""
     where = Path(path)
     try:
-        raw = _bounded(where, MOST_ENVELOPE)
+        raw = read_bounded(where, MOST_ENVELOPE)
         table = json.loads(raw)
         kind, body, signatures = table["payloadType"], table["payload"], table["signatures"]
         said = base64.b64decode(body, validate=True)
@@ -249,12 +265,12 @@ def pem(key: Any, what: str, why: str) -> tuple[bytes, str]:
     if not isinstance(key, (str, os.PathLike)):
         raise DescriptionError("key", type(key).__name__, what, why)
     try:
-        return _bounded(Path(key), MOST_BYTES), str(key)
+        return read_bounded(Path(key), MOST_BYTES), str(key)
     except OSError as error:
         raise DescriptionError("key", f"{key} ({error.strerror})", what, why) from None
 
 
-def _bounded(path: Path, most: int) -> bytes:
+def read_bounded(path: Path, most: int) -> bytes:
     """A plain file of bounded size; a pipe would make us wait, and a folder is no file."""
     if not path.is_file():
         raise FileNotFoundError(2, "no such file", str(path))

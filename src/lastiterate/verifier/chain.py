@@ -15,44 +15,76 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lastiterate.description import Allowance
+from lastiterate.description import Allowance, Exposure
 from lastiterate.errors import AllowanceError, LastIterateError
-from lastiterate.verifier.authenticity import Key
+from lastiterate.verifier.authenticity import Key, Signature, terms_payload, trusted_signers
 from lastiterate.verifier.balls import need_balls
-from lastiterate.verifier.document import Document, Head, canonical, fingerprint
+from lastiterate.verifier.document import (
+    Document,
+    Head,
+    are_signatures,
+    canonical,
+    fingerprint,
+)
 from lastiterate.verifier.refusals import (
     AuthenticityError,
     ClaimError,
     TamperedCertificateError,
     UnreadableCertificateError,
 )
-from lastiterate.verifier.verification import verify
+from lastiterate.verifier.verification import THEORY, verify
 from lastiterate.verifier.words import good_nonce
 
 FORMAT = "lastiterate-chain"
 VERSION = 1
-_MOST_TEXT = 10_000
+MOST_BYTES = 10_000  # of the terms
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What was declared before the first link; ``name`` tells the chain from all others."""
+    """What was declared before the first link; ``name`` tells the chain from all others.
+
+    The hash that the first link names, and the signatures, cover everything but ``signatures``.
+    """
 
     name: str
     allowance: Allowance
+    signatures: tuple[Signature, ...] = ()
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The terms as plain values, without their signatures."""
+        own = {"name": self.name, "allowance": self.allowance.to_dict()}
+        return {"format": FORMAT, "version": VERSION, **own}
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes that a signature of the terms covers."""
+        return terms_payload(self.content, self.head.sha256)
 
     def to_json(self) -> str:
         """The canonical text."""
-        table = {"name": self.name, "allowance": self.allowance.to_dict()}
-        return canonical({"format": FORMAT, "version": VERSION, **table})
+        signed = {"signatures": list(self.signatures)} if self.signatures else {}
+        return canonical({**self.content, **signed})
 
     @classmethod
     def from_json(cls, text: str) -> Terms:
         """Read the canonical text; anything else is refused."""
         try:
-            table: Any = json.loads(text) if len(text) <= _MOST_TEXT else None
-            terms = cls(table["name"], Allowance.from_dict(table["allowance"]))
-        except (ValueError, TypeError, KeyError, RecursionError, LastIterateError) as error:
+            table: Any = json.loads(text) if len(text) <= MOST_BYTES else None
+            allowance = Allowance.from_dict(table["allowance"])
+            signatures = table.get("signatures", [])
+            if signatures and not are_signatures(signatures):
+                raise ValueError("malformed signatures")
+            terms = cls(table["name"], allowance, tuple(signatures))
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+            LastIterateError,
+        ) as error:
             why = f"These are no terms of a chain: {error!r}."
             raise UnreadableCertificateError(why[:300]) from None
         if not good_nonce(terms.name) or terms.to_json() != text:
@@ -62,7 +94,7 @@ class Terms:
     @property
     def head(self) -> Head:
         """What the first link follows."""
-        return Head(fingerprint(json.loads(self.to_json())), None)
+        return Head(fingerprint(self.content), None)
 
 
 @dataclass(frozen=True)
@@ -71,15 +103,23 @@ class VerifiedChain:
 
     terms: Terms
     links: tuple[Document, ...]
+    signed_by: tuple[str, ...] = ()  # trusted keys; together they signed the terms and every link
 
     @property
     def mus(self) -> tuple[float, ...]:
         """What each link costs somebody who is used in it, whatever is hidden in it."""
         return tuple(link.link.mu for link in self.links if link.link is not None)
 
+    @property
+    def exposure(self) -> Exposure | None:
+        """Whom every link speaks of; None of a chain without links."""
+        return self.links[0].exposure if self.links else None
+
     def __str__(self) -> str:
-        whom = [f", for {link.exposure}" for link in self.links[:1] if not link.exposure.default]
-        return f"verified: {len(self.links):,} links, {self.terms.allowance}{''.join(whom)}"
+        whom = "" if self.exposure is None else f", for {self.exposure}"
+        names = ", ".join(self.signed_by)
+        by = f", terms and links signed by the trusted key {names}" if names else ""
+        return f"verified: {len(self.links):,} links, {self.terms.allowance}{whom}{by}"
 
 
 def verify_chain(
@@ -94,7 +134,8 @@ def verify_chain(
     Args:
         terms: what was declared before the first link.
         links: all certificates, the oldest first.
-        trusted_keys: as in `verify`; then every link must be signed by one of them.
+        trusted_keys: as in `verify`; then the terms and every link must be signed by one of them,
+            and there must be a link.
         revoked: as in `verify`; a chain with a link that is revoked is refused as a whole, as
             everything after that link rests on it.
     """
@@ -103,15 +144,24 @@ def verify_chain(
     notes = list(revoked)
     if notes and keys is None:  # also where there is no link yet
         raise AuthenticityError("Notes of revocation say nothing without a trusted key.")
+    signers: set[str] = set()
+    if keys is not None:
+        declared_by = trusted_signers(terms.payload, keys, terms.signatures, "file terms.json")
+        signers.update(declared_by)
+        if not links:
+            raise AuthenticityError(
+                "The chain has no links: there is no certificate that a trusted key could have "
+                "signed. Ask for the whole folder, or check it without trusted keys."
+            )
     head = terms.head
     for number, link in enumerate(links, start=1):
         check_link(number, link, head, links[0])
         try:
-            verify(link, trusted_keys=keys, revoked=notes)
+            signers.update(verify(link, trusted_keys=keys, revoked=notes).signed_by)
         except AuthenticityError as error:
             raise AuthenticityError(f"Link {number}: {error}") from None
         head = link.head
-    checked = VerifiedChain(terms, tuple(links))
+    checked = VerifiedChain(terms, tuple(links), tuple(sorted(signers)))
     try:
         terms.allowance.check(checked.mus)
     except AllowanceError as error:
@@ -137,6 +187,8 @@ def check_link(number: int, link: Document, head: Head, first: Document) -> None
                 f"Link {number} has another {field} than the first one: the chain would speak of "
                 "different neighbours or different people."
             )
+    if link.of_real_numbers:
+        raise ClaimError(f"Link {number} is {THEORY}. Train again.")
     if link.exposure.timed:
         raise ClaimError(
             f"Link {number} speaks of {link.exposure}: a chain speaks of everybody in a link."

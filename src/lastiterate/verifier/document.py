@@ -445,8 +445,8 @@ def _check_shape(content: Mapping[str, Any]) -> None:
         raise MalformedCertificateError("The hash of the file beside it is not a SHA-256.")
     if "link" in content and not _good_link(content):
         raise MalformedCertificateError("The link of the certificate is malformed.")
-    if "signatures" in content:
-        _check_signatures(content["signatures"])
+    if "signatures" in content and not are_signatures(content["signatures"]):
+        raise MalformedCertificateError("The signatures of the certificate are malformed.")
 
 
 def is_hash(text: Any) -> bool:
@@ -465,8 +465,8 @@ def _good_link(content: Mapping[str, Any]) -> bool:
     return known and bound and isinstance(mu, (int, float)) and mu is not True and _finite(mu)
 
 
-def _check_signatures(signatures: Any) -> None:
-    """A few pairs of texts; whether they are anybody's signatures is another question."""
+def are_signatures(signatures: Any) -> bool:
+    """Whether these are a few pairs of texts; whose signatures they are is checked elsewhere."""
     good = isinstance(signatures, list) and 0 < len(signatures) <= MOST_SIGNATURES
     for one in signatures if good else ():
         good = (
@@ -475,8 +475,7 @@ def _check_signatures(signatures: Any) -> None:
             and set(one) == {"keyid", "sig"}
             and all(isinstance(text, str) and len(text) <= 256 for text in one.values())
         )
-    if not good:
-        raise MalformedCertificateError("The signatures of the certificate are malformed.")
+    return good
 
 
 def _word_for_each(vouchers: Mapping[str, Any]) -> bool:

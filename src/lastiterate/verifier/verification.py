@@ -17,7 +17,13 @@ from typing import Any
 
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.errors import CertificateError, DescriptionError, LastIterateError
-from lastiterate.verifier.authenticity import Key, check_not_revoked, read_envelope, trusted_signers
+from lastiterate.verifier.authenticity import (
+    Key,
+    check_not_revoked,
+    payload,
+    read_envelope,
+    trusted_signers,
+)
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.document import UNLEARNING, Document, fingerprint, parameters_hash
@@ -99,7 +105,8 @@ def verify(
         if signature is None and not certificate.signatures and beside and beside.exists():
             signature = beside
         detached = () if signature is None else read_envelope(signature, certificate)
-        signers = trusted_signers(certificate, trusted_keys, (*certificate.signatures, *detached))
+        given = (*certificate.signatures, *detached)
+        signers = trusted_signers(payload(certificate), trusted_keys, given)
         for note in revoked:
             check_not_revoked(certificate, note, trusted_keys)
     elif signature is not None or any(True for _ in revoked):
@@ -107,9 +114,9 @@ def verify(
             "A signature says nothing without a key to check it with: give the trusted keys too."
         )
     if parameters is not None:
-        given = parameters_hash(parameters)
+        own = parameters_hash(parameters)
         with _refusing():
-            _check_parameters(certificate, given)
+            _check_parameters(certificate, own)
     recomputed(certificate)
     return Verification(certificate, certificate.epsilon, certificate.delta, signers)
 
