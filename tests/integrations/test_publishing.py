@@ -201,7 +201,15 @@ def test_the_action_verifies_and_fails(
     certificate.save(tmp_path / "certificate.json")
     done = act(step, {"certificate": "certificate.json"}, tmp_path, path)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "output").read_text() == f"epsilon={certificate.epsilon!r}\n"
+    said = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
+    assert said == {
+        "epsilon": repr(certificate.epsilon),
+        "delta": repr(certificate.delta),
+        "unit": "a single record",
+        "theory": "true" if certificate.of_real_numbers else "false",
+        "signed": "false",
+    }
+    assert said.keys() == ACTION["outputs"].keys()
     forged.save(tmp_path / "forged.json")
     assert act(step, {"certificate": "forged.json"}, tmp_path, path).returncode == 3
     trick = {"certificate": "--help", "trusted-key": ""}

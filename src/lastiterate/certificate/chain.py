@@ -114,7 +114,7 @@ class Chain:
                 allowance = Allowance(mu, days, mu / np.sqrt(days) * (1 - 1e-12))
         path = Path(folder)
         try:
-            path.mkdir()
+            path.mkdir(mode=0o755)
         except OSError as error:
             allowed = "a folder that does not exist yet, inside one that does"
             why = "an older chain is never mixed with a new one"

@@ -14,6 +14,7 @@ import typer
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import json_text, number, print_json, print_table, print_text
 from lastiterate.errors import DescriptionError
+from lastiterate.whole_files import write_whole
 
 AUDITED_MODELS = 4000
 
@@ -85,7 +86,7 @@ def audit_it(run: Path, table: Path, models: int) -> None:
     )
     contradicted = result.contradicts(claim)
     found = json_text("audit", answer(result, claim, contradicted))
-    (run / "audit.json").write_text(found + "\n", encoding="utf-8")
+    write_whole(run / "audit.json", (found + "\n").encode("utf-8"))
     for line in (*str(result).splitlines(), verdict(claim, contradicted)):
         print_text(f"  {line}")
 
@@ -109,7 +110,7 @@ def _new_folder(out: Path | None) -> Path:
 
     if out is None:
         return Path(tempfile.mkdtemp(prefix="lastiterate-demo-"))
-    out.mkdir()
+    out.mkdir(mode=0o755)
     return out
 
 

@@ -12,7 +12,7 @@ import typer
 from lastiterate.cli.confined import limit
 from lastiterate.cli.description_flags import AsJson, Megabytes, Revoked, Seconds, TrustedKeys
 from lastiterate.cli.output import escaped, print_json, print_text, say_warning
-from lastiterate.errors import LastIterateError
+from lastiterate.errors import CertificateError, LastIterateError
 from lastiterate.progress import Working
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def verify(
     from lastiterate.certificate import MalformedCertificateError, UnreadableCertificateError
     from lastiterate.certificate.certificate import weakness
     from lastiterate.certificate.filed import CERTIFICATE, check_filed
-    from lastiterate.errors import CertificateError
     from lastiterate.verifier.balls import need_balls
 
     need_balls()  # a missing package is no verdict
@@ -97,7 +96,8 @@ def verify(
         )
         return
     print_text(str(result))
-    print_text(f"For {found.exposure}.")
+    if found.exposure.default:  # else the certificate says it
+        print_text(f"For {found.exposure}.")
     print_text(str(found))
     if folder is not None:
         print_text("The other files of the folder are those that it speaks of.")
@@ -163,6 +163,8 @@ def _is_chain(folder: Path) -> bool:
             f"{folder} holds {TERMS} of a chain and {run[0]} of a run. Name the certificate to "
             "verify it, or move the files that do not belong there away."
         )
+    if run == [ABOUT]:
+        raise CertificateError(f"{folder} holds no {CERTIFICATE}: nothing is promised of this run.")
     if not (terms or run):
         raise LastIterateError(
             f"{folder} holds neither a run ({CERTIFICATE}) nor a chain ({TERMS})."

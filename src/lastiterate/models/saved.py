@@ -56,6 +56,7 @@ from lastiterate.printing import printed
 from lastiterate.verifier.authenticity import Key
 from lastiterate.verifier.refusals import TamperedCertificateError
 from lastiterate.verifier.witness import pack, unpack
+from lastiterate.whole_files import write_whole
 
 KINDS: dict[str, Any] = {
     kind.__name__: kind
@@ -310,15 +311,15 @@ def write_files(
     folder: Path, trained: TableModel, report: str, about: Mapping[str, Any], key: Key | None
 ) -> None:
     """What a run's folder holds, into one that nobody reads yet; then others may."""
-    (folder / PARAMETERS).write_bytes(archived(_numbers(trained.model)))
+    write_whole(folder / PARAMETERS, archived(_numbers(trained.model)))
     text = (json.dumps(about, indent=2, allow_nan=False) + "\n").encode("ascii")
-    (folder / ABOUT).write_bytes(text)
+    write_whole(folder / ABOUT, text)
     certificate = trained.model.certificate_
     if certificate is not None:
         certificate = certificate.beside(hashlib.sha256(text).hexdigest())
         certificate = certificate if key is None else certificate.sign(key)
         certificate.save(folder / CERTIFICATE)
-    (folder / "report.md").write_text(report, encoding="utf-8")
+    write_whole(folder / "report.md", report.encode("utf-8"))
     folder.chmod(0o755)
 
 

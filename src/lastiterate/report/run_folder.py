@@ -139,6 +139,11 @@ class RunFolder:
         revoked: Sequence[str | os.PathLike[str]] = (),
     ) -> RunFolder:
         """Read a folder written by `lastiterate train`, or a certificate alone."""
+        names = KNOWN if path.is_dir() else ("",)
+        for file in (path / name for name in names):
+            if file.is_symlink():  # the page would show the hash of what lies elsewhere
+                allowed, why = "a file of its own", "a link may lead out of the run's folder"
+                raise DescriptionError("run", f"{file}, a symbolic link", allowed, why)
         if path.is_file():
             certificate, reason, signers = _verified(path, trusted_keys, revoked)
             status: Status = "refused" if certificate is None else "verified"
@@ -263,7 +268,8 @@ def _audited(table: Mapping[str, Any], claim: Certificate | None) -> Audited:
 def _hashed(path: Path) -> Hashed:
     digest = hashlib.sha256()
     size = 0
-    with path.open("rb") as file:
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
             size += len(block)
