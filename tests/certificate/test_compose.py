@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from itertools import product
-from pathlib import Path
 
 import pytest
 from described_runs import RIDGE, STRONG, run
@@ -202,7 +201,30 @@ def test_what_later_runs_may_depend_on(tmp_path):
     *_, use, settled = joint.assumptions
     assert "may use what the earlier ones released" in use
     assert "settled before" in settled
-    # The first compositions did not say the second sentence, and are read for ever.
-    kept = Path(__file__).parent / "kept" / "composition.json"
-    assert "settled before" not in kept.read_text()
-    assert verify(kept)
+    without = json.loads(joint.to_json())
+    without["assumptions"].remove(settled)
+    without["sha256"] = fingerprint(without)
+    with pytest.raises(CertificateError, match="assumptions"):
+        verify(Certificate(without))
+
+
+def forged(certificate, **changes):
+    content = json.loads(certificate.to_json()) | changes
+    return Certificate({**content, "sha256": fingerprint(content)})
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda one: forged(one, epsilon=one.epsilon / 2),
+        lambda one: forged(one, mu=one.mu / 2),
+        lambda one: forged(one, curve=[[1e-6, 0.001]]),
+        lambda one: Certificate({**one.content, "dataset": "other"}),  # with the old hash
+    ],
+    ids=["epsilon", "mu", "curve", "hash"],
+)
+def test_a_part_with_a_forged_claim_is_not_composed(lie):
+    one = certify(run(FullBatch()), RIDGE, DELTA)
+    for parts in ([lie(one), one], [one, lie(one)], [lie(one)]):
+        with pytest.raises(CertificateError):
+            compose(parts, DELTA)

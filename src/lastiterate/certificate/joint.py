@@ -14,7 +14,7 @@ from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.document import FORMAT, UNLEARNING, VERSION, Document
 from lastiterate.verifier.joint import composed_words, joint_profile
 from lastiterate.verifier.profile import STANDARD_DELTAS, Judge
-from lastiterate.verifier.verification import check
+from lastiterate.verifier.verification import recomputed
 
 _LARGEST_EPSILON = 1e7  # nobody needs a certificate beyond
 _SMALLEST_EPSILON = 1e-12  # nor one that is nearer to the truth below
@@ -23,9 +23,10 @@ _SMALLEST_EPSILON = 1e-12  # nor one that is nearer to the truth below
 def compose(certificates: Iterable[Document], delta: float | None = None) -> Certificate:
     """The joint certificate of several runs on the same data, at ``delta`` (their smallest).
 
-    Refused: different adjacency, different dataset labels, equal nonces of runs that cannot share
-    a partition, and what was certified for somebody who left a run that went on: clean steps hide
-    nothing from whoever saw another model. A composition may be composed again.
+    Every claim of every part is recomputed, as `verify` does. Refused: different adjacency,
+    different dataset labels, equal nonces of runs that cannot share a partition, and what was
+    certified for somebody who left a run that went on: clean steps hide nothing from whoever saw
+    another model. A composition may be composed again.
 
     A run may use what earlier ones released (adaptive composition). How many runs there are and
     what each costs must not depend on it: for that a bound is declared in advance and kept by
@@ -56,7 +57,7 @@ def compose(certificates: Iterable[Document], delta: float | None = None) -> Cer
             "both, the run's own certificate and everything after it count."
         )
     with precision():
-        profile = joint_profile(runs, [check(run) for run in runs])
+        profile = joint_profile(runs, [recomputed(run) for run in runs])
         records = max(run.training.records for run in runs if run.training is not None)
         delta = promised_delta(min(run.delta for run in runs) if delta is None else delta, records)
         judge = profile.judge(delta)

@@ -95,11 +95,9 @@ def verify(
     need_balls()
     trusted_keys = None if trusted_keys is None else list(trusted_keys)
     beside = None if isinstance(certificate, Document) else Path(f"{os.fspath(certificate)}.sig")
-    with _refusing():
-        if not isinstance(certificate, Document):
+    if not isinstance(certificate, Document):
+        with _refusing():
             certificate = Document.load(certificate)
-        elif fingerprint(certificate.content) != certificate.sha256:
-            raise TamperedCertificateError("The certificate does not match its own SHA-256.")
     signers: tuple[str, ...] = ()
     if trusted_keys is not None:
         if signature is None and not certificate.signatures and beside and beside.exists():
@@ -122,11 +120,12 @@ def verify(
 
 
 def recomputed(certificate: Document) -> Profile:
-    """What the certificate proves, once every claim was held against it."""
-    with precision():
-        profile = check(certificate)
-        with _refusing():
-            _check_claims(certificate, profile)
+    """What the certificate proves, after its hash and every claim were compared with it."""
+    with precision(), _refusing():
+        if fingerprint(certificate.content) != certificate.sha256:
+            raise TamperedCertificateError("The certificate does not match its own SHA-256.")
+        profile = _profile(certificate)
+        _check_claims(certificate, profile)
     return profile
 
 
@@ -155,7 +154,7 @@ def _refusing() -> Iterator[None]:
 
 
 def check(certificate: Document) -> Profile:
-    """The profile that a certificate's own theorem proves, after its words were checked."""
+    """The profile of a certificate that was verified; its own claims are not recomputed here."""
     with _refusing():
         return _profile(certificate)
 
