@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -327,6 +328,51 @@ def test_a_class_that_spreadsheets_would_run(tmp_path: Path, capsys: Any) -> Non
     assert call("predict", tmp_path / "run", tmp_path / "t.csv", "-o", tmp_path / "p.csv") == 2
     assert "formula" in capsys.readouterr().err
     assert call("predict", tmp_path / "run", tmp_path / "t.csv", "-o", tmp_path / "p.parquet") == 0
+
+
+def labelled(folder: Path, *classes: str) -> tuple[Path, Path]:
+    """A run whose classes are these, and a table for it."""
+    table = pd.DataFrame({"x": [0.0, 1.0] * 20, "y": [*classes] * 20})
+    told = {"columns": {"x": {"low": 0, "high": 1}}, "target": {"name": "y"}}
+    told["target"]["classes"] = sorted(classes)  # type: ignore[assignment]
+    estimator = PrivateLogisticRegression(steps=3)
+    model = PrivateTableModel(told, epsilon=1.0, delta=1e-3, estimator=estimator).fit(table)
+    model.save(folder / "run")
+    table.to_csv(folder / "t.csv", index=False)
+    return folder / "run", folder / "t.csv"
+
+
+@pytest.mark.parametrize("label", ["a\r=1+1", "\t=1+1", "a\nb", "\x00", "a\x1b[2J", "\u2028=1"])
+def test_a_class_with_a_control_character_is_refused(label: str, tmp_path: Path) -> None:
+    with pytest.raises(DescriptionError, match="control characters"):
+        labelled(tmp_path, "low", label)
+
+
+def test_a_class_with_a_control_character_in_a_folder_is_refused(tmp_path: Path) -> None:
+    run, table = labelled(tmp_path, "high", "low")
+    path = run / "run.json"
+    path.write_text(path.read_text().replace('"low"', r'"low\r=1+1"'))
+    (run / "certificate.json").unlink()
+    path.write_text(path.read_text().replace('"certified": true', '"certified": false'))
+    for name in ("p.csv", "p.parquet"):
+        assert call("predict", run, table, "-o", tmp_path / name) == 2
+        assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("label", ["\uff1d1+1", "a;=1+1", 'a",=1', "a|@SUM(1)", "-1+2"])
+def test_a_class_that_is_a_formula_for_some_spreadsheets(label: str, tmp_path: Path) -> None:
+    run, table = labelled(tmp_path, "low", label)
+    assert call("predict", run, table, "-o", tmp_path / "p.csv") == 2
+    assert call("predict", run, table, "-o", tmp_path / "p.parquet") == 0
+
+
+def test_every_text_of_a_csv_is_quoted(tmp_path: Path) -> None:
+    run, table = labelled(tmp_path, "-1", "age 30-40; x")
+    assert call("predict", run, table, "-o", tmp_path / "p.csv") == 0
+    header, *rows = (tmp_path / "p.csv").read_text().splitlines()
+    assert header == '"prediction","probability of -1","probability of age 30-40; x"'
+    for row in rows:
+        assert re.fullmatch(r'"(-1|age 30-40; x)",[0-9.e-]+,[0-9.e-]+', row), row
 
 
 def test_json_of_the_commands(filed: Path, tmp_path: Path, capsys: Any) -> None:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import csv
 import io
-import math
-from collections.abc import Callable
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from lastiterate.errors import DescriptionError, MissingExtraError
 from lastiterate.models.cells import Array
 from lastiterate.models.saved import TableModel
+from lastiterate.models.schema import check_labels
 from lastiterate.models.table import Source, read_table
 from lastiterate.progress import Progress
 
 _AT_ONCE = 20_000  # rows
-_AT_THE_START = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets run what begins so
+_FORMULA = ("=", "+", "-", "@")  # spreadsheets run what begins so
+_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_BETWEEN = re.compile("[,;|\"']")  # between two cells, for some of them
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,10 @@ class Predictions:
             raise DescriptionError("output", f".{kind}", "a .csv or a .parquet file", why)
         trained = TableModel.load(run)
         found = cls({}, kind)
-        found._refuse_formulas(getattr(trained.model, "classes_", ()))
+        labels = list(map(str, getattr(trained.model, "classes_", ())))
+        check_labels(labels)
+        if kind == "csv":
+            _refuse_formulas(labels)
         X = trained.schema.features(read_table(table))
         found.columns["prediction"] = _in_parts(trained.model.predict, X)
         if hasattr(trained.model, "predict_proba"):
@@ -54,7 +60,7 @@ class Predictions:
         if self.kind == "parquet":
             return self._parquet()
         text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
+        rows = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
         rows.writerow(self.columns)
         rows.writerows(zip(*(values.tolist() for values in self.columns.values()), strict=True))
         return text.getvalue().encode("utf-8")
@@ -70,12 +76,19 @@ class Predictions:
         parquet.write_table(pyarrow.table(columns), file)
         return file.getvalue()
 
-    def _refuse_formulas(self, classes: Any) -> None:
-        """The schema may come from a stranger, and a CSV is opened by spreadsheets."""
-        for label in classes:
-            if self.kind == "csv" and str(label).startswith(_AT_THE_START) and not _number(label):
+
+def _refuse_formulas(labels: Iterable[str]) -> None:
+    """The schema may come from a stranger, and a CSV is opened by spreadsheets.
+
+    Quotes keep a label in one cell, but a cell that begins like a formula is run. Readers that
+    expect another separator see cells inside of a label, and full-width signs count for some.
+    """
+    for label in labels:
+        cells = _BETWEEN.split(unicodedata.normalize("NFKC", label))
+        for cell in map(str.strip, cells):
+            if cell.startswith(_FORMULA) and not _NUMBER.fullmatch(cell):
                 why = "a spreadsheet would run it as a formula; write .parquet, or rename the class"
-                raise DescriptionError("class", str(label), "one that starts with a letter", why)
+                raise DescriptionError("class", label, "one that starts with a letter", why)
 
 
 def _in_parts(predict: Callable[[Array], Array], X: Array) -> Array:
@@ -86,10 +99,3 @@ def _in_parts(predict: Callable[[Array], Array], X: Array) -> Array:
         bar.add(len(parts[-1]))
     bar.close()
     return np.concatenate(parts)
-
-
-def _number(label: Any) -> bool:
-    try:
-        return math.isfinite(float(label))
-    except ValueError:
-        return False

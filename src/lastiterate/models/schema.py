@@ -7,7 +7,8 @@ are declared (in a TOML file or by flags) or read off another, public table.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -63,6 +64,8 @@ class Schema:
             allowed = "at least two classes"
             why = "there is nothing to tell apart"
             raise DescriptionError(f"target {self.target_name!r}", found, allowed, why)
+        if isinstance(self.target, Categorical):
+            check_labels(self.target.categories)
 
     @property
     def classifies(self) -> bool:
@@ -206,6 +209,22 @@ class Schema:
             allowed = "declared by --schema, --numeric, --category or --public-schema-from"
             raise DescriptionError("columns", "not declared", allowed, _LEAK)
         return cls(kinds, target, about, tuple(dropped))
+
+
+def check_labels(labels: Iterable[Any]) -> None:
+    """Raise if a class label has a control character: in a file or a terminal it acts as one.
+
+    >>> check_labels(["30 to 40", 7, "caf\u00e9"])
+    >>> check_labels(["a\\r=1+1"])
+    Traceback (most recent call last):
+    ...
+    lastiterate.errors.DescriptionError: class is 'a\\r=1+1', but must be free of control \
+characters: in a file of predictions it could begin a line or a formula; rename the class.
+    """
+    for label in map(str, labels):
+        if any(unicodedata.category(each) in ("Cc", "Cs", "Zl", "Zp") for each in label):
+            why = "in a file of predictions it could begin a line or a formula; rename the class"
+            raise DescriptionError("class", label, "free of control characters", why)
 
 
 def _parsed(name: str, values: str, split: str) -> Column:
