@@ -7,20 +7,24 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
+import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 from patience import HANG_SECONDS
 
 from lastiterate.errors import LastIterateError
-from lastiterate.explore.server import Server
+from lastiterate.explore.server import Server, serve
 
 PROGRAM = "import sys; from lastiterate.cli.main import run; run(sys.argv[1:])"
 
@@ -40,6 +44,32 @@ def running() -> Iterator[tuple[subprocess.Popen[str], str]]:
     if process.poll() is None:
         process.send_signal(signal.SIGINT)  # not killed: its workers would compute on for seconds
     process.communicate(timeout=HANG_SECONDS)
+
+
+def test_the_token_is_no_argument_of_the_browser(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every user of the machine can list the arguments of its processes."""
+    opened: list[tuple[str, int, str]] = []
+    done = threading.Event()
+
+    def browse(url: str) -> None:
+        file = Path(url2pathname(urlsplit(url).path))
+        opened.append((url, stat.S_IMODE(file.stat().st_mode), file.read_text()))
+        done.set()
+
+    monkeypatch.setattr(webbrowser, "open", browse)
+    monkeypatch.setattr(Server, "run", lambda server: done.wait(600))
+    serve()
+    [(url, mode, page)] = opened
+    link = re.search(r"http://\S+", capsys.readouterr().out)
+    assert link is not None
+    token = link[0].partition("token=")[2]
+    assert token
+    assert token not in url
+    assert (url.partition(":")[0], mode) == ("file", 0o600)
+    assert f'content="0; url={link[0]}"' in page
+    assert not Path(url2pathname(urlsplit(url).path)).exists()
 
 
 def test_it_listens_on_loopback_and_ends_on_ctrl_c(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import html
 import logging
+import os
 import secrets
 import select
 import socket
+import tempfile
 import threading
 import webbrowser
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Self
 
 from waitress.server import create_server
@@ -90,11 +95,32 @@ def serve(port: int = 0, *, browser: bool = True) -> None:
         port: 0 takes any free one.
         browser: open the page.
     """
-    with Server(port) as server:
+    with Server(port) as server, _redirecting_file(server.link) as file:
         print(f"lastiterate explore: {server.link}  (Ctrl-C ends it)", flush=True)
         if browser:
-            threading.Timer(0.5, webbrowser.open, (server.link,)).start()
+            threading.Timer(0.5, webbrowser.open, (file.as_uri(),)).start()
         server.run()
+
+
+@contextlib.contextmanager
+def _redirecting_file(link: str) -> Iterator[Path]:
+    """A page that only this user can read and that leads to ``link``; deleted at the end.
+
+    The arguments of the browser's process, which every user of the machine can list, name the file
+    and not the token.
+    """
+    handle, name = tempfile.mkstemp(prefix="lastiterate-explore-", suffix=".html")  # mode 0600
+    file = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as page:
+            page.write(
+                '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+                f'<meta http-equiv="refresh" content="0; url={html.escape(link)}">'
+                f'<a href="{html.escape(link)}">lastiterate explore</a>\n'
+            )
+        yield file
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _give_memory_back() -> None:
