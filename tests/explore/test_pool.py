@@ -112,6 +112,62 @@ def test_a_dead_worker_is_replaced() -> None:
         assert isinstance(outcome.value, Bounded)
 
 
+class LatePipe:
+    """A pipe on which nothing comes for as long as somebody first waits."""
+
+    def __init__(self, *messages: object) -> None:
+        self.messages = [*messages]
+        self.waited = 0
+
+    def poll(self, timeout: float) -> bool:
+        self.waited += 1
+        return self.waited > 1
+
+    def recv(self) -> object:
+        return self.messages.pop(0)
+
+    def send(self, message: object) -> None: ...
+
+
+class Living:
+    def is_alive(self) -> bool:
+        return True
+
+
+def test_a_worker_that_is_ready_late_gives_outcomes_as_answers() -> None:
+    """Its "ready" was taken as the first answer, and the threads of the pool ended on it."""
+    slow = Worker.__new__(Worker)
+    answer = Outcome(refused="an answer")
+    slow.pipe, slow.process = LatePipe("ready", answer, "ready"), Living()  # type: ignore[assignment]
+    slow.wait_until_ready()
+    assert slow.answer(quick(0.5), 30, lambda: False) is answer
+    assert slow.answer(quick(0.5), 30, lambda: False) is None  # no outcome: it is replaced
+
+
+class NeverReady(Worker):
+    """A worker that ends while it loads."""
+
+    def __init__(self, niceness: int = 0) -> None:
+        super().__init__(niceness)
+        self.process.kill()
+
+
+def test_a_worker_that_cannot_start_is_an_error_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lastiterate.explore.pool.Worker", NeverReady)
+    with Pool() as pool:
+        assert not pool.wait_until_ready(600)
+        task = quick(0.35)
+        outcome = pool.ask([task], 600)[task]
+        assert outcome is not None
+        assert "could not be started" in outcome.refused
+        monkeypatch.setattr("lastiterate.explore.pool.Worker", Worker)
+        again = pool.ask([task], 600)[task]
+        assert again is not None
+        assert isinstance(again.value, Bounded)
+
+
 def test_lanes() -> None:
     about = quick(1.0).about
     assert isinstance(about, Description)

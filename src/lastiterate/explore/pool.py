@@ -29,6 +29,10 @@ _KEPT = 4096  # answers
 _KEPT_BYTES = 32 << 20  # of those answers and of the files that they are about
 _MOST_QUEUED = 512  # tasks of a lane
 _QUEUED_BYTES = 32 << 20  # of files that wait to be looked at
+_NO_WORKER = Outcome(
+    refused="The process that computes this could not be started; the terminal has the details. "
+    "Change a number to try again, or start the explorer again."
+)
 
 
 @dataclass
@@ -51,7 +55,9 @@ class _Lane:
         self._order = count()  # among equals, who came first
         self._queue: PriorityQueue[tuple[int, int, Callable[[], None] | None]]
         self._queue = PriorityQueue(_MOST_QUEUED)
-        self.ready = Event()
+        self.ready = Event()  # the first worker has loaded everything, or died
+        self.alive = False  # whether the worker can answer
+        self.worker = Worker(niceness)
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -64,19 +70,19 @@ class _Lane:
         return True
 
     def start(self) -> None:
-        """A fresh worker, with everything loaded."""
+        """A fresh worker in the place of the one before, with everything loaded unless it dies."""
+        self.worker.end()
         self.worker = Worker(self._niceness)
-        self.worker.wait_until_ready()
+        self.alive = self.worker.wait_until_ready()
 
     def close(self) -> None:
         """End the worker, whatever it is doing."""
-        self.ready.wait()
         self.worker.process.kill()
         self._queue.put((-1, 0, None))  # before everything else
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        self.start()
+        self.alive = self.worker.wait_until_ready()
         self.ready.set()
         while (work := self._queue.get()[2]) is not None:
             work()
@@ -121,12 +127,17 @@ class Pool:
             for task in asked:
                 if task in self._answers:
                     self._answers.move_to_end(task)
-            return {task: self._answers.get(task) for task in asked}
+            found = {task: self._answers.get(task) for task in asked}
+            for task in found:
+                if found[task] is _NO_WORKER:
+                    self._answers.pop(task, None)  # shown once: the next question tries again
+            return found
 
     def wait_until_ready(self, timeout: float) -> bool:
         """Wait for the workers to have loaded what they need; whether they have."""
         end = time.monotonic() + timeout
-        return all(lane.ready.wait(end - time.monotonic()) for lane in self._lanes.values())
+        lanes = self._lanes.values()
+        return all(lane.ready.wait(end - time.monotonic()) and lane.alive for lane in lanes)
 
     def close(self) -> None:
         """End the workers."""
@@ -160,10 +171,13 @@ class Pool:
                 del self._pending[task]
                 return
         limit = QUICK_LIMIT if name == "quick" else task.limit * self._slack
-        outcome = lane.worker.answer(task, limit, lambda: pending.forgotten)
-        if outcome is None and not self._closed:
-            lane.worker.end()
+        if not lane.alive and not self._closed:
             lane.start()
+        outcome: Outcome | None = _NO_WORKER
+        if lane.alive:
+            outcome = lane.worker.answer(task, limit, lambda: pending.forgotten)
+            if outcome is None and not self._closed:
+                lane.start()
         outcome = outcome or Outcome(overrun=True)
         with self._lock:
             slower = lane_of(task, overrun=True)

@@ -22,6 +22,7 @@ from typing import Any
 from lastiterate.errors import LastIterateError
 from lastiterate.explore.findings import Outcome, Task, find
 
+READY = "ready"  # what a worker sends first
 _AGAIN = 0.25  # seconds between two attempts to stop a task inside its process
 _GRACE = 2.0  # seconds between asking a worker to stop a task and giving it up
 _MOST_MEMORY = 8 << 30  # bytes of address space of a worker
@@ -45,11 +46,15 @@ class Worker:
         self.process.start()
         theirs.close()
 
-    def wait_until_ready(self) -> None:
-        """Wait until it has loaded what it needs (a minute at most)."""
-        with contextlib.suppress(OSError, EOFError):
-            if self.pipe.poll(60):
-                self.pipe.recv()
+    def wait_until_ready(self) -> bool:
+        """Wait until it has loaded what it needs, however slow the machine is; False if it died."""
+        try:
+            while not self.pipe.poll(1.0):
+                if not self.process.is_alive():
+                    return False
+            return bool(self.pipe.recv() == READY)
+        except (OSError, EOFError):
+            return False
 
     def answer(self, task: Task, limit: float, forgotten: Callable[[], bool]) -> Outcome | None:
         """The answer to a task within so many seconds; None if the worker has to be given up.
@@ -67,10 +72,13 @@ class Worker:
                 if forgotten() and not asked_to_stop:
                     self.interrupt()
                     asked_to_stop, deadline = True, time.monotonic()
-            found: Outcome = self.pipe.recv()
-            return found
+            found = self.pipe.recv()
         except (OSError, EOFError):
             return None
+        except Exception:  # what cannot be unpickled
+            _log.exception("An answer of a worker cannot be read")
+            return None
+        return found if isinstance(found, Outcome) else None
 
     def interrupt(self) -> None:
         """Ask it to give up its task."""
@@ -96,7 +104,7 @@ def _work(pipe: Connection, niceness: int) -> None:
     clock = _Clock()
     import lastiterate.report  # noqa: F401  (so that the first figure does not wait)
 
-    pipe.send("ready")
+    pipe.send(READY)
     while True:
         try:
             task, limit = pipe.recv()
