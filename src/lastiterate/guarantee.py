@@ -208,7 +208,7 @@ class Guarantee:
         training, best = self.training, self.best
         rows = [
             ("protected", f"{self.exposure.words(training)} ({training.adjacency})"),
-            ("from whom", f"anybody who sees {_released(self.run)}"),
+            ("from whom", f"anybody who sees {_seen(self, (REFERENCE_DELTA,))}"),
             ("by", f"{best.theorem.name} ({best.theorem.status})"),
             ("vouched for", self.provenance),
         ]
@@ -271,7 +271,7 @@ def _paragraph(guarantee: Guarantee, deltas: tuple[float, ...]) -> str:
         f"What is protected: {guarantee.exposure.words(training)}; {neighbours} changes what is "
         f"released by at most {epsilons}."
     )
-    lines.append(f"From whom: anybody who sees {_released(guarantee.run)}.")
+    lines.append(f"From whom: anybody who sees {_seen(guarantee, deltas)}.")
     lines.append(f"The run: {training}.")
     lines.append(
         f"Why: {best.theorem.name} ({best.theorem.reference}; {best.theorem.status})."
@@ -286,6 +286,13 @@ def _paragraph(guarantee: Guarantee, deltas: tuple[float, ...]) -> str:
     lines.append("It rests on: " + "; ".join(str(a) for a in assumed) + ".")
     lines.append("Not covered: " + "; ".join(not_covered(training)) + ".")
     return "\n".join(lines)
+
+
+def _seen(guarantee: Guarantee, deltas: tuple[float, ...]) -> str:
+    """What the numbers at these deltas allow others to see."""
+    if not any(guarantee.best_at(delta).theorem.hidden_state for delta in deltas):
+        return "any or all of the iterates"
+    return _released(guarantee.run)
 
 
 def _released(run: Run) -> str:

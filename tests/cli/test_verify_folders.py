@@ -7,11 +7,12 @@ import json
 import os
 import shutil
 import stat
+import sys
 
 import numpy as np
 import pytest
 
-from lastiterate import Allowance, Chain, Exposure, FullBatch, Loss, Training, certify
+from lastiterate import Allowance, Chain, Exposure, FullBatch, Loss, Training, account, certify
 from lastiterate.certificate import make_key
 from lastiterate.cli.main import run
 
@@ -139,6 +140,96 @@ def test_a_report_shows_no_hash_of_a_file_behind_a_link(folder, command, tmp_pat
     page = ("report", tmp_path / "alone.json", "-o", tmp_path / "page.html", "--summary")
     assert command(*page)[0] == 2
     assert not (tmp_path / "page.html").exists()
+
+
+CLASSES = "the set of classes that occur"
+
+
+def test_a_caveat_on_classes_is_printed_only_where_it_applies(folder, command, tmp_path):
+    """The classes of this run were declared; of the certificate alone nobody can tell."""
+    assert CLASSES not in " ".join(command("verify", folder)[1].split())
+    assert CLASSES in " ".join(command("verify", folder / "certificate.json")[1].split())
+    assert CLASSES not in (folder / "report.md").read_text()
+    assert command("report", folder, "-o", tmp_path / "page.html")[0] == 0
+    assert CLASSES not in (tmp_path / "page.html").read_text()
+
+
+def test_a_bound_on_all_iterates_is_not_said_to_need_secret_ones(command, tmp_path):
+    described = Training(
+        records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+    )
+    certify(described, Loss.unknown(), 1e-5).save(tmp_path / "all.json")
+    certify(described, Loss(1.0, strong_convexity=1.0), 1e-5).save(tmp_path / "last.json")
+    secret = "every other iterate kept secret"
+    assert secret not in " ".join(command("verify", tmp_path / "all.json")[1].split())
+    assert secret in " ".join(command("verify", tmp_path / "last.json")[1].split())
+    for name, expected in (("all", False), ("last", True)):
+        page = tmp_path / f"{name}.html"
+        assert command("report", tmp_path / f"{name}.json", "-o", page, "--summary")[0] == 0
+        assert (secret in " ".join(page.read_text().split())) is expected
+    assert "only the last iterate" not in account(described, Loss.unknown()).words()
+    assert "only the last iterate" in account(described, Loss(1.0, strong_convexity=1.0)).words()
+
+
+# --- what is missing is said before the work ----------------------------------------------------
+
+
+def train(command, table, target, *flags):
+    data = ["train", table, "--target", target, "--epsilon", 1, "--out", table.parent / "new"]
+    return command(*data, *flags)
+
+
+def test_a_missing_table_is_said_before_the_schema(command, tmp_path):
+    code, _, err = train(command, tmp_path / "none.csv", "income")
+    assert code == 2
+    assert "No such file" in err
+    assert "none.csv" in err
+    (tmp_path / "t.csv").write_text("age,income\n1,low\n")
+    code, _, err = train(command, tmp_path / "t.csv", "income", "--test", tmp_path / "lost.csv")
+    assert code == 2
+    assert "lost.csv" in err
+
+
+def test_a_misspelt_target_is_said_before_the_schema(command, tmp_path):
+    (tmp_path / "t.csv").write_text("age,income\n1,low\n")
+    code, _, err = train(command, tmp_path / "t.csv", "incme")
+    assert code == 2
+    assert "no such column" in err
+    assert "income" not in err  # without a header the names are cells of the first record
+    code, _, err = train(command, tmp_path / "t.csv", "income")
+    assert code == 2
+    assert "declared" in err
+
+
+@pytest.mark.parametrize(("output", "extra"), [("p.parquet", "tables"), ("m.onnx", "onnx")])
+def test_a_missing_package_is_said_before_the_work(
+    filed, folder, command, tmp_path, monkeypatch, output, extra
+):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+
+    def worked(*_):
+        raise AssertionError("the folder was read first")
+
+    monkeypatch.setattr("lastiterate.models.saved.TableModel.load", worked)
+    if extra == "tables":
+        arguments = ("predict", folder, filed / "data.csv", "-o", tmp_path / output)
+    else:
+        arguments = ("export", folder, tmp_path / output)
+    code, _, err = command(*arguments)
+    assert code == 2
+    assert f"lastiterate[{extra}]" in err
+    assert not (tmp_path / output).exists()
+
+
+def test_a_table_that_needs_a_missing_package_is_said_before_the_schema(
+    command, tmp_path, monkeypatch
+):
+    (tmp_path / "t.parquet").write_bytes(b"PAR1" + bytes(range(200)) + b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    code, _, err = train(command, tmp_path / "t.parquet", "income")
+    assert code == 2
+    assert "lastiterate[tables]" in err
 
 
 def test_verify_says_unit_delta_and_theory(command, tmp_path):

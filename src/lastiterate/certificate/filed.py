@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from lastiterate.description import Loss, Training
+from lastiterate.description.words import RELEASED_CLASSES
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.plain_files import read_arrays, read_hashed_json
 from lastiterate.verifier.document import UNLEARNING, Document, parameters_hash
@@ -63,14 +64,30 @@ def in_words(folder: Path) -> dict[str, str]:
     return {parameters_hash(released): words[part] for part, released in found.items()}
 
 
-def check_filed(certificate: Document, folder: Path) -> None:
-    """Raise if a sound certificate does not speak of the other files of its folder."""
+def applying(certificate: Document, *, public_classes: bool) -> tuple[str, ...]:
+    """What a certificate does not cover, without the caveat on classes where they are public."""
+    caveats = certificate.not_covered
+    return tuple(each for each in caveats if not (public_classes and each == RELEASED_CLASSES))
+
+
+def public_classes(about: Mapping[str, Any]) -> bool:
+    """Whether ``run.json`` says that all classes were declared, or that there are none."""
+    return about.get("declared") is True or about.get("classes", "unknown") is None
+
+
+def check_filed(certificate: Document, folder: Path) -> bool:
+    """Raise if a sound certificate does not speak of the other files of its folder.
+
+    Returns whether the file ``run.json`` that it covers says that classes are public.
+    """
+    public = False
     try:
         described, sha256 = None, ""
         if (folder / ABOUT).exists():
             table, sha256 = read_about(folder)
             training, loss = Training.from_dict(table["training"]), Loss.from_dict(table["loss"])
             described = (bool(table["certified"]), training, loss)
+            public = public_classes(table) and certificate.content.get("about") == sha256
         reason = misfit(certificate, folder, described, sha256)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"{ABOUT} cannot be read: {error!r:.200}"
@@ -78,6 +95,7 @@ def check_filed(certificate: Document, folder: Path) -> None:
         reason = str(error)
     if reason:
         raise TamperedCertificateError(reason)
+    return public
 
 
 def misfit(

@@ -28,14 +28,16 @@ def export(
     The file carries epsilon, delta and the certificate's digest; it proves nothing by itself, so
     hand on certificate.json beside it.
     """
-    from lastiterate.models.exported import exported
+    from lastiterate.models.exported import check_kind, exported
     from lastiterate.models.saved import TableModel
 
+    kind = output.suffix[1:].lower()
+    check_kind(kind)
     refuse_taken([output], force, "the output")
     if run.is_dir() and (code := readable(seconds, megabytes, run)):
         raise typer.Exit(code)
     trained = TableModel.load(run)
-    write_new(output, exported(trained, output.suffix[1:].lower()), force, "the output")
+    write_new(output, exported(trained, kind), force, "the output")
     certificate = trained.model.certificate_
     if as_json:
         told = {

@@ -32,13 +32,17 @@ def predict(
     Columns may stand in another order, and those that are no features are ignored. Nothing in the
     folder runs, and one whose files do not belong together is refused.
     """
-    from lastiterate.models.predictions import Predictions
+    from lastiterate.models.predictions import Predictions, check_kind
+    from lastiterate.models.table import check_file
 
+    kind = "csv" if output is None else output.suffix[1:].lower()
+    check_kind(kind)
     if output is not None:
         refuse_taken([output], force)
+    check_file(table)
     if run.is_dir() and (code := readable(seconds, megabytes, run)):
         raise typer.Exit(code)
-    found = Predictions.of(run, table, "csv" if output is None else output.suffix[1:].lower())
+    found = Predictions.of(run, table, kind)
     if output is not None:
         write_new(output, found.content(), force)
     if as_json:

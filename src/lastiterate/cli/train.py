@@ -107,9 +107,15 @@ def train(
     from lastiterate.models import erased
     from lastiterate.models.base import HOW
     from lastiterate.models.saved import Score, TableModel, about, free, report, save
-    from lastiterate.models.table import read_table
+    from lastiterate.models.table import check_file, read_header, read_table
     from lastiterate.models.table_model import chosen
 
+    for path in (table, test, public_schema_from):
+        if path is not None:
+            check_file(path)
+    if table.is_file() and target not in read_header(table)[0]:  # a pipe is read once
+        allowed = "one of the columns of the table (not shown)"
+        raise DescriptionError("target", target, allowed, "the table has no such column")
     free(out)
     signer = _signer(key, seed)
     _refuse_itself(public_schema_from, table)

@@ -38,7 +38,7 @@ def verify(
     import lastiterate
     from lastiterate.certificate import MalformedCertificateError, UnreadableCertificateError
     from lastiterate.certificate.certificate import weakness
-    from lastiterate.certificate.filed import CERTIFICATE, check_filed
+    from lastiterate.certificate.filed import CERTIFICATE, applying, check_filed
     from lastiterate.verifier.balls import need_balls
 
     need_balls()  # a missing package is no verdict
@@ -58,8 +58,7 @@ def verify(
                 signature=signature,
                 revoked=revoked or (),
             )
-            if folder is not None:
-                check_filed(result.certificate, folder)
+            declared = folder is not None and check_filed(result.certificate, folder)
     except CertificateError as error:
         nothing_to_check = isinstance(error, UnreadableCertificateError)
         if nothing_to_check and not isinstance(error, MalformedCertificateError):
@@ -69,6 +68,7 @@ def verify(
         typer.echo(f"lastiterate: not verified: {escaped(str(error))}", err=True)
         raise typer.Exit(3) from None
     found = result.certificate
+    caveats = applying(found, public_classes=declared)
     weak = weakness(found)
     if weak is not None:
         say_warning(weak)
@@ -88,7 +88,7 @@ def verify(
                 "release": found.release,
                 "assumptions": list(found.assumptions),
                 "declared": list(found.declarations),
-                "not_covered": list(found.not_covered),
+                "not_covered": list(caveats),
                 "sha256": found.sha256,
                 "signed": bool(result.signed_by),
                 "signed_by": list(result.signed_by),
@@ -98,7 +98,7 @@ def verify(
     print_text(str(result))
     if found.exposure.default:  # else the certificate says it
         print_text(f"For {found.exposure}.")
-    print_text(str(found))
+    print_text(found.summary(caveats))
     if folder is not None:
         print_text("The other files of the folder are those that it speaks of.")
     if not result.signed_by:

@@ -18,12 +18,15 @@ from lastiterate.description.training import Training
 SENSITIVITY_STATEMENT = "one record changes the sum of gradients by at most"
 
 
+RELEASED_CLASSES = (
+    "the set of classes that occur among the labels, released unless all classes were declared"
+)
 NOT_COVERED = (
     "choices made by looking at the private data: hyper-parameters, feature bounds, categories",
     "intermediate models: a checkpoint that leaves or that others can read is a release",
     "other runs on the same data (compose their certificates)",
     "the number of records, which is treated as public",
-    "the set of classes that occur among the labels, released unless all classes were declared",
+    RELEASED_CLASSES,
     "noise from a seeded or predictable generator",
 )
 _GRADIENTS = (

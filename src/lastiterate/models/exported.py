@@ -54,15 +54,24 @@ HOW = (
 
 def exported(trained: TableModel, kind: str) -> bytes:
     """The content of a file with this extension: "json" or "onnx"."""
+    check_kind(kind)
     if kind == "json":
         text = json.dumps(weights(trained), indent=1, allow_nan=False, ensure_ascii=True)
         return (text + "\n").encode("ascii")
-    if kind == "onnx":
-        from lastiterate.models.onnx_graph import onnx_model
+    from lastiterate.models.onnx_graph import onnx_model
 
-        return onnx_model(weights(trained))
-    why = "the extension says what is written"
-    raise DescriptionError("output", f".{kind}", "a .json or an .onnx file", why)
+    return onnx_model(weights(trained))
+
+
+def check_kind(kind: str) -> None:
+    """Raise if no file with this extension can be written: better before the work than after."""
+    if kind not in ("json", "onnx"):
+        why = "the extension says what is written"
+        raise DescriptionError("output", f".{kind}", "a .json or an .onnx file", why)
+    if kind == "onnx":
+        from lastiterate.models.onnx_graph import need_onnx
+
+        need_onnx()
 
 
 def weights(trained: TableModel) -> dict[str, Any]:

@@ -54,6 +54,11 @@ def of_frame(source: Any) -> Columns:
     raise _unreadable(found)
 
 
+def need_pyarrow() -> None:
+    """Raise if PyArrow, which reads and writes tables with types, is not installed."""
+    _pyarrow()
+
+
 def of_file(path: Path, kind: str, header_only: bool = False) -> Columns:
     """Names and cells of a file that begins with a word of `MAGIC`; no cells if none are asked."""
     _pyarrow()

@@ -21,12 +21,18 @@ _OPSET, _ML_OPSET, _IR = 17, 3, 8
 _HOLES = ("", "nan", "NaN", "NAN", "null", "Null", "NULL")
 
 
-def onnx_model(weights: Mapping[str, Any]) -> bytes:
-    """The graph, checked by `onnx`, as the bytes of its file."""
+def need_onnx() -> Any:
+    """The module ``onnx``; raises where it is not installed."""
     try:
         import onnx
     except ImportError as missing:
         raise MissingExtraError("An ONNX graph", missing.name, "onnx") from None
+    return onnx
+
+
+def onnx_model(weights: Mapping[str, Any]) -> bytes:
+    """The graph, checked by `onnx`, as the bytes of its file."""
+    onnx = need_onnx()
     graph = Graph({column["name"] for column in weights["columns"]})
     features = graph.op("Concat", *(_encoded(graph, each) for each in weights["columns"]), axis=1)
     rows = _rows(graph, _prepared(graph, features, weights), weights)

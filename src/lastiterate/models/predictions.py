@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from lastiterate.errors import DescriptionError, MissingExtraError
+from lastiterate.errors import DescriptionError
 from lastiterate.models.cells import Array
+from lastiterate.models.frames import need_pyarrow
 from lastiterate.models.saved import TableModel
 from lastiterate.models.schema import check_labels
 from lastiterate.models.table import Source, read_table
@@ -38,9 +39,7 @@ class Predictions:
     @classmethod
     def of(cls, run: Path, table: Source, kind: str) -> Predictions:
         """What the model of a run's folder says about a table."""
-        if kind not in ("csv", "parquet"):
-            why = "the extension says in which format it is written"
-            raise DescriptionError("output", f".{kind}", "a .csv or a .parquet file", why)
+        check_kind(kind)
         trained = TableModel.load(run)
         found = cls({}, kind)
         labels = list(map(str, getattr(trained.model, "classes_", ())))
@@ -66,15 +65,22 @@ class Predictions:
         return text.getvalue().encode("utf-8")
 
     def _parquet(self) -> bytes:
-        try:
-            import pyarrow
-            from pyarrow import parquet
-        except ImportError as missing:
-            raise MissingExtraError("A Parquet file", missing.name, "tables") from None
+        import pyarrow
+        from pyarrow import parquet
+
         file = io.BytesIO()
         columns = {name: pyarrow.array(values.tolist()) for name, values in self.columns.items()}
         parquet.write_table(pyarrow.table(columns), file)
         return file.getvalue()
+
+
+def check_kind(kind: str) -> None:
+    """Raise if no file with this extension can be written: better before the work than after."""
+    if kind not in ("csv", "parquet"):
+        why = "the extension says in which format it is written"
+        raise DescriptionError("output", f".{kind}", "a .csv or a .parquet file", why)
+    if kind == "parquet":
+        need_pyarrow()
 
 
 def _refuse_formulas(labels: Iterable[str]) -> None:

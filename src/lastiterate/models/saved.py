@@ -29,6 +29,7 @@ from lastiterate.certificate.filed import (
     PREPARED,
     VERSION,
     WHITENED,
+    applying,
     other_model,
     other_run,
     read_about,
@@ -405,12 +406,17 @@ def report(
     ]
     if certificate is not None:
         lines += ["", "## It rests on", *(f"- {text}" for text in certificate.assumptions)]
-        uncovered = certificate.content["not_covered"]
+        uncovered = applying(certificate, public_classes=_public_classes(model))
         lines += ["", "## Not covered", *(f"- {text}" for text in uncovered)]
     if warnings:
         lines += ["", "## Warnings", *(f"- {text}" for text in warnings)]
     lines += ["", f"The model is in {PARAMETERS} and {ABOUT}: plain data, nothing in it runs.", ""]
     return "\n".join(lines)
+
+
+def _public_classes(model: Any) -> bool:
+    """Whether no class was read off the labels: they were declared, or there are none."""
+    return not isinstance(model, PrivateClassifier) or getattr(model, "classes", None) is not None
 
 
 def _scored(score: Score | None) -> str:

@@ -9,6 +9,7 @@ record.
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import io
 import os
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import DescriptionError
 from lastiterate.models.cells import Cells, TextCells, is_hole
-from lastiterate.models.frames import MAGIC, is_frame, of_file, of_frame
+from lastiterate.models.frames import MAGIC, is_frame, need_pyarrow, of_file, of_frame
 from lastiterate.progress import Progress
 
 _HOLE = "a missing value would have to be filled, and how it is filled can leak"
@@ -124,6 +125,19 @@ def read_header(source: Source) -> tuple[list[str], list[Cells] | None]:
     if not header:
         raise _nothing(path)
     return _named(list(header)), None
+
+
+def check_file(source: Source) -> None:
+    """Raise if a table is a file that cannot be opened, or that needs a package that is missing."""
+    if is_frame(source):
+        return
+    path = _path(source)
+    if not path.exists() or path.is_dir():
+        error = OSError(errno.EISDIR if path.is_dir() else errno.ENOENT, "")
+        error.strerror = os.strerror(error.errno or 0)
+        raise _unreadable(path, error)
+    if _kind(path) is not None:
+        need_pyarrow()
 
 
 def _nothing(path: Path) -> DescriptionError:

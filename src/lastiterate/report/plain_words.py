@@ -78,7 +78,7 @@ def _who(promise: Mapping[str, Any]) -> Markup:
 
 
 def _from_whom(certificate: Certificate, erased: bool) -> Markup:
-    release = say("release_last") if certificate.release == _LAST else certificate.release
+    release = say("release_last") if certificate.seen == _LAST else certificate.seen
     return say("from_erased" if erased else "from_anybody", release=release)
 
 

@@ -21,8 +21,10 @@ from lastiterate.certificate.filed import (
     ABOUT,
     CERTIFICATE,
     PARAMETERS,
+    applying,
     in_words,
     misfit,
+    public_classes,
     read_about,
     refuse_pickles,
 )
@@ -60,6 +62,7 @@ class About:
     versions: Mapping[str, str]
     title: str
     data_label: str
+    public_classes: bool
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> About:
@@ -83,6 +86,7 @@ class About:
                 {_text(name): _text(text) for name, text in table["versions"].items()},
                 _text(table.get("title", "")),
                 _text(table.get("data_label", "")),
+                public_classes(table),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             why = "a report must not be built on half a description; remove the file or restore it"
@@ -171,6 +175,14 @@ class RunFolder:
             signers,
             in_words(path) if status == "verified" and (path / PARAMETERS).is_file() else {},
         )
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What the verified certificate does not cover; without one, nothing is said."""
+        if self.certificate is None:
+            return ()
+        public = self.about is not None and self.about.public_classes
+        return applying(self.certificate, public_classes=public)
 
     @cached_property
     def proved(self) -> tuple[tuple[float, float], ...]:

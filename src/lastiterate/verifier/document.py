@@ -14,7 +14,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -31,6 +31,7 @@ from lastiterate.verifier.refusals import (
     UnreadableCertificateError,
 )
 from lastiterate.verifier.witness import unpack
+from lastiterate.verifier.words import THEOREMS
 
 FORMAT = "lastiterate-certificate"
 VERSION = 1
@@ -169,6 +170,13 @@ class Document:
         return str(self.content["release"])
 
     @property
+    def seen(self) -> str:
+        """What others may see: more than `release` where the theorem needs no secret iterates."""
+        found = THEOREMS.get(self.theorem_key)
+        hidden = found is None or found.hidden_state
+        return self.release if hidden else "any or all of its iterates released"
+
+    @property
     def theorem(self) -> str:
         """The name of the theorem that the numbers rest on."""
         return str(self.content["theorem"]["name"])
@@ -267,15 +275,19 @@ class Document:
         return hash(self.sha256)
 
     def __str__(self) -> str:
+        return self.summary(self.not_covered)
+
+    def summary(self, not_covered: Iterable[str]) -> str:
+        """The certificate in words, with these of its caveats."""
         label = f" on {self.dataset!r}" if self.dataset else ""
         return (
             f"Certificate: epsilon <= {self.epsilon!r} at delta = {self.delta!r}{label}, "
-            f"{self.adjacency} adjacency, {self.release}. "
+            f"{self.adjacency} adjacency, {self.seen}. "
             + (f"For {self.exposure}. " if "exposure" in self.content else "")
             + (f"A link after {self.link.former[:16]}. " if self.link else "")
             + f"{self.theorem}. "
             + "".join(f"Declared, not proved: {text}. " for text in self.declarations)
-            + f"Not covered: {'; '.join(self.not_covered)}."
+            + f"Not covered: {'; '.join(not_covered)}."
         )
 
     @classmethod
