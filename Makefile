@@ -6,6 +6,10 @@ BIN    := $(VENV)/bin
 TORCH  ?= torch==2.13.0
 TEST_EXTRAS := cli,interchange,verify,models,scattering,tables,onnx,torch,sampling,audit,federated,cluster,report,explore,docs,browser,dev
 
+# A file of locked versions: all of them are installed first, by their hashes.
+LOCK ?=
+ISOLATION := $(if $(LOCK),--no-build-isolation)
+
 # Heavy frameworks of other people, in an environment of their own: `make test` must stay quick.
 INTEGRATIONS       ?= .venv-integrations
 INTEGRATION_EXTRAS := cli,verify,models,torch,report,jax,lightning,transformers,mlflow,cluster,spark,notebooks,dev
@@ -22,12 +26,13 @@ tensorflow_privacy := "tensorflow-privacy>=0.9,<0.10" "tensorflow>=2.15,<2.16"
 $(BIN)/.core: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[cli,models,verify,report]"
+	$(if $(LOCK),$(BIN)/python -m pip install --quiet --require-hashes --no-deps --requirement $(LOCK))
+	$(BIN)/python -m pip install --quiet $(ISOLATION) --editable ".[cli,models,verify,report]"
 	@touch $@
 
 $(BIN)/.test: $(BIN)/.core
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[$(TEST_EXTRAS)]"
+	$(BIN)/python -m pip install --quiet $(ISOLATION) --editable ".[$(TEST_EXTRAS)]"
 	@touch $@
 
 # Notebooks are executed in a kernel, which only `make docs` needs.
@@ -99,10 +104,9 @@ docs: $(BIN)/.docs
 	$(BIN)/python -m zensical build --strict
 	@echo "Open site/index.html: all of it works from the disk, the search too."
 
-# The exact versions that the tests ran with: PIP_CONSTRAINT=requirements-dev.lock make test
+# The exact files that the tests ran with: LOCK=requirements-dev.lock make test
 lock: $(BIN)/.test
-	@{ echo "# Written by make lock; see CONTRIBUTING.md."; \
-	$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable | sed "s/+cpu$$//"; } > requirements-dev.lock
+	$(BIN)/python scripts/lock.py requirements-dev.lock
 
 clean:
 	rm -rf $(VENV) $(INTEGRATIONS) $(PEERS) build dist site .cache *.egg-info

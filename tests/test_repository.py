@@ -75,7 +75,7 @@ def test_workflows_are_well_formed(path: Path) -> None:
         assert ("uses" in step) != ("run" in step), step
         assert set(step) <= {"name", "uses", "with", "run", "env", "if"}
         if "uses" in step:
-            assert re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])
+            assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", step["uses"]), "a tag can move"
     assert path.read_text().count("${{") == len(
         re.findall(r"\$\{\{ (?:github|matrix|vars)\.[\w.-]+ \}\}", path.read_text())
     )
@@ -94,6 +94,23 @@ def test_workflows_run_targets_and_scripts_that_exist(path: Path) -> None:
         assert (ROOT / script).stat().st_mode & 0o111, f"{script} cannot be run"
 
 
+def test_the_action_and_the_image_are_built_of_fixed_parts() -> None:
+    action = read(ROOT / ".github/actions/verify-certificate/action.yml")
+    used = [step["uses"] for step in action["runs"]["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", each) for each in used)
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    (base,) = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
+    assert re.fullmatch(r"python:3\.12-slim@sha256:[0-9a-f]{64}", base)
+
+
+def test_the_image_gets_nothing_but_the_package() -> None:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    allowed = {rule[1:] for rule in rules if rule.startswith("!")}
+    assert allowed == {"LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "src"}
+
+
 def test_every_supported_python_is_tested() -> None:
     matrix = workflow(ROOT / ".github/workflows/test.yml")["jobs"]["test"]["strategy"]["matrix"]
     promised = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
@@ -108,13 +125,17 @@ def test_lint_docs_and_archives_are_checked_on_every_change() -> None:
 
 
 def test_the_lock_has_a_version_for_whatever_is_asked_for() -> None:
-    """One that the project allows; and nothing but names and versions, such as somebody's index."""
+    """One that the project allows, with a hash; and nothing else, such as somebody's index."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    lines = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8").splitlines()[1:]
-    assert all(re.fullmatch(r"[\w.-]+==[\w.!]+", line) for line in lines)
-    locked = {canonicalize_name(name): version for name, version in (x.split("==") for x in lines)}
+    text = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    entry = re.compile(r"([\w.-]+)==([\w.!]+) --hash=sha256:[0-9a-f]{64}")
+    entries = [entry.fullmatch(line) for line in lines]
+    assert all(entries)
+    locked = {canonicalize_name(each[1]): each[2] for each in entries if each is not None}
+    assert len(locked) == len(lines)
     extras = re.search(r"^TEST_EXTRAS := (.*)$", MAKEFILE, re.MULTILINE)
     assert extras is not None
     asked = [

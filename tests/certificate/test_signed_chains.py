@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 
@@ -18,6 +19,7 @@ from lastiterate import (
     Cyclic,
     Exposure,
     Training,
+    certify,
 )
 from lastiterate.certificate import AuthenticityError, make_key, revoke
 from lastiterate.certificate.signatures import signature_of
@@ -341,6 +343,82 @@ def test_terms_that_are_a_pipe_or_huge_are_refused_at_once(signed):
     thread.start()
     thread.join(60)  # against hanging
     assert found
+
+
+def test_other_folders_and_links_to_folders_are_no_links(signed, own):
+    extra = signed.folder / "000003"
+    extra.mkdir()
+    refused(signed.folder, own)  # an empty one
+    extra.rmdir()
+    extra.symlink_to(signed.folder / "000002")
+    assert "does not follow" in refused(signed.folder, own)
+    extra.unlink()
+    for name in ("0000003", "3", "\uff10\uff10\uff10\uff10\uff10\uff13", "000000"):
+        shutil.copytree(signed.folder / "000002", signed.folder / name)
+        refused(signed.folder, own)
+        shutil.rmtree(signed.folder / name)
+    signed.verify(trusted_keys=own)
+
+
+def test_a_signature_beside_a_link_or_the_terms_does_not_count(signed, own, keys):
+    """Each carries its own: a file beside it is not looked at."""
+    path = signed.folder / "000002" / "certificate.json"
+    (path.parent / "certificate.json.sig").write_text(signed.links[1].envelope())
+    signed.links[1].unsigned().save(path)
+    assert "Link 2" in refused(signed.folder, own)
+
+
+def test_a_signed_certificate_that_is_no_link_is_refused(signed, own, keys):
+    alone = certify(DAY, Logistic().regularity(1.0), DELTA).sign(keys[0] / "own.pem")
+    with pytest.raises(CertificateError, match="does not follow"):
+        verify_chain(signed.terms, [alone], trusted_keys=own)
+
+
+def test_a_signed_link_of_real_numbers_is_refused(signed, own, keys):
+    """Whoever holds a key may sign theory; it covers no model, so it is no link."""
+    content = json.loads(signed.links[0].to_json())
+    content["training"]["arithmetic"] = "exact"
+    for field in ("signatures", "sha256"):
+        del content[field]
+    theory = Certificate.sealed(content).sign(keys[0] / "own.pem")
+    with pytest.raises(CertificateError, match="theory"):
+        verify_chain(signed.terms, [theory], trusted_keys=own)
+
+
+def unnamed(raw):
+    """The text without signatures: they were good, and several texts stand for one."""
+    return re.sub(rb'"(keyid|sig)": "[^"\n]*"', b"", raw)
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(1500, marks=pytest.mark.fuzz)])
+def test_damaged_signed_chains_are_refused(signed, own, count):
+    """Bytes changed, cut off, put in or said twice, in terms and certificates."""
+    damage = np.random.default_rng(count)
+    files = sorted(path for path in signed.folder.rglob("*.json"))
+    for _ in range(count):
+        path = files[damage.integers(len(files))]
+        before = path.read_bytes()
+        raw, at = bytearray(before), int(damage.integers(len(before)))
+        match damage.integers(4):
+            case 0:
+                raw[at] ^= 1 << int(damage.integers(8))
+            case 1:
+                del raw[at:]
+            case 2:
+                raw[at:at] = bytes(damage.integers(0, 256, 3, dtype=np.uint8))
+            case _:
+                lines = before.splitlines(keepends=True)
+                line = int(damage.integers(len(lines)))
+                raw = bytearray(b"".join([*lines[: line + 1], *lines[line:]]))
+        path.write_bytes(bytes(raw))
+        try:
+            Chain(signed.folder).verify(trusted_keys=own)
+        except CertificateError:
+            pass
+        else:  # names of keys are hints, and nothing else may differ
+            assert unnamed(bytes(raw)) == unnamed(before)
+        path.write_bytes(before)
+    signed.verify(trusted_keys=own)
 
 
 # --- what the command says --------------------------------------------------------------------

@@ -230,7 +230,7 @@ def test_action_and_image_work_in_an_environment_of_their_own(
     instructions = dict(
         line.split(" ", 1) for line in DOCKERFILE.splitlines() if line[:1].isupper()
     )
-    assert re.fullmatch(r"python:3\.1[123]-slim", instructions["FROM"])
+    assert re.fullmatch(r"python:3\.1[123]-slim@sha256:[0-9a-f]{64}", instructions["FROM"])
     install, remove = instructions["RUN"].split(" && ")
     assert install == 'python -m pip install --no-cache-dir "/source[cli,verify]"'
     assert (remove, instructions["COPY"]) == ("rm -rf /source", ". /source")
