@@ -23,6 +23,7 @@ import pytest
 from patience import HANG_SECONDS
 
 from lastiterate import Certificate, FullBatch, Loss, Training, certify, compose
+from lastiterate.certificate.filed import applying
 from lastiterate.cli.main import run as command
 from lastiterate.guarantee import printed
 from lastiterate.report.run_folder import ABOUT, RunFolder
@@ -155,7 +156,7 @@ def test_a_trained_run(call: Call, folder: Path, tmp_path: Path) -> None:
     assert "VERIFIED." in page.text
     assert "REFUSED" not in page.text
     assert f"ε = {printed(certificate.epsilon)}" in page.text
-    for statement in (*certificate.assumptions, *certificate.not_covered):
+    for statement in (*certificate.assumptions, *applying(certificate, public_classes=True)):
         assert statement.split(" [")[0] in page.text
     for path in folder.iterdir():
         assert hashlib.sha256(path.read_bytes()).hexdigest() in page.text
