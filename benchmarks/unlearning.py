@@ -40,9 +40,6 @@ SIGMA = {
 # that code has it as a baseline (step size 2/(L + m)), exact
 OUTPUT_NOISE = {0.1: (30.31, 0.3593), 1.0: (3.101, 0.0465), 5.0: (0.677, 0.0116)}
 ENDLESS_OUTPUT_NOISE = 0.5625  # one deletion at every step, epsilon 1
-# networks, delta 1e-5: what stair-lab/certified-unlearning-neural-networks-icml-2025 logs,
-# epsilon of its own bound, and of a constant loss with two admissible starts
-NETWORK = (1.004, 6.573, 2.939)
 LAST_RECORD = {0: 2.254, 1: 1.544, 10: 0.616, 100: 0.188}  # one pass of 1000: epsilon after K
 README_RUN = {0: 4.339, 1: 3.745, 40: 3.111, 2000: 1.877}  # 50 epochs, weak L2
 
@@ -106,26 +103,6 @@ def output_noise(records: int, epsilon: float, *, endless: bool = False) -> floa
     return taut_string(c, eta * run.impulse * lacked, loud).mu / gaussian.mu(epsilon, 1 / records)
 
 
-def networks() -> list[dict[str, Any]]:
-    """A Renyi bound that is linear in its order, converted as if it were constant."""
-    logged, own, constant = NETWORK
-    c, start, driven, steps = 1 - 0.001 * 0.5, 2 * 0.01, 2 * 0.001, 10
-    away = c**steps * start
-    mus = math.sqrt(2), math.sqrt(2) * away / (away + driven * (1 - c**steps) / (1 - c))
-    return [
-        {
-            "name": f"networks, published setting: epsilon {name}",
-            "goal": f"{printed}; published {logged}",
-            "measured": gaussian.epsilon(mu, 1e-5),
-            "ok": round(gaussian.epsilon(mu, 1e-5), 3) == printed,
-        }
-        for name, mu, printed in (
-            ("of its own bound", mus[0], own),
-            ("of a constant loss", mus[1], constant),
-        )
-    ]
-
-
 def rows() -> list[dict[str, Any]]:
     """Measurements of this module."""
     found: list[dict[str, Any]] = []
@@ -166,7 +143,6 @@ def rows() -> list[dict[str, Any]]:
         ENDLESS_OUTPUT_NOISE,
         output_noise(n, 1.0, endless=True),
     )
-    found.extend(networks())
     for epsilon, (small, worst, hidden, whole, full) in SIGMA.items():
         for name, batches, printed, published, steps, clean in (
             ("b = 128, worst position", Cyclic(128), worst, small, 30 * 88, 88),

@@ -56,10 +56,7 @@ def figures(points: int = 16, order: float = 10.0, delta: float = 1e-5) -> dict[
     hidden = {
         LEDGER[key].name: (
             epochs,
-            [
-                LEDGER[key].bound(run(k, Shuffled(BATCH)), LOSS).curve.epsilon(delta)
-                for k in epochs
-            ],
+            [LEDGER[key].bound(run(k, Shuffled(BATCH)), LOSS).curve.epsilon(delta) for k in epochs],
         )
         for key in SHUFFLED
     }

@@ -1,4 +1,4 @@
-"""kill -9 at any moment of training, forgetting, auditing and reporting: nothing is lost, nothing
+"""kill -9 at any moment of training, auditing and reporting: nothing is lost, nothing
 is released twice.
 
 ``python tests/test_kills.py 200`` prints how many processes were killed in what, and what came out.
@@ -23,8 +23,7 @@ import pytest
 from lastiterate import FullBatch, Loss, Shuffled, Training, certify
 from lastiterate.audit import Store, audit
 from lastiterate.losses import Logistic
-from lastiterate.train import EncryptedCheckpoint, noisy_descent, unlearn
-from lastiterate.unlearning import Ledger
+from lastiterate.train import EncryptedCheckpoint, noisy_descent
 from lastiterate.whole_files import write_whole
 
 KEY = bytes(range(32))
@@ -81,35 +80,6 @@ class TrainingRun(Released):
     def at_the_end(self) -> None:
         assert self.left() == set()
         assert self.out.read_bytes() == self._run().tobytes()
-
-
-class Forgetting(Released):
-    """A request to a ledger: every attempt gives the same model, and counts once."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        ledger = Ledger(0.0, 1.0, requests=3, folder=folder / "ledger", key=KEY)
-        noisy_descent(Logistic(), ROWS, RUN, labels=LABELS, ledger=ledger, progress=False)
-
-    def _asked(self, record: int):
-        ledger, given = Ledger.load(self.folder / "ledger", KEY), {"labels": LABELS, "wait": 0.0}
-        return unlearn(Logistic(), ROWS, RUN, ledger, [record], **given)
-
-    def work(self) -> None:
-        self.hand_out(self._asked(1).parameters)
-
-    def after_a_kill(self) -> None:
-        found = Ledger.load(self.folder / "ledger", KEY)
-        assert found.served == len(found.gone) <= 1
-        assert found.served or not self.out.exists(), "a model is out that nobody counted"
-
-    def at_the_end(self) -> None:
-        again = self._asked(1)
-        assert again.models == 1
-        assert self.out.read_bytes() == again.parameters.tobytes(), "two models of one request"
-        assert self._asked(2).models == 2
-        assert self.left() == {"ledger"}
-        assert os.listdir(self.folder / "ledger") == ["ledger"]
 
 
 def noisy_sum(data: list[float], seed: int) -> float:
@@ -183,7 +153,6 @@ class Reporting(Released):
 
 JOBS = {
     "training": TrainingRun,
-    "forgetting": Forgetting,
     "auditing": Auditing,
     "reporting": Reporting,
 }
@@ -232,7 +201,7 @@ def test_killed_a_few_times(kind: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", JOBS)
 def test_killed_fifty_times(kind: str, tmp_path: Path) -> None:
-    """Two hundred altogether."""
+    """A hundred and fifty altogether."""
     assert killed_in(kind, tmp_path, 50, seed=2)["released"] > 0
 
 

@@ -137,35 +137,6 @@ def test_nobody_counts_beside_the_main_thread_or_without_a_terminal(monkeypatch)
     assert terminal.text == ""
 
 
-def test_whether_a_run_was_repeated_to_forget_is_not_drawn(capsys, monkeypatch):
-    """A bar of the replay would tell about the deleted; asked for, it is there."""
-    import numpy as np
-
-    from lastiterate import FullBatch, Training
-    from lastiterate.losses import Logistic
-    from lastiterate.train import noisy_descent, unlearn
-    from lastiterate.unlearning import Ledger
-
-    X, y = np.eye(40)[:, :3], np.resize([1.0, -1.0], 40)
-    run = Training(
-        records=40,
-        steps=20,
-        step_size=1.0,
-        noise=1e-3,
-        gradient_norm=1.0,
-        batches=FullBatch(),
-        adjacency="zero-out",
-    )
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    for asked in (None, True):
-        ledger = Ledger(budget=0.02, noise=1.0)
-        noisy_descent(Logistic(), X, run, labels=y, ledger=ledger)
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        unlearn(Logistic(), X, run, ledger, [0, 1], labels=y, wait=0, progress=asked)
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
-        assert ("noisy descent" in capsys.readouterr().err) is bool(asked)
-
-
 def test_what_may_take_long_counts_seconds(monkeypatch):
     from lastiterate import Loss, Shuffled, Training, compare
 

@@ -1,7 +1,7 @@
 """One at a time: a file that is held while a run uses what lies beside it.
 
 Two runs that go on from one checkpoint share its noise up to there and release twice what was
-accounted for once; so do two requests that are served from one ledger.
+accounted for once; two requests to unlearn from one folder would replace each other's model.
 """
 
 from __future__ import annotations

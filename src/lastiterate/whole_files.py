@@ -10,7 +10,6 @@ from __future__ import annotations
 import glob
 import os
 import tempfile
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
@@ -19,16 +18,13 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-Content = bytes | Callable[[int], bytes]
 
-
-def write_whole(path: Path, content: Content, *, mode: int = 0o644, replace: bool = True) -> None:
+def write_whole(path: Path, content: bytes, *, mode: int = 0o644, replace: bool = True) -> None:
     """Write ``content`` under the name ``path``.
 
     Args:
         path: the name; its folder must exist.
-        content: what the file holds, or a function of the number that the file system gave it
-            (its inode): a copy has another one.
+        content: what the file holds.
         mode: who may read it. The temporary file is never readable by others.
         replace: whether an older file of that name may go; if not, FileExistsError is raised and
             the older file stays as it is.
@@ -42,8 +38,7 @@ def write_whole(path: Path, content: Content, *, mode: int = 0o644, replace: boo
     with locked:
         try:
             with os.fdopen(handle, "wb") as file:
-                number = os.fstat(file.fileno()).st_ino
-                file.write(content if isinstance(content, bytes) else content(number))
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, mode)

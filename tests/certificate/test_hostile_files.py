@@ -139,7 +139,7 @@ def test_other_commands_read_strangers_files_within_limits(name: str, tmp_path: 
         arguments = ["audit", run, "--data", run.parent / "data.csv"]
         if name == "unlearn":
             arguments = ["unlearn", run, "--records", run.parent / "data.csv"]
-            arguments += ["--epsilon=1", "--delta=1e-4"]
+            arguments += ["--table", run.parent / "data.csv", "--epsilon=1", "--delta=1e-4"]
     files = sorted(tmp_path.rglob("*"))
     said, _, megabytes = command(tmp_path, *arguments, "--megabytes=300", "--seconds=20")
     assert said.returncode == 3, said

@@ -37,7 +37,6 @@ from lastiterate.models.preparation import Promise, waves
 from lastiterate.models.saved import TableModel
 from lastiterate.models.whitening import Whitening
 from lastiterate.plain_files import archived, read_arrays
-from lastiterate.unlearning import Ledger
 from lastiterate.verifier.refusals import TamperedCertificateError
 
 KINDS = [PrivateLogisticRegression, PrivateRidge]
@@ -210,7 +209,6 @@ def test_bends_are_refused_where_no_deviation_is_known(tmp_path: Path) -> None:
     for call in (
         lambda: clone(model).fit(sp.csr_array(X), y),
         lambda: clone(people).fit(X, y, groups=np.arange(200)),
-        lambda: clone(model).fit(X, y, ledger=Ledger(1.0, 2.0)),
         lambda: clone(model).fit_stream([(X, y)], batches=1, batch_size=200),
         lambda: clone(model).fit_files(tmp_path / "t.csv", "y"),
         lambda: tune(clone(model), {"regularization": [0.1, 1.0]}, X, y),

@@ -21,7 +21,6 @@ from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.models import PrivateLogisticRegression, PrivateSoftmaxRegression, tune
 from lastiterate.models.confidence import SCALES, crossing, planned, sharpened
 from lastiterate.models.saved import TableModel, write_files
-from lastiterate.unlearning import Ledger
 
 
 def _split(name: str) -> Any:
@@ -128,8 +127,6 @@ def test_where_nothing_would_pay_for_it_calibration_is_refused(tmp_path: Any) ->
         _model("cancer", calibrate=True).set_params(epsilon=math.inf).fit(X, y)
     with pytest.raises(UnsupportedError, match="calibrate"):
         _model("cancer", calibrate=True, per_person=2).fit(X, y, groups=np.arange(len(y)))
-    with pytest.raises(UnsupportedError, match="calibrate"):
-        _model("cancer", calibrate=True).fit(X, y, ledger=Ledger(budget=1.0, noise=1.0))
     with pytest.raises(UnsupportedError, match="calibrate"):
         _model("cancer", calibrate=True).fit_stream([(X, y)], batches=1, batch_size=len(y))
     with pytest.raises(UnsupportedError, match="calibrate"):

@@ -38,7 +38,6 @@ from lastiterate.models.preparation import (
     longest_row,
     prepared,
 )
-from lastiterate.unlearning import Ledger
 from lastiterate.verifier.refusals import TamperedCertificateError
 
 
@@ -195,7 +194,6 @@ def test_where_nothing_can_be_paid_columns_stay_and_the_choice_says_why() -> Non
         "by the person": lambda each: each.set_params(per_person=2).fit(
             X, y, groups=np.arange(100) // 2
         ),
-        "no ledger": lambda each: each.fit(X, y, ledger=Ledger(0.2, 0.2)),
         "read once": lambda each: each.fit_stream(iter([(X, y)]), batches=1, batch_size=100),
         "feature_bound": lambda each: each.set_params(feature_bound=2.0).fit(X, y),
     }
@@ -218,10 +216,6 @@ def test_declared_ranges_are_free_wherever_nothing_can_be_paid() -> None:
         (
             declared.fit_stream(iter([(X, y)]), **told),
             clone(model).fit_stream(iter([(mapped, y)]), **told),
-        ),
-        (
-            clone(declared).fit(X, y, ledger=Ledger(0.2, 0.2)),
-            clone(model).fit(mapped, y, ledger=Ledger(0.2, 0.2)),
         ),
     ]:
         np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-9)

@@ -587,23 +587,6 @@ def test_an_export_that_would_predict_something_else_is_refused(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["m.json"]
 
 
-def test_a_promise_to_the_erased_is_not_taken_for_one_to_all(tmp_path: Path) -> None:
-    from lastiterate.unlearning import Ledger
-
-    trained = model(estimator=PrivateLogisticRegression(steps=20))
-    from lastiterate.models.table import read_table
-
-    X, y = trained.schema_.encode(read_table(PEOPLE))
-    trained.model_.fit(X, y, ledger=Ledger(0.25, 0.5))
-    trained.model_.unlearn([3], X, y, wait=0)
-    trained.export(tmp_path / "m.json")
-    privacy = json.loads((tmp_path / "m.json").read_text())["privacy"]
-    assert (privacy["epsilon"], privacy["delta"]) == (None, None)
-    assert privacy["forgetting"]["deleted"] == 1
-    with pytest.raises(AttributeError, match="certificate_"):
-        _ = trained.guarantee_
-
-
 def test_experiments_say_so_when_exported(tmp_path: Path) -> None:
     trained = model(estimator=PrivateLogisticRegression(random_state=0, steps=3))
     trained.export(tmp_path / "m.json")

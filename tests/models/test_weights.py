@@ -26,7 +26,6 @@ from lastiterate.models import (
 )
 from lastiterate.models.saved import TableModel, write_files
 from lastiterate.train import MemoryCheckpoint, noisy_descent
-from lastiterate.unlearning import Ledger
 
 L2 = 0.01
 
@@ -295,8 +294,6 @@ def test_what_would_train_or_repeat_the_run_without_its_weights_is_refused(
     X, y, weights = cancer
     told: dict[str, Any] = {"classes": [0, 1], "max_sample_weight": 7.0}
     model = PrivateLogisticRegression(1.0, 1e-4, batch_size=10**9, final_noise=1.0, **told)
-    with pytest.raises(DescriptionError, match="absent with a ledger"):
-        model.fit(X, y, sample_weight=weights, ledger=Ledger(budget=1.0, noise=1.0))
     with pytest.raises(UnsupportedError, match="NumPy backend"):
         model.fit(torch.from_numpy(X), y, sample_weight=weights)
     model.fit(X, y, sample_weight=weights)

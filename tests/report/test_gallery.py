@@ -113,17 +113,6 @@ def test_ye_shokri_comparison_is_led_by_the_optimum():
     assert shuffled["hidden-position"][-1] == account(last, gallery.LOSS).epsilon(1e-5)
 
 
-def test_erasing_falls_and_the_restart_stands_beside_it():
-    figures = script("gallery_erasing").figures(points=5, clean=60)
-    fall, accuracy = figures["erasing_epsilon"], values(figures["erasing_accuracy"])
-    assert fall.series[0].y[0] > 10
-    assert fall.series[0].y[-1] < 2
-    assert np.all(np.diff(fall.series[0].y) <= 0)
-    ledger, again = accuracy["ledger, noise first"], accuracy["start again"]
-    assert ledger[0] > again[0]
-    assert np.all(again[:100] > accuracy["plan (worst case), noise first"])  # the restart wins
-
-
 def test_scripts_write_into_the_folder_they_are_given(tmp_path):
     command = [
         sys.executable,

@@ -16,7 +16,7 @@ from lastiterate.description import Loss, Training
 from lastiterate.description.words import RELEASED_CLASSES
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.plain_files import read_arrays, read_hashed_json
-from lastiterate.verifier.document import UNLEARNING, Document, parameters_hash
+from lastiterate.verifier.document import Document, parameters_hash
 from lastiterate.verifier.refusals import TamperedCertificateError
 from lastiterate.verifier.verification import THEORY
 
@@ -148,11 +148,6 @@ def other_model(
 
 
 def other_run(certificate: Document, training: Training, loss: Loss) -> bool:
-    """Whether the certificate is about none of the runs that are described so.
-
-    One of forgetting names no run: it holds for every run of so many records.
-    """
-    if certificate.content["kind"] == UNLEARNING:
-        return bool(certificate.content["records"] != training.records)
+    """Whether the certificate is about none of the runs that are described so."""
     runs = certificate.parts or (certificate,)
     return not any(run.training == training and run.loss == loss for run in runs)

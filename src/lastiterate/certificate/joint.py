@@ -11,7 +11,7 @@ from lastiterate.description.failure import promised_delta
 from lastiterate.errors import CertificateError, DescriptionError
 from lastiterate.printing import printed
 from lastiterate.verifier.balls import need_balls, precision
-from lastiterate.verifier.document import FORMAT, UNLEARNING, VERSION, Document
+from lastiterate.verifier.document import FORMAT, VERSION, Document
 from lastiterate.verifier.joint import composed_words, joint_profile
 from lastiterate.verifier.profile import STANDARD_DELTAS, Judge
 from lastiterate.verifier.verification import recomputed
@@ -50,12 +50,6 @@ def compose(certificates: Iterable[Document], delta: float | None = None) -> Cer
     if not runs:
         why = "an empty composition says nothing"
         raise DescriptionError("certificates", [], "at least one certificate", why)
-    if any(run.content["kind"] == UNLEARNING for run in runs):
-        raise CertificateError(
-            "A certificate of forgetting speaks of somebody who saw no model from before the "
-            "deletion: it does not compose with that of any other model. Towards somebody who saw "
-            "both, the run's own certificate and everything after it count."
-        )
     with precision():
         profile = joint_profile(runs, [recomputed(run) for run in runs])
         records = max(run.training.records for run in runs if run.training is not None)

@@ -56,20 +56,12 @@ def audit(
     from lastiterate.audit.result import like_with_like
     from lastiterate.audit.targets import named
     from lastiterate.certificate import Certificate
-    from lastiterate.errors import UnsupportedError
-    from lastiterate.verifier.document import UNLEARNING
 
     strangers = (Path(target) if Path(target).is_dir() else None, certificate)
     if code := readable(seconds, megabytes, *(path for path in strangers if path is not None)):
         raise typer.Exit(code)
     found = named(target, data, record, canary, _parameters(parameters))
     claim: Any = found.claim if certificate is None else Certificate.load(certificate)
-    if claim is not None and claim.content["kind"] == UNLEARNING:
-        raise UnsupportedError(
-            "The certificate is about records that were forgotten, and the audit trains the run "
-            "again, with them. Hold it against the run's own: --certificate "
-            "RUN/certificate.before.json."
-        )
     widened = found.widened and claim is not None and claim.adjacency == "zero-out"
     if delta is None:
         delta = 1e-5 if claim is None else claim.delta

@@ -15,7 +15,6 @@ from lastiterate.cli.output import print_json, print_text
 TABLE = "CSV with a header (or .csv.gz), Parquet, Arrow or Feather."
 MODELS = ("logistic", "softmax", "svc", "ridge", "huber")
 _SCHEMA, _RUN, _WHOM = "What the columns mean", "The run", "Whom it is for"
-_ERASING = "To be able to erase records"
 _FILED = "What is filed"
 
 
@@ -80,21 +79,6 @@ def train(
     key: Annotated[
         Path | None, flag("Sign the certificate with this private key (lastiterate keygen).", _RUN)
     ] = None,
-    ledger: Annotated[
-        Path | None, flag("A new folder for what `unlearn` will need: secret.", _ERASING)
-    ] = None,
-    ledger_key: Annotated[
-        Path | None, flag("The new file of the key that encrypts it; keep it elsewhere.", _ERASING)
-    ] = None,
-    ledger_budget: Annotated[
-        float | None, flag("How far the erased may have driven the run.", _ERASING)
-    ] = None,
-    ledger_noise: Annotated[
-        float | None, flag("The noise that will hide them: mu = budget/noise.", _ERASING)
-    ] = None,
-    ledger_requests: Annotated[
-        int, flag("How many models it may release, one after each request.", _ERASING)
-    ] = 1,
     title: Annotated[str, flag("What the report is called.", _FILED)] = "",
     data_label: Annotated[str, flag("What the data are called; never their content.", _FILED)] = "",
     as_json: AsJson = False,
@@ -104,7 +88,6 @@ def train(
 
     from lastiterate.description.validation import one_of
     from lastiterate.errors import DescriptionError, OperatorWarning, PrivacyWarning
-    from lastiterate.models import erased
     from lastiterate.models.base import HOW
     from lastiterate.models.saved import Score, TableModel, about, free, report, save
     from lastiterate.models.table import check_file, read_header, read_table
@@ -148,10 +131,9 @@ def train(
         per_person=per_person,
         random_state=seed,
     )
-    kept = _ledger(ledger, ledger_key, ledger_budget, ledger_noise, ledger_requests, out)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PrivacyWarning)
-        trained = TableModel(meaning, estimator.fit(X, y, groups=owners, ledger=kept))
+        trained = TableModel(meaning, estimator.fit(X, y, groups=owners))
     if per_batch is not None:
         _check_apart(trained.model, per_batch)
     said = [w for w in caught if issubclass(w.category, PrivacyWarning)]
@@ -159,8 +141,6 @@ def train(
     notes = [str(w.message) for w in said if not issubclass(w.category, OperatorWarning)]
     score = None if others is None else Score.of(trained.model, *others)
     public = about(trained, len(y), notes, score, title=title, data_label=data_label)
-    if ledger is not None:
-        erased.note(ledger, trained, table)
     save(out, trained, report(trained, len(y), notes, score), public, signer)
     certificate = trained.model.certificate_
     if as_json:
@@ -183,35 +163,6 @@ def train(
     for note in (*notes, *told):
         print_text(f"Warning: {note}")
     print_text((out / "report.md").read_text(encoding="utf-8"))
-
-
-def _ledger(
-    folder: Path | None,
-    key: Path | None,
-    budget: float | None,
-    noise: float | None,
-    requests: int,
-    out: Path,
-) -> Any:
-    """The ledger that training writes, with its new key; None if nothing is to be erased."""
-    from lastiterate.errors import DescriptionError
-    from lastiterate.models.erased import ledger_key
-    from lastiterate.unlearning import Ledger
-
-    given = {"ledger": folder, "key": key, "budget": budget, "noise": noise}
-    if all(value is None for value in given.values()):
-        return None
-    missing = [name for name, value in given.items() if value is None]
-    if missing or folder is None or key is None or budget is None or noise is None:
-        flags = "--ledger, --ledger-key, --ledger-budget and --ledger-noise"
-        why = "budget and noise are fixed before the run, and what it keeps is encrypted"
-        raise DescriptionError(missing[0], None, f"given: {flags} go together", why)
-    for one, other in ((key, folder), (key, out), (folder, out), (out, folder)):
-        if one.resolve().is_relative_to(other.resolve()):
-            why = "whoever gets the model must not get the ledger, nor whoever gets that its key"
-            raise DescriptionError("ledger", f"{one} in {other}", "three different places", why)
-    Ledger(budget, noise, requests=requests)  # refused before a key is made
-    return Ledger(budget, noise, requests=requests, folder=folder, key=ledger_key(key, new=True))
 
 
 def _signer(key: Path | None, seed: int | None) -> Any:

@@ -254,9 +254,9 @@ def _erase() -> Any:
         [
             html.H2("Erase somebody"),
             html.P(
-                "After this run: how many steps on what remains, or which perturbation, bring the "
-                "model as near as you ask to one that never saw the records; and whether starting "
-                "again is better."
+                "After this run: how many steps on what remains bring the model as near as you ask "
+                "to one that never saw the records; beside it, what the untouched model tells and "
+                "whether starting again is better."
             ),
             html.Div([_field(field) for field in ERASE], className="row"),
             html.Div(id="erasing", role="status"),

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate.certificate import Certificate, verify
-from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
-from lastiterate.verifier.document import UNLEARNING
+from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.verifier.verification import THEORY
 
 Source = Certificate | str | os.PathLike[str]
@@ -25,12 +24,6 @@ def checked(certificate: Source) -> Certificate:
         found, why = type(certificate).__name__, "only what is verified is handed on"
         raise DescriptionError("certificate", found, "a Certificate or the path of one", why)
     verify(certificate)
-    if certificate.content["kind"] == UNLEARNING:
-        raise UnsupportedError(
-            "This certificate is for records that were erased, and says nothing about those that "
-            "the model was trained on and keeps: it is not handed on as a guarantee for them. "
-            "Publish it, with the report, as what it is."
-        )
     if certificate.of_real_numbers:
         raise AssumptionError(
             f"This certificate is {THEORY}. Train with this library and use its certificate."

@@ -57,7 +57,6 @@ from lastiterate.train.grid import on_its_grid
 from lastiterate.train.people import both_or_none
 from lastiterate.train.summation import linear_arithmetic, score_error
 from lastiterate.train.torch_backend import on_device
-from lastiterate.unlearning import Ledger
 from lastiterate.verifier.document import Head
 
 Array = NDArray[Any]
@@ -66,7 +65,7 @@ Engine = Arithmetic | Callable[[float], Arithmetic | None] | None  # by radius, 
 HOW = ("auto", "whiten", "scale")  # to prepare columns; whitening where it pays, asked for, never
 NO_NOISE = "without noise nothing is paid for"
 _CONVERGED = 1e-3  # the gradient at the end, of that at the start
-_SECRET = ("ledger_", "_gone")
+_SECRET = ("_gone",)
 _PASSES = {"fast": PASSES, "best": MANY_PASSES}
 _PULL = "it is how strongly models are pulled to zero"
 _WEIGHTS = (
@@ -149,7 +148,6 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         groups: Any = None,
         *,
         sample_weight: Any = None,
-        ledger: Ledger | None = None,
     ) -> Self:
         """Train with the privacy that the parameters ask for.
 
@@ -162,11 +160,10 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             sample_weight: how often each record counts, between 0 and ``max_sample_weight``. A
                 weight belongs to its record: it must not be computed from others. The statistics
                 of a preparation count every record once.
-            ledger: a new `lastiterate.unlearning.Ledger`, with which `unlearn` can forget records.
         """
         learning = warn_if_selected()
         with Working("fit"):
-            self._fit(X, y, self._calibrated, groups, ledger, sample_weight)
+            self._fit(X, y, self._calibrated, groups, sample_weight)
         self.learnt_before_ = learning  # settings of a pipeline's steps may change after the fit
         return self
 
@@ -176,7 +173,6 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         y: Any,
         with_noise: Callable[[Choice], Training],
         groups: Any = None,
-        ledger: Ledger | None = None,
         sample_weight: Any = None,
         unpaid: str = "",
     ) -> Self:
@@ -186,16 +182,6 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         """
         self._forget()
         self._check_people(groups)
-        if ledger is not None and isinstance(self.prepare, PrivateStandardScaler):
-            raise UnsupportedError(
-                "prepare= learns from all records, and no ledger says what they did to it: prepare "
-                "them with public constants, or leave ledger= out."
-            )
-        if ledger is not None and getattr(self, "calibrate", False):
-            raise UnsupportedError(
-                "calibrate= learns from all records, and no ledger says what they did to it: leave "
-                "one of the two out."
-            )
         as_given = X
         X, y = self._validated(X, y)
         self.delta_ = self._delta(X.shape[0])
@@ -210,8 +196,6 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         # Nothing is spent on labels, or a loss, that are refused.
         if groups is not None:
             unpaid = "statistics are paid for by the record, not by the person"
-        elif ledger is not None:
-            unpaid = "no ledger says what a record did to statistics"
         passes = self._passes  # nothing is spent on a wrong quality= either
         ends = public_ends(self.feature_range, as_given, X.shape[1])
         before, why = self._prepare(X, y, ends, unpaid)
@@ -224,8 +208,6 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         several = self._learnt_statistics and objective.outputs() > 2
         told = {"dimension": parameters, "passes": passes, "columns": several * X.shape[1]}
         chosen = self._choose(objective, X.shape[0], heaviest, **told)
-        if ledger is not None:
-            chosen, with_noise = self._erasable(chosen, with_noise)
         engine, per_length = self._engine(chosen.training, objective, data.shape[1])
         start = np.zeros(parameters)
         self._mu_beside, origin = after, (*origin, *more)
@@ -245,16 +227,12 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             groups=groups,
             per_person=self.per_person,
             per_batch=chosen.exposure.per_batch,
-            ledger=ledger,
             weights=weights,
             **(self._device_settings() if on_device(data) else {}),
         )
         self._weighted = weights is not None
         if not on_device(data) and not self._weighted:
             self._erasable_run = described, radius
-        self._with_ledger = ledger is not None
-        if ledger is not None:
-            self.ledger_ = ledger
         if after:
             self._store(released.parameters)
             before = [*before, *self._release_after(as_given, y)]
@@ -520,12 +498,6 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         one_of("quality", self.quality, tuple(_PASSES), "it says how long training may take")
         return _PASSES[self.quality]
 
-    def _erasable(
-        self, chosen: Choice, with_noise: Callable[[Choice], Training]
-    ) -> tuple[Choice, Callable[[Choice], Training]]:
-        """What is chosen where a ledger is kept, and how its noise is found."""
-        raise NotImplementedError
-
     def _calibrated(self, choice: Choice) -> Training:
         """The chosen run with the smallest noise that keeps the promise."""
         if math.isinf(self.epsilon):
@@ -588,7 +560,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, or a file, has the model, but neither its ledger nor who was erased."""
+        """A copy, or a file, has the model, but not which records were deleted from it."""
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name not in _SECRET}
 

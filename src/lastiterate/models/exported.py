@@ -20,7 +20,6 @@ from lastiterate.models.confidence import sharpened
 from lastiterate.models.ranges import DeclaredRanges
 from lastiterate.models.saved import TableModel
 from lastiterate.models.whitening import Whitening
-from lastiterate.verifier.document import UNLEARNING
 
 FORMAT, VERSION = "lastiterate-weights", 3  # 1: without a matrix, 2: without bends
 HOW = (
@@ -202,10 +201,6 @@ def _privacy(model: Any) -> dict[str, Any]:
     if certificate is None:
         return {"certified": False, "epsilon": None, "delta": None}
     digest = {"certified": True, "certificate_sha256": certificate.sha256}
-    if certificate.content["kind"] == UNLEARNING:  # a promise to the erased, and to nobody else
-        told = {"deleted": certificate.content["deleted"], "epsilon": certificate.epsilon}
-        forgetting = {**told, "delta": certificate.delta}
-        return {**digest, "epsilon": None, "delta": None, "forgetting": forgetting}
     return {
         **digest,
         "epsilon": certificate.epsilon,

@@ -50,7 +50,7 @@ class PrivateLogisticRegression(ProbableClassifier):
             privately with a share of epsilon, and with many records of three classes or more how
             columns go together, so that rows can be whitened; certificate_ covers everything,
             choice_ says what was paid. "whiten": also of two classes; "scale": never. Where nothing
-            can be paid (sparse tables, tensors, streams, people, a ledger, `tune`, epsilon=inf) or
+            can be paid (sparse tables, tensors, streams, people, `tune`, epsilon=inf) or
             feature_bound is given, columns are taken as they are, or mapped by their declared
             ranges. None: taken as they are. Or a `PrivateStandardScaler` to fit first, whose
             epsilon comes on top.

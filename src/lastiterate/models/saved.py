@@ -361,7 +361,6 @@ def about(
         "training": model.training_.to_dict(),
         "loss": model.loss_.to_dict(),
         "exposure": model.choice_.exposure.to_dict(),
-        "ledger": hasattr(model, "ledger_"),
         "radius": repr(model._erasable_run[1]) if hasattr(model, "_erasable_run") else None,
         "choice": [list(reason) for reason in model.choice_.reasons],
         "warnings": list(warnings),

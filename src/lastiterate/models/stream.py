@@ -30,7 +30,7 @@ from lastiterate.train.summation import (
     score_error,
 )
 from lastiterate.train.torch_backend import as_array
-from lastiterate.verifier.document import UNLEARNING, Head, parameters_hash
+from lastiterate.verifier.document import Head, parameters_hash
 
 if TYPE_CHECKING:
     from lastiterate.losses import LinearLoss
@@ -156,10 +156,10 @@ def _released(source: Any) -> tuple[dict[str, Array] | None, Head | None, bool]:
                 "of fit with prepare=None."
             )
         found, certificate = source.parameters_, source.certificate_
-        if certificate is not None and certificate.content["kind"] == UNLEARNING:
+        if certificate is not None and certificate.exposure.left is not None:
             raise AssumptionError(
-                "The model to go on from has forgotten records: its certificate is about those "
-                "alone, and nothing covers the others in it. Go on from a model of fit_stream."
+                "The certificate of the model to continue from covers records that were deleted "
+                "from it, and no record that it still uses. Continue from a model of fit_stream."
             )
         certified = certificate is not None
         head = Head("", None) if certificate is None else certificate.head

@@ -188,7 +188,7 @@ class PrivateTableModel(BaseEstimator):  # type: ignore[misc]
         if model.certificate_.parts or model.certificate_.training != model.training_:
             raise AttributeError(  # as of every attribute that there is not
                 "What was released is more than one run (a preparation or a calibration was paid "
-                "for, or records were forgotten), and one guarantee does not speak of all: use "
+                "for), and one guarantee does not speak of all: use "
                 "certificate_, whose curve has other deltas; or prepare=None."
             )
         return account(model.training_, model.loss_, exposure=model.choice_.exposure)

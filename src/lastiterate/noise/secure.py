@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.noise.rounded import checked_scale, rounded_pairs
-from lastiterate.noise.stream import KeyedStream, SecretStream
+from lastiterate.noise.stream import SecretStream
 
 SAMPLES = 8  # 2n of Holohan and Braghin with n = 4
 _AT_ONCE = 2048  # Gaussians made at once, so that the work stays in cache
@@ -35,8 +35,8 @@ class SecureSource:
     __slots__ = ("_stream",)  # an instance whose methods were replaced would still look like one
     secure = True
 
-    def __init__(self, stream: SecretStream | KeyedStream | None = None) -> None:
-        self._stream = SecretStream() if stream is None else stream
+    def __init__(self) -> None:
+        self._stream = SecretStream()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SecureSource, ()  # a copy has a life of its own

@@ -7,12 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.errors import UnsupportedError
 from lastiterate.noise.secure import SecureSource
 from lastiterate.noise.seeded import Seed, SeededSource
-from lastiterate.noise.stream import KeyedStream, SecretStream
+from lastiterate.noise.stream import SecretStream
 
-_CLASSES = SecureSource, SecretStream, KeyedStream
+_CLASSES = SecureSource, SecretStream
 _AS_WRITTEN = [dict(vars(each)) for each in _CLASSES]
 
 
@@ -52,8 +51,7 @@ def unpredictable(source: Source) -> bool:
     """Whether a run on this source may be certified: only this library's own secure one.
 
     Anybody can write ``secure = True`` into a class, a subclass may draw from anywhere, and so may
-    the secure source itself after somebody replaced one of its methods or its stream. Nor may one
-    that repeats another's noise.
+    the secure source itself after somebody replaced one of its methods or its stream.
 
     >>> unpredictable(SecureSource()), unpredictable(SeededSource(7))
     (True, False)
@@ -61,10 +59,7 @@ def unpredictable(source: Source) -> bool:
     if type(source) is not SecureSource:
         return False
     stream = source._stream
-    if type(stream) is KeyedStream:
-        whole = stream.fresh
-    else:
-        whole = type(stream) is SecretStream and vars(stream).keys() == {"_waiting"}
+    whole = type(stream) is SecretStream and vars(stream).keys() == {"_waiting"}
     return whole and [dict(vars(each)) for each in _CLASSES] == _AS_WRITTEN
 
 
@@ -75,29 +70,3 @@ def source(random_state: Seed = None) -> Source:
     (True, False)
     """
     return SecureSource() if random_state is None else SeededSource(random_state)
-
-
-def remembered(source: Source) -> dict[str, Any]:
-    """What makes a source, from which nothing was drawn yet, again: as secret as its noise."""
-    if isinstance(source, SeededSource):
-        return {"seeded": source.state()}
-    if type(source) is SecureSource and type(source._stream) is KeyedStream:
-        return {"key": source._stream.key.hex()}
-    raise UnsupportedError(
-        "This source of noise cannot be repeated: leave noise= out, or give a random_state."
-    )
-
-
-def repeated(memory: dict[str, Any]) -> Source:
-    """The same draws once more.
-
-    >>> first = SecureSource(KeyedStream())
-    >>> again = repeated(remembered(first))
-    >>> bool((first.normal(5) == again.normal(5)).all()), unpredictable(first), unpredictable(again)
-    (True, True, False)
-    """
-    if "key" in memory:
-        return SecureSource(KeyedStream(bytes.fromhex(memory["key"])))
-    seeded = SeededSource(0)
-    seeded.restore(memory["seeded"])
-    return seeded

@@ -3,7 +3,7 @@
 AES-256 in counter mode under a key from the operating system, which is as unpredictable as the
 operating system's own source and many times faster; without the `cryptography` package the
 operating system is asked for every byte. Bytes are handed out once: not again by a forked child,
-a copy, a pickle, or another thread. `KeyedStream` alone can repeat itself, for whoever has its key.
+a copy, a pickle, or another thread.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from lastiterate.errors import AssumptionError
 
 try:
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -88,48 +86,6 @@ class SecretStream:
                 if other != name:  # an ancestor's bytes: never ours to hand out
                     self._waiting.pop(other, None)
         return found
-
-
-class KeyedStream:
-    """Random bytes under one key, which can be made again from that key.
-
-    Without a key it draws one from the operating system, and is ``fresh``: nobody else has it.
-
-    >>> stream = KeyedStream()
-    >>> again = KeyedStream(stream.key)
-    >>> bool((stream.take(40) == again.take(40)).all()), stream.fresh, again.fresh
-    (True, True, False)
-    """
-
-    __slots__ = ("_encryptor", "_lock", "_process", "fresh", "key")
-
-    def __init__(self, key: bytes | None = None) -> None:
-        if Cipher is None:
-            raise AssumptionError(
-                "Noise that can be drawn again needs the package `cryptography` "
-                "(pip install lastiterate[models])."
-            )
-        self.fresh = key is None
-        self.key = os.urandom(32) if key is None else key
-        self._encryptor = Cipher(algorithms.AES(self.key), modes.CTR(bytes(16))).encryptor()
-        self._lock, self._process = threading.Lock(), _process()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return SecretStream, ()  # a copy has a life of its own
-
-    def take(self, count: int) -> NDArray[np.uint8]:
-        """The next bytes; a forked child has none, as they are its parent's."""
-        if self._process != _process():
-            raise AssumptionError(
-                "This stream of noise belongs to the process that this one was forked from, which "
-                "goes on with the same bytes: noise that is used twice hides nothing. Start the "
-                "run in the process that ends it."
-            )
-        used = count + -count % 8
-        out = bytearray(used + 15)
-        with self._lock:
-            self._encryptor.update_into(bytes(used), out)
-        return np.frombuffer(out, np.uint8)[:count]
 
 
 def _process() -> tuple[int, int]:

@@ -31,7 +31,6 @@ from lastiterate.report.plain_words import plain_words, say, shown, to_sign
 from lastiterate.report.recipe import python_recipe, toml_recipe, writable
 from lastiterate.report.run_folder import RunFolder
 from lastiterate.verifier.authenticity import Key
-from lastiterate.verifier.document import UNLEARNING
 from lastiterate.whole_files import write_whole
 
 _CLOSE = 0.1  # up to here probabilities are almost the same: they differ by a tenth
@@ -149,7 +148,6 @@ def _facts(folder: RunFolder, summary: bool) -> dict[str, Any]:
         sign = to_sign(
             promise["assumptions"],
             trainer=None if about is None else about.versions.get("lastiterate"),
-            erased=promise["erased"] is not None,
             short=summary,
         )
     return {
@@ -212,7 +210,6 @@ def _promise(
         "mu": None if certificate.mu is None else printed(certificate.mu),
         "curve": [(printed(delta), printed(epsilon)) for delta, epsilon in sorted(claims)],
         "records": sorted({f"{run.records:,}" for run in runs if run is not None}),
-        "erased": _erased(certificate),
         "whom": None if certificate.exposure.default else _sentence(str(certificate.exposure)),
         "several": certificate.exposure.records > 1,
         "replaced": certificate.adjacency == "replace",
@@ -237,14 +234,6 @@ def _promise(
 def _released(run: Certificate, words: Mapping[str, str]) -> str:
     """What came out of a run, by the file that holds it; else as its certificate says."""
     return words.get(run.content.get("parameters") or "", run.release)
-
-
-def _erased(certificate: Certificate) -> tuple[str, str] | None:
-    """How many of how many records were forgotten; None unless the certificate is about that."""
-    if certificate.content["kind"] != UNLEARNING:
-        return None
-    deleted, records = (f"{certificate.content[name]:,}" for name in ("deleted", "records"))
-    return deleted, records
 
 
 def _sentence(words: str) -> str:

@@ -46,21 +46,20 @@ def say(name: str, **fields: object) -> Markup:
 
 def plain_words(certificate: Certificate, promise: Mapping[str, Any]) -> dict[str, Any]:
     """Headline, attacker's table and the four answers: who, from whom, what, how much."""
-    erased = promise["erased"]
-    kind = "erased" if erased else "person" if promise["several"] else "record"
-    tested = "erased" if erased else "replaced" if promise["replaced"] else "record"
-    small = {"erased": "factor_erased_small", "person": "factor_person_small"}
+    kind = "person" if promise["several"] else "record"
+    tested = "replaced" if promise["replaced"] else "record"
+    small = "factor_person_small" if promise["several"] else "factor_small"
     return {
-        "title": say("erased_title" if erased else "words_title"),
+        "title": say("words_title"),
         "numbers": [
-            (say("factor", factor=promise["factor"]), say(small.get(kind, "factor_small"))),
+            (say("factor", factor=promise["factor"]), say(small)),
             (f"ε = {promise['epsilon']}", say("epsilon_small")),
             (f"δ = {promise['delta']}", say("delta_small")),
         ],
         "tested": say(f"tested_{tested}"),
         "answers": [
             (say("who"), _who(promise)),
-            (say("from_whom"), _from_whom(certificate, bool(erased))),
+            (say("from_whom"), _from_whom(certificate)),
             (say("promised"), _promised(kind, promise)),
         ],
         "declared": [say("declared", text=text) for text in promise["declarations"]],
@@ -69,21 +68,18 @@ def plain_words(certificate: Certificate, promise: Mapping[str, Any]) -> dict[st
 
 def _who(promise: Mapping[str, Any]) -> Markup:
     records = " or ".join(promise["records"])
-    if promise["erased"]:
-        deleted, everybody = promise["erased"]
-        return say("who_erased", deleted=deleted, records=everybody)
     if promise["whom"]:
         return say("who_person", whom=promise["whom"], records=records)
     return say("who_record", records=records)
 
 
-def _from_whom(certificate: Certificate, erased: bool) -> Markup:
+def _from_whom(certificate: Certificate) -> Markup:
     release = say("release_last") if certificate.seen == _LAST else certificate.seen
-    return say("from_erased" if erased else "from_anybody", release=release)
+    return say("from_anybody", release=release)
 
 
 def _promised(kind: str, promise: Mapping[str, Any]) -> Markup:
-    change = "" if kind == "erased" else "_replaced" if promise["replaced"] else "_zero"
+    change = "_replaced" if promise["replaced"] else "_zero"
     sentence = say(
         "would_close" if promise["close"] else "would",
         had=say(f"had_{kind}{change}"),
@@ -97,7 +93,6 @@ def to_sign(
     assumptions: list[tuple[str, str]],
     *,
     trainer: str | None,
-    erased: bool,
     short: bool = False,
 ) -> dict[str, Any]:
     """What a person has to vouch for, and what not; ``short``: the full report has the details.
@@ -113,7 +108,7 @@ def to_sign(
         boxes.append(say("sign_trainer_short", version=trainer))
     elif ours:
         boxes.append(say("sign_trainer", version=trainer, statements="; ".join(ours)))
-    boxes.append(say("sign_erased" if erased else "sign_alone"))
+    boxes.append(say("sign_alone"))
     return {
         "boxes": boxes,
         "proved": say("sign_proved", statements="; ".join(proved))

@@ -145,9 +145,6 @@ def _told(settings: dict[str, Any]) -> Settings:
     if settings.get("groups") is not None:
         why = "one rank would have to know the owners of all records"
         raise DescriptionError("groups", "given", "absent on several ranks", why)
-    if settings.get("ledger") is not None:
-        why = "a run is repeated from its ledger by one process, with NumPy"
-        raise DescriptionError("ledger", "given", "absent on several ranks", why)
     return Settings(**settings)
 
 

@@ -8,7 +8,6 @@ from lastiterate.train.checkpoint import Checkpoint, EncryptedCheckpoint, Memory
 from lastiterate.train.descent import noisy_descent
 from lastiterate.train.features import bound_rows
 from lastiterate.train.filed import FiledRecords
-from lastiterate.train.forgetting import Forgotten, unlearn
 from lastiterate.train.result import Descent
 from lastiterate.train.spread import Records
 
@@ -17,10 +16,8 @@ __all__ = [
     "Descent",
     "EncryptedCheckpoint",
     "FiledRecords",
-    "Forgotten",
     "MemoryCheckpoint",
     "Records",
     "bound_rows",
     "noisy_descent",
-    "unlearn",
 ]

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.description import Arithmetic, FullBatch, Training
-from lastiterate.errors import AssumptionError, UnsupportedError
+from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.train.checkpoint import MemoryCheckpoint, State
+from lastiterate.train.features import matrix, sparse
 from lastiterate.train.gradients import LinearGradients
 from lastiterate.train.grid import Parameters
 from lastiterate.train.loop import Backend, Run
@@ -47,8 +49,9 @@ def gone_on(
     """
     if not isinstance(continued.batches, FullBatch):
         raise UnsupportedError(
-            "Nobody kept how the records were dealt out to hidden batches, and with a new "
-            "partition no plan of clean steps holds: train with full batches, or with a ledger."
+            "The assignment of records to hidden batches was not stored, and with a new partition "
+            "no plan of clean steps holds. Train again on what remains; runs of full batches can "
+            "take clean steps."
         )
     store = MemoryCheckpoint(every=continued.steps + 1)
     told = Settings(
@@ -69,3 +72,46 @@ def gone_on(
     nowhere = np.zeros_like(theta)
     store.save(State(run.keeping.run, done, theta, nowhere, None, None, None, experiment))
     return run.descended(gradients, Backend())
+
+
+def emptied(data: Any, labels: Any, gone: NDArray[np.int64]) -> tuple[Any, Any]:
+    """Copies in which these rows are 0, and so are their gradients, under one label."""
+    X = matrix(data)
+    if not len(gone) or gone[-1] >= X.shape[0]:  # too few rows are refused elsewhere
+        return X, labels
+    if labels is not None and len(labels) == X.shape[0]:
+        labels = np.array(labels)
+        labels[gone] = labels[np.setdiff1d(np.arange(len(labels)), gone)[0]]
+    if not sparse(X):
+        X = X.copy()
+        X[gone] = 0.0
+        return X, labels
+    kept = np.ones(X.shape[0], X.dtype)
+    kept[gone] = 0.0
+    X = sp.csr_array(sp.diags_array(kept) @ X)
+    X.eliminate_zeros()
+    return X, labels
+
+
+def some_left(asked: NDArray[np.int64], before: NDArray[np.int64], records: int) -> None:
+    """Raise unless these are new requests, and somebody stays."""
+    again = int(np.isin(asked, before).sum())
+    if again:
+        allowed = "records that no earlier request deleted"
+        why = "they are deleted already: name only the new ones"
+        raise DescriptionError("indices", f"{again:,} records of earlier requests", allowed, why)
+    if len(before) + len(asked) == records:
+        why = "at least one record must remain to train on"
+        raise DescriptionError("indices", "all remaining records", "fewer records", why)
+
+
+def indices_of(deleted: ArrayLike, records: int) -> NDArray[np.int64]:
+    """The numbers of some records, sorted; raises unless they are different ones."""
+    given = np.asarray(deleted)
+    named = set(given.ravel().tolist()) if given.dtype.kind in "iu" else set()
+    if given.ndim != 1 or not named or len(named) < len(given) or not named <= set(range(records)):
+        allowed = f"different indices from 0 to {records - 1}, at least one"
+        why = "a record that is not named is not deleted"
+        found = f"of shape {given.shape} and type {given.dtype}"  # not shown: who was deleted
+        raise DescriptionError("indices", found, allowed, why)
+    return np.sort(given.astype(np.int64))

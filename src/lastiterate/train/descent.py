@@ -18,7 +18,6 @@ from lastiterate.train.result import Descent
 from lastiterate.train.settings import Products, RowRule, Settings
 from lastiterate.train.spread import Records, SpreadGradients
 from lastiterate.train.torch_backend import on_device
-from lastiterate.unlearning.ledger import Ledger
 
 if TYPE_CHECKING:
     from lastiterate.certificate import Chain
@@ -46,7 +45,6 @@ def noisy_descent(
     per_person: int | None = None,
     per_batch: int | None = None,
     continue_from: Descent | Chain | None = None,
-    ledger: Ledger | None = None,
     weights: ArrayLike | None = None,
 ) -> Descent:
     """Run a description, with NumPy or, where the data is a tensor, with PyTorch.
@@ -86,8 +84,6 @@ def noisy_descent(
             ones: what it returned, or a `Chain`, whose last model is taken (none yet: the run
             starts at ``start``'s default). Add the run to the chain by `Chain.seal` before you
             publish it.
-        ledger: a new `lastiterate.unlearning.Ledger`, which writes down how far every record drives
-            the run, so that `unlearn` can forget some of them (a loss of this library, with NumPy).
         weights: one number of [0, 1] per record, by which its loss is multiplied (a loss of this
             library, with NumPy). All constants stay: such a multiple is as convex, and no steeper.
 
@@ -123,7 +119,6 @@ def noisy_descent(
         per_person=per_person,
         per_batch=per_batch,
         continue_from=continue_from,
-        ledger=ledger,
         weights=weights,
     )
     if isinstance(objective, LinearLoss) and (device is not None or on_device(data)):

@@ -39,7 +39,6 @@ from lastiterate.train.summation import (
 )
 
 _VAST = 1e200  # scores of such rows may be infinity less infinity
-Noted = Callable[[Rows, NDArray[np.float64]], None]
 GradientFunction = Callable[[Parameters, NDArray[np.int64]], ArrayLike]
 
 
@@ -76,9 +75,7 @@ class LinearGradients:
             self._margin = objective.margin_limit(training.gradient_norm, R)
         elif training.clipping == "gradient":
             self._norms = norms
-        self._every_norm = norms
         self._vast = bool((norms > _VAST).any())
-        self._noted: Noted | None = None
         self._longest = training.gradient_norm
         outputs = objective.outputs()
         self.shape = (columns,) if outputs == 1 else (columns, outputs)
@@ -104,14 +101,6 @@ class LinearGradients:
             block = slice(low, high) if isinstance(rows, slice) else rows[low:high]
             total += self._block(parameters, self._rows(block), block)
         return total
-
-    def recorded(self, noted: Noted) -> NDArray[np.float64]:
-        """From now on every block tells how long its slopes are; the norms of all rows.
-
-        A gradient is no longer than both multiplied.
-        """
-        self._noted, self._room = noted, np.empty(self._length)
-        return self._every_norm * (1 + 8 * UNIT)
 
     def content(self) -> Iterable[NDArray[Any]]:
         """Labels, weights and records in their order."""
@@ -149,9 +138,6 @@ class LinearGradients:
         if self._weights is not None:
             few = self._weights[rows]
             slope *= few if slope.ndim == 1 else few[:, None]
-        if self._noted is not None:
-            room = self._room[: len(slope)]  # memory from the system would take longer
-            self._noted(rows, np.abs(slope, out=room) if slope.ndim == 1 else lengths(slope))
         return np.asarray(X.T @ slope)
 
     def _shortening(self, slope: Array, norms: NDArray[np.float64]) -> Array:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -27,16 +26,13 @@ from lastiterate.description import Arithmetic, Loss, Training
 from lastiterate.description.rows import Rows, RowStream
 from lastiterate.errors import UnsupportedError
 from lastiterate.noise import Source, unpredictable
-from lastiterate.noise.source import remembered
 from lastiterate.progress import shown
 from lastiterate.train.grid import INTERIM, Grid, Parameters, length, projection
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.people import People
 from lastiterate.train.proximal import fits, proximal_step
-from lastiterate.train.recording import Recordable, Recorded
-from lastiterate.train.result import Descent, concluded, continued, released, rounding, shares
+from lastiterate.train.result import Descent, concluded, continued, released, shares
 from lastiterate.train.settings import Settings
-from lastiterate.unlearning.ledger import Book, Ledger
 
 _CORRELATED = (
     "Noise that later steps take back is added in plain doubles, whose last bits may tell: its "
@@ -151,7 +147,6 @@ class Run:
     grid: Grid | None
     people: People | None
     started: tuple[str | None, bool] = (None, False)
-    ledger: Ledger | None = None
 
     @classmethod
     def of(
@@ -160,12 +155,10 @@ class Run:
         training: Training,
         told: Settings,
         gradients: Gradients,
-        digested: bool = False,
         rows: Callable[[Source], RowStream] | None = None,
     ) -> Run:
         """As it was described and told; ``objective`` is what a checkpoint remembers of it.
 
-        ``digested``: its fingerprint knows the records, as with a checkpoint or a ledger.
         ``rows``: the batches, where records are put in order and not their numbers.
         """
         source, l2 = told.source(), told.regularization
@@ -185,22 +178,18 @@ class Run:
             fits(training.proximal, centre.shape, training.diameter, spacing)
         people = told.people(training)
         batches = training.batches.rows(training.records, source) if rows is None else rows(source)
-        digested = digested or told.checkpoint is not None or told.ledger is not None
+        digested = told.checkpoint is not None
         content: Iterable[NDArray[Any]] = gradients.content() if digested else ()
         if people is not None:
             batches, content = people.rows(training, source), chain(content, people.content())
         run = fingerprint(objective, training, l2, ball, centre, spacing, content)
         keeping = Keeping(told.checkpoint, run, batches, source, bool(gradients.objection))
         ways = source, batches, keeping, told.progress
-        return cls(training, l2, centre, ball, *ways, grid, people, told.started, told.ledger)
+        return cls(training, l2, centre, ball, *ways, grid, people, told.started)
 
     def descended(self, gradients: Gradients, backend: Backend) -> Descent:
         """Run it, and say what ran."""
-        counted = gradients if self.ledger is None else self._recorded(gradients)
-        began = time.monotonic()
-        final = descend(self, counted, Draws(self, backend), backend)
-        if self.ledger is not None:
-            self.ledger.end(final, time.monotonic() - began)
+        final = descend(self, gradients, Draws(self, backend), backend)
         return self.told(final, gradients)
 
     def told(self, final: Parameters, gradients: Gradients) -> Descent:
@@ -222,30 +211,6 @@ class Run:
         if self.people is None:
             return done
         return dataclasses.replace(done, exposure=self.people.exposure, above=self.people.above)
-
-    def _recorded(self, gradients: Gradients) -> Total:
-        """The gradients, whose norms the ledger writes down."""
-        assert self.ledger is not None
-        if not isinstance(gradients, Recordable):
-            raise UnsupportedError(
-                "A ledger needs the norm of every gradient: use noisy_descent with a loss of "
-                "lastiterate.losses on an array or a sparse matrix, or leave ledger out."
-            )
-        told, shape = self.rounding(gradients), self.centre.shape
-        recorded = Recorded(gradients, told, gradients.loss, shape, self.ledger.path)
-        assert self.grid is not None
-        experiment = self.keeping.experiment or not unpredictable(self.source)
-        memory = remembered(self.source)
-        run, spacing = self.keeping.run, self.grid.spacing
-        book = Book(run, spacing, experiment, memory, recorded.kept, recorded.path)
-        self.ledger.begin(book)
-        return recorded
-
-    def rounding(self, gradients: Gradients) -> Training:
-        """The description with what this run rounds."""
-        size = self.centre.size
-        engine = gradients.arithmetic(size)
-        return rounding(self.training, engine, self.grid, size, gradients.per_length)
 
 
 class Drawing(Protocol):

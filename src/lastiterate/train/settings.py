@@ -13,14 +13,12 @@ from numpy.typing import ArrayLike
 from lastiterate.description import Training
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
-from lastiterate.noise import SecureSource, Source, source
+from lastiterate.noise import Source, source
 from lastiterate.noise.seeded import Seed
-from lastiterate.noise.stream import KeyedStream
 from lastiterate.train.checkpoint import Checkpoint, usable
 from lastiterate.train.grid import Parameters
 from lastiterate.train.people import WHOSE, People, both_or_none
 from lastiterate.train.result import Descent
-from lastiterate.unlearning.ledger import Ledger
 from lastiterate.verifier.document import parameters_hash
 
 Products = Literal["double", "exact", "exact8"]
@@ -48,7 +46,6 @@ class Settings:
     per_person: int | None = None
     per_batch: int | None = None
     continue_from: Any = None
-    ledger: Ledger | None = None
     weights: ArrayLike | None = None
     # The hash of the released model that it goes on from, and whether that was an experiment's.
     started: tuple[str | None, bool] = field(default=(None, False), init=False)
@@ -70,17 +67,6 @@ class Settings:
         if self.per_batch is not None and self.groups is None:
             allowed = "absent without groups"
             raise DescriptionError("per_batch", self.per_batch, allowed, WHOSE)
-        if self.ledger is not None:
-            self._recordable()
-
-    def _recordable(self) -> None:
-        if not isinstance(self.ledger, Ledger):
-            why = "it fixes budget and noise before the run starts"
-            raise DescriptionError("ledger", self.ledger, "a Ledger(budget=, noise=)", why)
-        for name in ("noise", "checkpoint", "groups", "continue_from", "device", "weights"):
-            if getattr(self, name) is not None:
-                why = "a run is repeated from its ledger alone, record by record, with NumPy"
-                raise DescriptionError(name, "given", "absent with a ledger", why)
 
     def people(self, training: Training) -> People | None:
         """Who owns the records; None if every record counts for itself."""
@@ -90,8 +76,6 @@ class Settings:
 
     def source(self) -> Source:
         """The run's source of randomness: as given, or seeded, or the secure one."""
-        if self.ledger is not None and self.random_state is None:
-            return SecureSource(KeyedStream())
         return source(self.random_state) if self.noise is None else self.noise
 
     def centre(self, shape: tuple[int, ...] | None) -> Parameters:

@@ -75,7 +75,7 @@ class SpreadGradients:
                 "Records that lie elsewhere are summed with clipping='none': take a loss whose "
                 "gradients are short by themselves."
             )
-        for name in ("labels", "weights", "checkpoint", "groups", "ledger"):
+        for name in ("labels", "weights", "checkpoint", "groups"):
             if getattr(told, name) is not None:
                 why = "the records lie elsewhere, with their labels, and are not looked at here"
                 raise DescriptionError(name, "given", "absent with such records", why)

@@ -53,26 +53,10 @@ def going_on(training: Training, clean: int, noise: float | None = None) -> Trai
     noise = own if noise is None else noise
     if training.constant and noise == own:
         return training.replace(steps=training.steps + clean)
-    return _listed(training, np.full(clean, eta), np.full(clean, noise))
-
-
-def perturbed(training: Training, noise: float) -> Training:
-    """The run, and one step of size 0 that only adds noise: what follows is post-processing.
-
-    >>> from lastiterate import FullBatch
-    >>> run = Training(records=9, steps=2, step_size=0.5, noise=1.0, gradient_norm=1.0,
-    ...                batches=FullBatch())
-    >>> perturbed(run, 3.0).step_sizes, perturbed(run, 3.0).noises
-    (array([0.5, 0.5, 0. ]), array([1., 1., 3.]))
-    """
-    return _listed(training, np.zeros(1), np.array([noise]))
-
-
-def _listed(training: Training, etas: np.ndarray, noises: np.ndarray) -> Training:
     return training.replace(
-        steps=training.steps + len(etas),
-        step_size=np.concatenate([training.step_sizes, etas]),
-        noise=np.concatenate([training.noises, noises]),
+        steps=training.steps + clean,
+        step_size=np.concatenate([training.step_sizes, np.full(clean, eta)]),
+        noise=np.concatenate([training.noises, np.full(clean, noise)]),
         schedule=None,
         final_noise=1.0,
     )

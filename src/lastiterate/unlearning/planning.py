@@ -1,4 +1,4 @@
-"""Plans for one request: clean steps, one perturbation, or starting again."""
+"""Plans for one request: do nothing, start again, or clean steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lastiterate.errors import DescriptionError, TargetError
 from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee, warn_if_estimated, weakest_voucher
 from lastiterate.printing import printed
 from lastiterate.progress import Working
-from lastiterate.unlearning.going_on import base, going_on, perturbed, unlearnable
+from lastiterate.unlearning.going_on import base, going_on, unlearnable
 from lastiterate.unlearning.restart import Restart, restart
 
 Reference = Literal["never joined", "retrained"]
@@ -62,9 +62,9 @@ class UnlearningPlan:
         releases: models from before the deletion that count.
         steps: clean steps K; None if 16 times those of the run are not enough.
         noise: of each clean step.
-        noise_first: standard deviation of the one perturbation that does the same at once,
-            infinite if none does; anything may follow it.
         restart: starting again, beside it.
+        nothing: epsilon at ``delta`` of the untouched model for the deleted records (group
+            privacy); infinite if no theorem bounds it.
     """
 
     training: Training
@@ -76,8 +76,8 @@ class UnlearningPlan:
     releases: tuple[int, ...]
     steps: int | None
     noise: float
-    noise_first: float
     restart: Restart
+    nothing: float
 
     @property
     def continued(self) -> Training:
@@ -89,16 +89,8 @@ class UnlearningPlan:
     @cached_property
     def guarantee(self) -> Guarantee:
         """Of the model after the clean steps: the ordinary one, for records that left the run."""
-        return self._account(self.continued)
-
-    @cached_property
-    def noise_first_guarantee(self) -> Guarantee:
-        """Of the perturbed model, and of all that is made from it and the remaining records."""
-        if math.isinf(self.noise_first):
-            raise TargetError("No perturbation reaches the target.")
-        if not self.noise_first:  # nothing is left to hide
-            return self._account(self.training)
-        return self._account(perturbed(self.training, self.noise_first))
+        run, who = self.continued, self.deleted
+        return account(run, self.loss, releases=self.releases, exposure=who)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw epsilon after each number of clean steps (extra ``report``).
@@ -109,33 +101,28 @@ class UnlearningPlan:
         run = self.continued, self.loss, self.delta
         return plotted("epsilon_growth", *run, exposure=self.deleted, target=self.epsilon, ax=ax)
 
-    def _account(self, run: Training) -> Guarantee:
-        return account(run, self.loss, releases=self.releases, exposure=self.deleted)
-
     @property
     def _none(self) -> str:
         return (
             f"{_most(self.training):,} are not enough for epsilon = {printed(self.epsilon)} at "
-            f"delta = {printed(self.delta)}. Start again, or perturb."
+            f"delta = {printed(self.delta)}. Start again."
         )
 
     def __str__(self) -> str:
-        again, first = self.restart, printed(self.noise_first)
+        again = self.restart
         who = dataclasses.replace(self.deleted, left=None)
         lines = [f"Forgetting {who}, after {self.training.steps:,} steps"]
         if weakest_voucher(self.training, self.loss, (True,)) == "estimated":
             lines.insert(0, NOT_A_GUARANTEE)
-        choices = [f"start again: {again}"]
+        enough = " (enough)" if self.nothing <= self.epsilon else ""
+        nothing = f"do nothing: epsilon = {printed(self.nothing)}{enough}"
+        restart = f"start again: {again}"
         steps = f"{self.steps:,} clean steps" if self.steps is not None else f"none: {self._none}"
         clean = f"clean steps: {steps}, noise {printed(self.noise)}"
-        burst = f"noise first: standard deviation {first} at once, then any training without noise"
-        if again.clean_risk is not None and again.noise_first_risk is not None:
+        if again.clean_risk is not None:
             clean += f"; predicted risk {again.clean_risk:.4g}"
-            burst += f"; predicted risk {again.noise_first_risk:.4g} after {again.work:,} steps"
-        choices[len(choices) if again.better else 0 : 0] = [clean, burst]
-        if again.better:
-            choices[0] = f"BETTER: {choices[0]}"
-        lines += [f"  {each}" for each in choices]
+        choices = [f"BETTER: {restart}", clean] if again.better else [clean, restart]
+        lines += [f"  {each}" for each in (nothing, *choices)]
         lines.append(
             f"epsilon = {printed(self.epsilon)}, delta = {printed(self.delta)}, "
             f"{WHAT_IT_SAYS[self.reference]}."
@@ -167,13 +154,12 @@ def plan_unlearning(
     spectrum: ArrayLike | None = None,
     start: ArrayLike = 1.0,
 ) -> UnlearningPlan:
-    """The cheapest ways to forget records that a run has used.
+    """Ways to delete records that a run has used: nothing, starting again, or clean steps.
 
     *Statement.* T steps on all records, K clean ones on what remains: the string of the run with
     the impulses of the deleted up to step T and none after it bounds the distance, in both orders,
     to the same T + K steps on what remains from the start. Where it is attained (full batches, L2)
-    no smaller K can be certified by anybody for the declared class. Noise first: one step of size
-    0 whose noise hides what is left; everything after it is post-processing.
+    no smaller K can be certified by anybody for the declared class.
 
     Args:
         training: the run up to the deletion, as it was done.
@@ -194,8 +180,8 @@ def plan_unlearning(
     >>> run = Training(records=1000, steps=500, step_size=0.5, noise=0.01, gradient_norm=1.0,
     ...                batches=FullBatch(), adjacency="zero-out")
     >>> plan = plan_unlearning(run, Loss(smoothness=1.0, regularization=0.02), Exposure(records=20))
-    >>> plan.steps, round(plan.noise_first, 3), plan.restart.steps
-    (394, 3.706, 500)
+    >>> plan.steps, round(plan.nothing, 1), plan.restart.steps
+    (394, 0.0, 500)
     """
     warn_if_estimated(training, loss)
     person = read_exposure(deleted)
@@ -210,23 +196,26 @@ def plan_unlearning(
     last = training.steps if person.left is None else person.left
     gone = dataclasses.replace(person, left=last)
 
+    def epsilon_of(run: Training) -> float:
+        with np.errstate(over="ignore"):  # runs without noise: an infinite ratio is an answer
+            return account(run, loss, releases=seen, exposure=gone).epsilon(delta)
+
     def excess(run: Training) -> float:
         """How much too far apart it is, as a logarithm of mu; not above 0 if it is enough."""
-        with np.errstate(over="ignore"):  # runs without noise: an infinite ratio is an answer
-            found = account(run, loss, releases=seen, exposure=gone).epsilon(delta)
+        found = epsilon_of(run)
         if math.isinf(found):
             return _HOPELESS
         far = math.log(gaussian.mu(found, delta) / gaussian.mu(epsilon, delta))
         return min(far, 0.0) if found <= epsilon else max(far, 5e-324)
 
-    done = excess(training) <= 0
+    untouched = epsilon_of(training)
+    done = untouched <= epsilon
     if not done and training.steps in seen:
-        told = account(training, loss, releases=seen, exposure=gone).epsilon(delta)
         raise TargetError(
-            f"The model of the deletion itself was released, and told whoever saw it up to epsilon "
-            f"= {printed(told)} about these records: no later step takes that back, so nothing "
-            f"reaches {printed(epsilon)}. Towards somebody who saw no earlier model, and if no "
-            "request was made because of one, leave its step out of releases."
+            "The model of the deletion itself was released, and told whoever saw it up to epsilon "
+            f"= {printed(untouched)} about these records: no later step takes that back, so "
+            f"nothing reaches {printed(epsilon)}. Towards somebody who saw no earlier model, and "
+            "if no request was made because of one, leave its step out of releases."
         )
     noise = base(training)[1]
     if steps is None:
@@ -245,10 +234,9 @@ def plan_unlearning(
                 f"= {printed(delta)}. Take more steps, or start again."
             )
     with Working("plan"):
-        first = 0.0 if done else _least(lambda nu: excess(perturbed(training, nu)), training)
-        beside = restart(training, loss, found, noise, first, spectrum, start)
+        again = restart(training, loss, found, noise, spectrum, start)
     return UnlearningPlan(
-        training, loss, gone, epsilon, delta, meant, seen, found, noise, first, beside
+        training, loss, gone, epsilon, delta, meant, seen, found, noise, again, untouched
     )
 
 

@@ -42,7 +42,6 @@ MOST_SIGNATURES = 16
 
 _RUN = "run"  # one run, with its description and witness
 _COMPOSITION = "composition"  # several certificates on the same data
-UNLEARNING = "unlearning"  # a model that has forgotten records with a ledger
 
 # The fields of every certificate, of a run, and of a composition, with their types.
 _COMMON: dict[str, tuple[type, ...]] = {
@@ -73,15 +72,6 @@ _OWN: dict[str, dict[str, tuple[type, ...]]] = {
         "parameters": (str, type(None)),
     },
     _COMPOSITION: {"parts": (list,)},
-    UNLEARNING: {
-        "budget": (float, int),
-        "noise": (float, int),
-        "grid": (float, int),
-        "deleted": (int,),
-        "records": (int,),
-        "models": (int,),
-        "parameters": (str, type(None)),
-    },
 }
 _OUTSIDE = {"sha256", "signatures"}  # fields that are about the others
 # Absent: one record all the time; a run that follows no other; no file beside it.
@@ -149,8 +139,6 @@ class Document:
     @property
     def of_real_numbers(self) -> bool:
         """Whether a run that it speaks of is theory: see `Training.of_real_numbers`."""
-        if self.content["kind"] == UNLEARNING:
-            return False
         runs = [each.training for each in self.parts or (self,)]
         return any(run is None or run.of_real_numbers for run in runs)
 

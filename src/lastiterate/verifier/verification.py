@@ -26,7 +26,7 @@ from lastiterate.verifier.authenticity import (
 )
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.checks import CHECKS
-from lastiterate.verifier.document import UNLEARNING, Document, fingerprint, parameters_hash
+from lastiterate.verifier.document import Document, fingerprint, parameters_hash
 from lastiterate.verifier.joint import composed_profile
 from lastiterate.verifier.profile import Profile
 from lastiterate.verifier.refusals import (
@@ -36,7 +36,6 @@ from lastiterate.verifier.refusals import (
     TamperedCertificateError,
 )
 from lastiterate.verifier.steps import Case
-from lastiterate.verifier.unlearned import unlearned_profile
 from lastiterate.verifier.witness import unpack
 from lastiterate.verifier.words import good_nonce, named, words
 
@@ -171,8 +170,6 @@ def _profile(certificate: Document) -> Profile:
             profiles.append(_check_run(part))
             _check_claims(part, profiles[-1])  # reports print the numbers of the parts too
         return composed_profile(certificate, profiles)
-    if certificate.content["kind"] == UNLEARNING:
-        return unlearned_profile(certificate)
     return _check_run(certificate)
 
 
