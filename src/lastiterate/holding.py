@@ -1,7 +1,7 @@
 """One at a time: a file that is held while a run uses what lies beside it.
 
 Two runs that go on from one checkpoint share its noise up to there and release twice what was
-accounted for once; two requests to unlearn from one folder would replace each other's model.
+accounted for once; two processes that replace one folder would lose each other's result.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def refused(what: str) -> AssumptionError:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Holds the lock file ``path``, or raises at once; it is gone afterwards.
+def held(path: Path, busy: AssumptionError | None = None) -> Iterator[None]:
+    """Holds the lock file ``path``, or raises ``busy`` at once; it is gone afterwards.
 
     The system lets go of a lock when its process ends, however it ends. Where it cannot, the file
     itself is the lock, and stays after a crash until somebody deletes it.
     """
-    handle = _locked(path)
+    handle = _locked(path, refused(f"What {path} locks") if busy is None else busy)
     try:
         yield
     finally:
@@ -47,20 +47,20 @@ def held(path: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def _locked(path: Path) -> int:
+def _locked(path: Path, busy: AssumptionError) -> int:
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     while True:
         try:
             handle = os.open(path, flags | (os.O_EXCL if fcntl is None else 0), 0o600)
         except FileExistsError:
-            raise refused(f"What {path} locks") from None
+            raise busy from None
         if fcntl is None:
             return handle
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(handle)
-            raise refused(f"What {path} locks") from None
+            raise busy from None
         try:
             if os.path.samestat(os.fstat(handle), os.stat(path, follow_symlinks=False)):
                 return handle

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import functools
+import io
 import json
 import os
 import random
@@ -15,6 +18,8 @@ import pytest
 
 from lastiterate.certificate import Certificate, verify
 from lastiterate.cli.main import run as command
+from lastiterate.folder_replacement import replacement_lock
+from lastiterate.holding import held
 from lastiterate.models.saved import TableModel
 
 HEADER = "id,age,job,income"
@@ -166,6 +171,158 @@ def test_an_experiment_stays_one(tmp_path: Path) -> None:
     assert not (place.run / "certificate.json").exists()
 
 
+@pytest.mark.parametrize("names", [("Ada Byron", "Alan Turing"), ("Ada Byron", '""', "n003")])
+def test_names_without_a_header_are_not_shown(
+    place: Place, capsys: Any, names: tuple[str, ...]
+) -> None:
+    before = place.contents()
+    capsys.readouterr()
+    assert place.forget(*names[1:], header=names[0]) == 2
+    said = capsys.readouterr().err
+    assert "has no header" in said.replace("\n", " ")
+    for secret in (*(name for name in names if name != '""'), *HEADER.split(",")):
+        assert secret not in said
+    assert place.contents() == before
+
+
+def test_no_value_of_a_request_is_shown(place: Place, capsys: Any) -> None:
+    for names in (("n003", "Ada Byron"), ("n003", '""', "Ada Byron"), ("Ada Byron,Alan",)):
+        capsys.readouterr()
+        assert place.forget(*names) == 2
+        said = capsys.readouterr().err
+        assert "Ada" not in said
+        assert "n003" not in said
+
+
+def test_a_second_process_waits_for_the_first(place: Place, capsys: Any) -> None:
+    before = place.contents()
+    capsys.readouterr()
+    with held(replacement_lock(place.run)):
+        assert place.forget("n003") == 2
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "Another process unlearns records" in said
+    assert "noise" not in said
+    assert place.contents() == before
+
+
+OPEN, OS_OPEN = io.open, os.open
+WRITES = (os, "open"), (os, "mkdir"), (os, "rename"), (os, "chmod"), (os, "fsync"), (io, "open")
+
+
+def test_a_full_disk_at_any_write_is_a_message_and_changes_nothing(
+    place: Place, capsys: Any, monkeypatch: Any
+) -> None:
+    """Every call that may need room fails in turn."""
+    before, calls, failed = place.contents(), 0, 0
+
+    def writing(real: Any, *args: Any, **more: Any) -> Any:
+        nonlocal calls
+        beside = isinstance(args[0], int) or str(args[0]).startswith(f"{place.folder}/")
+        reading = real is OPEN and not {"w", "x", "a"} & {*str(args[1:2]), *str(more.get("mode"))}
+        reading |= real is OS_OPEN and not args[1] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR)
+        if beside and "ids.csv" not in str(args[0]) and not reading:
+            calls += 1
+            if calls == failed + 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*args, **more)
+
+    while True:
+        calls = 0
+        capsys.readouterr()
+        with monkeypatch.context() as patched:
+            for module, name in WRITES:
+                patched.setattr(module, name, functools.partial(writing, getattr(module, name)))
+            code = place.forget("n003")
+        failed += 1
+        if code == 0 and calls < failed:
+            break
+        if code == 0:  # what failed was not needed
+            for path in place.run.iterdir():
+                path.unlink()
+            for name, content in before.items():
+                (place.run / name).write_bytes(content)
+            continue
+        assert code == 2
+        assert "No space left" in capsys.readouterr().err
+        assert place.contents() == before
+        assert {path.name for path in place.folder.iterdir()} == {"run", "t.csv", "ids.csv"}
+    assert failed > 15
+    assert (place.run / "certificate.before.json").exists()
+
+
+forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+
+
+def killed_at(place: Place, name: str, number: int) -> None:
+    """The command in a child that ends at once where it would call os.NAME for the Nth time."""
+    child = os.fork()
+    if child:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        return
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        calls, real = 0, getattr(os, name)
+
+        def counted(*args: Any, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == number:
+                os._exit(9)
+            return real(*args, **more)
+
+        setattr(os, name, counted)
+        place.forget("n003", "n077")
+    finally:
+        os._exit(1)
+
+
+COMMANDS = {
+    "predict": lambda place: call("predict", place.run, place.table),
+    "export": lambda place: call("export", place.run, place.folder / "m.json"),
+    "report": lambda place: call("report", f"{place.run}", "--output", place.folder / "p.html"),
+    "verify": lambda place: call("verify", place.run / "certificate.json"),
+    "in Python": lambda place: TableModel.load(place.run) and 0,
+}
+
+
+@forking
+@pytest.mark.parametrize(
+    ("name", "number", "new", "later"),
+    [
+        ("rename", 1, False, "predict"),
+        *(("rename", 2, True, later) for later in COMMANDS),
+        ("rmdir", 1, True, "predict"),
+    ],
+)
+def test_any_later_command_finishes_what_a_kill_interrupted(
+    place: Place, capsys: Any, name: str, number: int, new: bool, later: str
+) -> None:
+    old = place.contents()
+    killed_at(place, name, number)
+    for left in place.folder.glob(".run.*"):
+        if left.is_dir():
+            assert left.stat().st_mode & 0o777 == 0o700
+    assert COMMANDS[later](place) == 0
+    assert (place.contents() != old) is new
+    assert ("certificate.before.json" in place.contents()) is new
+    assert not [path for path in place.folder.glob(".run.*") if path.is_dir()]
+
+
+@forking
+@pytest.mark.parametrize("points", [4, pytest.param(30, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_it_is_the_old_or_the_new(tmp_path: Path, points: int) -> None:
+    rng = random.Random(points)
+    place, twin = Place(tmp_path / "one"), Place(tmp_path / "twin")
+    assert place.train() == twin.train() == 0
+    whole, states = killed(twin, 120.0), [place.contents()]
+    for _ in range(points):
+        killed(place, rng.uniform(0.0, 1.1 * whole))
+        TableModel.load(place.run)  # complete, and finishes what was interrupted
+        if place.contents() != states[-1]:
+            states.append(place.contents())
+    assert len(states) <= 2  # the old one, and one new one
+
+
 def killed(place: Place, seconds: float) -> float:
     """The command in a child, which is killed after so long unless it is done; how long it took."""
     begun, child = time.monotonic(), os.fork()
@@ -184,25 +341,10 @@ def killed(place: Place, seconds: float) -> float:
     return seconds
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
-@pytest.mark.parametrize("points", [4, pytest.param(30, marks=pytest.mark.slow)])
-def test_killed_at_any_moment_it_is_the_old_or_the_new(tmp_path: Path, points: int) -> None:
-    rng = random.Random(points)
-    place, twin = Place(tmp_path / "one"), Place(tmp_path / "twin")
-    assert place.train() == twin.train() == 0
-    whole, states = killed(twin, 120.0), [place.contents()]
-    for _ in range(points):
-        killed(place, rng.uniform(0.0, 1.1 * whole))
-        if not place.run.exists():
-            (place.folder / ".run.unlearn-before").rename(place.run)
-        if place.contents() != states[-1]:
-            states.append(place.contents())
-        TableModel.load(place.run)  # whole
-    assert len(states) <= 2  # the old one, and one new one
-
-
-def test_a_name_that_was_lost_between_two_renames_comes_back(place: Place) -> None:
-    place.run.rename(place.folder / ".run.unlearn-before")
-    (place.folder / ".run.unlearn-after").mkdir()
-    assert place.forget("n003") == 0
-    assert not list(place.folder.glob(".run.*"))
+def test_a_folder_that_another_process_replaces_is_left_alone(place: Place) -> None:
+    (place.folder / ".run.replacement").mkdir()
+    with held(replacement_lock(place.run)):
+        TableModel.load(place.run)
+        assert (place.folder / ".run.replacement").is_dir()
+    TableModel.load(place.run)
+    assert not (place.folder / ".run.replacement").exists()

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from lastiterate.cli import confined
 from lastiterate.errors import EstimateWarning, LastIterateError
+from lastiterate.folder_replacement import finish_replacement
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -31,6 +32,10 @@ def run(arguments: Sequence[str] | None = None) -> None:
     alone = arguments is None and sys.argv[1:2] and sys.argv[1] in confined.CONFINED
     given = list(sys.argv[1:] if arguments is None else arguments)
     confined.program = arguments is None
+    for word in given:  # before a command looks for a folder whose replacement was interrupted
+        path = word.partition("=")[2] if word.startswith("-") else word
+        finish_replacement(path)
+        finish_replacement(os.path.dirname(path))
     if arguments is None:  # our second process and workers start as `python -m` or `-c`, which
         os.environ["PYTHONSAFEPATH"] = "1"  # would import what a stranger's working folder holds
     leave(lambda: confined.confined(given) if alone else invoke(given or ["--help"]))

@@ -1,13 +1,12 @@
 """Deletes records from a run's folder: clean steps on what remains, and a new certificate.
 
 `erase` replaces the run's folder: killed at any moment, it is the old one or the new one. Where it
-was killed between two renames it has no name for the moment, and the next call gives it back.
+was killed between two renames, the next command that opens the folder puts the new one in place
+(`folder_replacement`).
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,13 @@ from lastiterate.certificate import Certificate
 from lastiterate.certificate.filed import ABOUT, CERTIFICATE, PARAMETERS, read_about
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number
-from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
+from lastiterate.errors import (
+    AssumptionError,
+    DescriptionError,
+    LastIterateError,
+    UnsupportedError,
+)
+from lastiterate.folder_replacement import finish_locked, replace_folder, replacement_lock
 from lastiterate.holding import held
 from lastiterate.models.saved import TableModel, write_files
 from lastiterate.models.table import Table, read_table
@@ -71,24 +76,47 @@ def erase(
     """
     run = run.resolve()
     asked = number("epsilon", epsilon, "it bounds what the new model tells", above=0.0)
-    with held(_beside(run, "lock")):
-        _settle(run)
-        trained, (about, _) = TableModel.load(run), read_about(run)
-        strangers = sorted({path.name for path in run.iterdir()} - _KNOWN)
-        if strangers:
-            why = "the folder is replaced as a whole, and they would be lost; move them away"
-            raise DescriptionError("run", f"with {strangers[0]!r}", "what train wrote alone", why)
-        delta = promised_delta(delta, int(about["records"]))
-        _check_cleanable(about)
-        plan, deleted = _cleaned(trained, about, read_table(table), named, asked, delta)
-        certificate = trained.model.certificate_
-        promised = run / (BEFORE if (run / BEFORE).is_file() else CERTIFICATE)
-        kept = promised.read_bytes() if promised.is_file() else None
-        public = {**about, **_described(trained), "erased": {"records": deleted}}
-        _replace(run, trained, _report(trained, plan, deleted), public, signer, kept)
+    busy = AssumptionError(
+        f"Another process unlearns records from {run}. Wait until it has ended; the folder serves "
+        "one request, so name all records in it."
+    )
+    try:
+        with held(replacement_lock(run), busy):
+            finish_locked(run)
+            return _erase(run, named, asked, delta, table, signer)
+    except OSError as error:  # a full disk, say
+        raise LastIterateError(
+            f"The new model could not be written to {run} ({error}). Make room or allow writing "
+            "beside the folder, and give the same command again."
+        ) from None
+
+
+def _erase(
+    run: Path, named: Table, epsilon: float, delta: float, table: Path, signer: Key | None
+) -> Erased:
+    trained, (about, _) = TableModel.load(run), read_about(run)
+    strangers = sorted({path.name for path in run.iterdir()} - _KNOWN)
+    if strangers:
+        why = "the folder is replaced as a whole, and they would be lost; move them away"
+        raise DescriptionError("run", f"with {strangers[0]!r}", "what train wrote alone", why)
+    delta = promised_delta(delta, int(about["records"]))
+    _check_cleanable(about)
+    plan, deleted = _cleaned(trained, about, read_table(table), named, epsilon, delta)
+    certificate = trained.model.certificate_
+    first = run / CERTIFICATE
+    before = first.read_bytes() if first.is_file() else None
+    public = {**about, **_described(trained), "erased": {"records": deleted}}
+
+    def write(folder: Path) -> None:
+        write_files(folder, trained, _report(trained, plan, deleted), public, signer)
+        if before is not None:
+            (folder / BEFORE).write_bytes(before)
+            (folder / BEFORE).chmod(0o644)
+
+    replace_folder(run, write)
     lines = f"in {table}: the records themselves; delete their lines"
-    first = [] if kept is None else [f"in {run / BEFORE}: the certificate of the first model"]
-    return Erased(deleted, plan, certificate, (lines, *first))
+    remains = [lines] if before is None else [lines, f"in {run / BEFORE}: the first certificate"]
+    return Erased(deleted, plan, certificate, tuple(remains))
 
 
 def _check_cleanable(about: Mapping[str, Any]) -> None:
@@ -146,10 +174,11 @@ def _indices(rows: Table, named: Table) -> NDArray[np.int64]:
         why = "it says which column the values are looked up in"
         found = f"{len(named.names)} columns"
         raise DescriptionError("records", found, "one column, as in the table", why)
+    if named.names[0] not in rows.names:  # without a header it is the first value: not shown
+        allowed = "the name of a column of the table (neither is shown)"
+        why = "the table has no such column, or the file has no header"
+        raise DescriptionError("records, row 1", "another name", allowed, why)
     wanted = named.texts(named.names[0])
-    if named.names[0] not in rows.names:
-        allowed = f"one of {', '.join(rows.names)}"
-        raise DescriptionError("records", named.names[0], allowed, "the table has no such column")
     places = dict[str, list[int]]()
     for index, text in enumerate(rows.column(named.names[0]).texts(named.names[0])):
         places.setdefault(text, []).append(index)
@@ -159,44 +188,6 @@ def _indices(rows: Table, named: Table) -> NDArray[np.int64]:
             why = "a record that is not found is not forgotten"
             raise DescriptionError(f"records, row {line}", "unknown", allowed, why)
     return np.array(sorted({index for value in wanted for index in places[value]}), np.int64)
-
-
-def _beside(run: Path, name: str) -> Path:
-    return run.with_name(f".{run.name}.unlearn-{name}")
-
-
-def _settle(run: Path) -> None:
-    """What a process that was killed left: the old folder gets its name back, the rest goes."""
-    old, new = _beside(run, "before"), _beside(run, "after")
-    if old.is_dir() and not run.exists():
-        os.rename(old, run)
-    for left in (old, new):
-        shutil.rmtree(left, ignore_errors=True)
-
-
-def _replace(
-    run: Path,
-    trained: TableModel,
-    report: str,
-    about: Mapping[str, Any],
-    signer: Key | None,
-    kept: bytes | None,
-) -> None:
-    old, new = _beside(run, "before"), _beside(run, "after")
-    try:
-        new.mkdir(mode=0o700)
-        write_files(new, trained, report, about, signer)
-        if kept is not None:
-            (new / BEFORE).write_bytes(kept)
-        os.rename(run, old)
-        os.rename(new, run)
-    except OSError as error:
-        _settle(run)
-        raise LastIterateError(
-            f"The new model could not be written to {run} ({error}). Nothing was replaced: make "
-            "room, and give the same command again."
-        ) from None
-    shutil.rmtree(old)
 
 
 def _report(trained: TableModel, plan: UnlearningPlan, deleted: int) -> str:

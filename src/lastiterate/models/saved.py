@@ -38,6 +38,7 @@ from lastiterate.certificate.filed import (
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
+from lastiterate.folder_replacement import finish_replacement
 from lastiterate.models.base import HOW
 from lastiterate.models.bends import Bends, used_numbers, wide
 from lastiterate.models.choose import Choice
@@ -91,6 +92,7 @@ class TableModel:
         are not recomputed here: `lastiterate verify` does that.
         """
         place = Path(folder)
+        finish_replacement(place)
         why = "it holds a model as plain arrays and JSON"
         try:
             table, sha256 = read_about(place)
@@ -276,6 +278,7 @@ class Score:
 
 def free(folder: Path) -> None:
     """Raise if the folder could not be made later: better before training than after."""
+    finish_replacement(folder)
     if folder.exists():
         why = "an older model must not be mixed with a new certificate"
         raise DescriptionError("out", str(folder), "a folder that does not exist yet", why)

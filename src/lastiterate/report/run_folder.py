@@ -31,6 +31,7 @@ from lastiterate.certificate.filed import (
 from lastiterate.description import Exposure, Loss, Training
 from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.errors import DescriptionError, LastIterateError
+from lastiterate.folder_replacement import finish_replacement
 from lastiterate.plain_files import read_json
 from lastiterate.report.attacker import proved_pairs
 from lastiterate.verifier.authenticity import Key
@@ -143,6 +144,7 @@ class RunFolder:
         revoked: Sequence[str | os.PathLike[str]] = (),
     ) -> RunFolder:
         """Read a folder written by `lastiterate train`, or a certificate alone."""
+        finish_replacement(path)
         names = KNOWN if path.is_dir() else ("",)
         for file in (path / name for name in names):
             if file.is_symlink():  # the page would show the hash of what lies elsewhere
