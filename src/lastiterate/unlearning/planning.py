@@ -181,7 +181,7 @@ def plan_unlearning(
     ...                batches=FullBatch(), adjacency="zero-out")
     >>> plan = plan_unlearning(run, Loss(smoothness=1.0, regularization=0.02), Exposure(records=20))
     >>> plan.steps, round(plan.nothing, 1), plan.restart.steps
-    (394, 0.0, 500)
+    (394, 157.1, 500)
     """
     warn_if_estimated(training, loss)
     person = read_exposure(deleted)
