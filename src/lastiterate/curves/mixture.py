@@ -21,7 +21,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.printing import printed
 
 
-def _sum_up(terms: NDArray[np.float64]) -> float:
+def sum_up(terms: NDArray[np.float64]) -> float:
     """The sum of terms >= 0, rounded up.
 
     In about sqrt(n) blocks of sqrt(n) terms: each term goes through at most 2 sqrt(n) additions,
@@ -42,7 +42,7 @@ def _log_sum(logarithms: NDArray[np.float64]) -> float:
     top = float(np.max(logarithms))
     if math.isinf(top):
         return top
-    total = _sum_up(np.exp(logarithms - top))
+    total = sum_up(np.exp(logarithms - top))
     return top + math.log(total) + ULP * (4 * abs(top) + 4000)
 
 
@@ -154,7 +154,7 @@ class Mixture(Curve):
         if exponents[-1] == math.inf:
             return math.inf
         if exponents[-1] < 1:  # subtract the one that the weights add up to
-            total = _sum_up(self.weights * np.expm1(exponents))
+            total = sum_up(self.weights * np.expm1(exponents))
             logarithm = math.log1p(total * (1 + 8 * ULP))
         else:
             logarithm = _log_sum(exponents + np.log(self.weights))

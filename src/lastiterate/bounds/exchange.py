@@ -1,0 +1,395 @@
+"""One hidden partition: the exchange bound (docs/theory/exchange.md).
+
+Let the record be in batch i, and let it change places with a record of batch j.  Exchanging is a
+bijection of arrangements, so the result is uniform too, and the two runs differ in two batches:
+
+- "replace": by one record's sensitivity s in each of them;
+- "zero-out": by 2 s in batch i and s in batch j, or s in i and 2 s in j in the other order.
+
+mu_ij is the taut string with both, at every epoch; mu_jj the string of position j alone.  With
+masses p_ij (rows sum to 1/B) and q_ij (columns sum to at most 1/B),
+
+    delta(epsilon) <= sum_ij p_ij delta_{mu_ij}(epsilon + log(q_ij / p_ij)).
+
+Any masses are a proof, so their search may be approximate.  It uses the level family: for a level
+X < 0, rows whose own string costs too much at X hand mass to columns that cost little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.bounds.positions import UNIT
+from lastiterate.bounds.steps import Steps
+from lastiterate.curves.coupled_labels import CoupledLabels, Coupling
+from lastiterate.curves.mixture import Mixture
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Sizes = tuple[float, float]
+
+EXACT_EPOCHS = 128  # earlier epochs of longer runs enter by a bound on the distance reached
+MOST_STEPS = 2_000_000  # of schedules, whose windows are tabulated
+_GROUPS = 96  # of neighbouring positions, while masses are searched
+_KNOTS = 40  # positions whose pairs are evaluated before the search
+_CELLS = 4_000_000  # events times pairs evaluated at a time
+_ROUNDS = 30  # of bisections
+_LOWEST_LEVEL = -40.0
+_LEAST_FACTOR = 1e-150  # a larger contraction factor is sound; squares stay in range
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Steps between releases, and how often a batch comes: what the strings of pairs need."""
+
+    steps: Steps
+    batches: int
+    cuts: tuple[tuple[int, int], ...]  # segments of hidden steps
+    diameter: float
+
+    @property
+    def supported(self) -> bool:
+        """Whether the strings of pairs are evaluated here."""
+        steps = self.steps
+        if not steps.constant:
+            return steps.count <= MOST_STEPS
+        long = steps.count > EXACT_EPOCHS * self.batches
+        return not long or (len(self.cuts) == 1 and float(steps.c[0]) <= 1)
+
+    def pair_squares(self, i: Integers, j: Integers, sizes: Sizes) -> Floats:
+        """mu_ij^2 of pairs of different positions, rounded up; infinite where doubles overflow.
+
+        ``sizes``: sensitivities at i and j in units of one record's.
+        """
+        epochs = min(-(-self.steps.count // self.batches) + 1, EXACT_EPOCHS + 1)
+        chunk = max(_CELLS // (2 * epochs), 1)
+        parts = [
+            self._squares(i[k : k + chunk], j[k : k + chunk], sizes)
+            for k in range(0, len(i), chunk)
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def _squares(self, i: Integers, j: Integers, sizes: Sizes) -> Floats:
+        first, last = np.minimum(i, j), np.maximum(i, j)
+        swapped = i > j
+        early = np.where(swapped, sizes[1], sizes[0])
+        late = np.where(swapped, sizes[0], sizes[1])
+        total = np.zeros(len(i))
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            for begin, end in self.cuts:
+                total = total + self._string(first, last, early, late, begin, end)
+            for k in range(self.cuts[-1][1] if self.cuts else 0, self.steps.count):
+                paid = (float(self.steps.s[k]) / float(self.steps.nu[k])) ** 2
+                place = k % self.batches
+                total += paid * (early**2 * (first == place) + late**2 * (last == place))
+        # Every factor, sum and quotient rounds by at most UNIT; a window has at most `batches`
+        # steps, and no more than `count` steps, counted four times, enter a string.  Nothing
+        # cancels: all terms are non-negative.
+        rounded = 1 + 16 * UNIT * (4.0 * min(self.steps.count, 1 << 40) + 256)
+        if self.steps.constant:  # powers: n log c is off by 2 n |log c| UNIT, and 0 beyond 745
+            rounded = 1 + 16 * UNIT * (2 * EXACT_EPOCHS + 1) * (256 + 4 * 745.0)
+        return np.where(np.isnan(total), math.inf, total * rounded + 1e-290)
+
+    def _string(
+        self, first: Integers, last: Integers, early: Floats, late: Floats, begin: int, end: int
+    ) -> Floats:
+        """mu^2 of the taut string through the uses at two positions, from a common start.
+
+        Pools adjacent violators from the right, for all pairs at once: see `positions._general`.
+        """
+        batches, n = self.batches, len(first)
+        opening, extra = begin // batches, np.zeros(n)
+        start = np.zeros(n)
+        closing = -(-end // batches)
+        if closing - opening > EXACT_EPOCHS + 1 and self.steps.constant:
+            skipped = closing - opening - EXACT_EPOCHS
+            opening += skipped
+            c, s, nu = self.steps.one
+            if c < 1:  # no payment so far: the distance that the skipped epochs have reached
+                start = (early + late) * s / -math.expm1(batches * math.log(max(c, 1e-300)))
+            else:  # first use alone, then windows from a later use to the next earlier one
+                near = (last - first).astype(np.float64)
+                edges = early**2 / near + late**2 / (batches - near)
+                extra = ((skipped - 1) * (early + late) ** 2 / batches + edges) * (s / nu) ** 2
+        events = [(e, late_one) for e in range(opening, closing) for late_one in (False, True)]
+        A, V, G = (np.zeros((len(events) + 1, n)) for _ in range(3))
+        below = np.zeros((len(events) + 2, n))
+        depth = np.zeros(n, dtype=np.int64)
+        column = np.arange(n)
+        best = np.full(n, math.inf)
+        following = np.full(n, end)
+        for number, (e, is_late) in reversed(list(enumerate(events))):
+            place = last if is_late else first
+            step = e * batches + place
+            used = (step >= begin) & (step < end)
+            factor, variance = self.window(np.where(used, step + 1, 0), following - step - 1, used)
+            own_c, own_s, own_nu = self._at(np.where(used, step, 0))
+            size = late if is_late else early
+            if math.isfinite(self.diameter):
+                top = _merged(self.diameter * factor, variance, np.ones(n), depth, (A, V, G), used)
+                restart = _cost(top[0], top[1]) + below[top[3], column]
+                best = np.where(used, np.minimum(best, restart), best)
+            a = size * own_s * factor
+            if number == 0:
+                a = a + start * own_c * factor
+            v = (own_nu * factor) ** 2 + variance
+            a, v, g, level = _merged(a, v, own_c * factor, depth, (A, V, G), used)
+            A[level[used], column[used]] = a[used]
+            V[level[used], column[used]] = v[used]
+            G[level[used], column[used]] = g[used]
+            paid = below[level, column] + _cost(a, v)
+            below[level[used] + 1, column[used]] = paid[used]
+            depth = np.where(used, level + 1, depth)
+            following = np.where(used, step, following)
+        return np.minimum(below[depth, column] + extra, best)
+
+    def _at(self, step: Integers) -> tuple[Floats, Floats, Floats]:
+        """c, s and nu of steps."""
+        steps = self.steps
+        if steps.constant:
+            c, s, nu = steps.one
+            return np.full(len(step), c), np.full(len(step), s), np.full(len(step), nu)
+        return steps.c[step], steps.s[step], steps.nu[step]
+
+    def window(self, start: Integers, length: Integers, used: Floats) -> tuple[Floats, Floats]:
+        """Product of the factors of steps, and their noise variance carried to their end."""
+        length = np.where(used, length, 0)
+        steps = self.steps
+        if steps.constant:
+            c, _, nu = steps.one
+            log_c = math.log(max(c, 1e-300))
+            factor = np.maximum(np.exp(length * log_c), _LEAST_FACTOR)
+            if log_c == 0:
+                return factor, nu * nu * length
+            return factor, nu * nu * np.expm1(2 * length * log_c) / math.expm1(2 * log_c)
+        factor, variance, place = np.ones(len(start)), np.zeros(len(start)), start.copy()
+        for bit, (factors, variances) in enumerate(self._table):
+            taken = (length >> bit) & 1 == 1
+            at = np.where(taken, place, 0)
+            variance = np.where(taken, variance * factors[at] ** 2 + variances[at], variance)
+            factor = np.where(taken, factor * factors[at], factor)
+            place = np.where(taken, place + (1 << bit), place)
+        return factor, variance
+
+    @property
+    def _table(self) -> list[tuple[Floats, Floats]]:
+        """Factors and variances of windows of 1, 2, 4, ... steps from every step."""
+        found: list[tuple[Floats, Floats]] | None = self.__dict__.get("_windows")
+        if found is None:
+            factor = np.maximum(np.array(self.steps.c), _LEAST_FACTOR)
+            variance = np.array(self.steps.nu) ** 2
+            found = [(factor, variance)]
+            for bit in range(max(int(self.batches).bit_length(), 1)):
+                width = 1 << bit
+                later = np.minimum(np.arange(len(factor)) + width, len(factor) - 1)
+                variance = variance * factor[later] ** 2 + variance[later]
+                factor = np.maximum(factor * factor[later], _LEAST_FACTOR)
+                found.append((factor, variance))
+            object.__setattr__(self, "_windows", found)
+        return found
+
+
+def _cost(A: Floats, V: Floats) -> Floats:
+    """A^2/V; 0/0 is 0."""
+    return np.divide(A * A, V, out=np.where(A > 0, math.inf, 0.0), where=V > 0)
+
+
+def _merged(
+    a: Floats,
+    v: Floats,
+    g: Floats,
+    depth: Integers,
+    stack: tuple[Floats, Floats, Floats],
+    used: NDArray[np.bool_],
+) -> tuple[Floats, Floats, Floats, Integers]:
+    """Merge a block on the left into the blocks right of it while A1/V1 > G2 A2/V2."""
+    A, V, G = stack
+    a, v, g, depth = a.copy(), v.copy(), g.copy(), depth.copy()
+    active = np.flatnonzero(used & (depth > 0))
+    while len(active):
+        top = depth[active] - 1
+        A2, V2, G2 = A[top, active], V[top, active], G[top, active]
+        merge = a[active] * V2 > G2 * A2 * v[active]
+        active, A2, V2, G2 = active[merge], A2[merge], V2[merge], G2[merge]
+        a[active] = G2 * a[active] + A2
+        v[active] = G2 * G2 * v[active] + V2
+        g[active] = g[active] * G2
+        depth[active] -= 1
+        active = active[depth[active] > 0]
+    return a, v, g, depth
+
+
+# --- the level family ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Masses:
+    """Mass that leaves the diagonal: from rows to columns, and what stays."""
+
+    row: list[int]
+    column: list[int]
+    p: list[float]
+    q: list[float]
+    own_p: Floats
+    own_q: Floats
+
+
+def masses(
+    d: Floats, weight: Floats, pair: Callable[[int, int], float], epsilon: float, level: float
+) -> Masses | None:
+    """Masses of the level family at a level X < 0; None if not everything can be placed.
+
+    Args:
+        d: mu_jj of every label.
+        weight: probability of every label.
+        pair: an approximation of mu_ij for different labels.
+        epsilon: where the bound is to be small.
+        level: X.
+    """
+    tau = -d * (level + d / 2)
+    own_q = weight * np.exp(np.minimum(tau - epsilon, 0.0))
+    own_p = weight.copy()
+    left = weight - own_q
+    order = np.argsort(d, kind="stable")
+    early = [j for j in order.tolist() if left[j] > 0]
+    if not early:
+        return None
+    found = Masses([], [], [], [], own_p, own_q)
+    place, rest_of = 0, left.tolist()
+    for i in order.tolist():
+        if tau[i] <= epsilon:
+            continue
+        own_q[i] = weight[i]
+        nearest = max(pair(i, early[min(place, len(early) - 1)]), float(d[i]))
+        shifted = -d[i] * (level + nearest - d[i] / 2)
+        if shifted <= epsilon:
+            continue
+        own_p[i] = weight[i] * math.exp(epsilon - shifted)
+        rest = float(weight[i] - own_p[i])
+        while rest > 1e-13 * weight[i]:
+            if place == len(early):
+                return None
+            j = early[place]
+            mu = pair(i, j)
+            ratio = math.exp(min(epsilon + mu * (level + mu / 2), 50.0))  # p per unit of q
+            take = min(rest, rest_of[j] * ratio)
+            if take > 0:
+                found.row.append(i)
+                found.column.append(j)
+                found.p.append(take)
+                found.q.append(take / ratio)
+            rest -= take
+            rest_of[j] -= take / ratio
+            if rest_of[j] <= 1e-12 * weight[j]:
+                place += 1
+    return found
+
+
+def coupled_labels(
+    strings: Segments, mus: Floats, orders: tuple[Sizes, ...], delta: float, drift: float = 0.0
+) -> CoupledLabels:
+    """The exchange bound whose masses are chosen for ``delta``.
+
+    Args:
+        strings: the strings of pairs of positions.
+        mus: mu_jj of every position.
+        orders: sensitivities at both positions, for each order of the two runs.
+        delta: where the bound is to be small.
+        drift: what rounding adds to every mu (see `ordered_batches.drifted_mu`).
+    """
+    average = Mixture(mus)
+    couplings = [_coupling(strings, mus, sizes, delta, average, drift) for sizes in orders]
+    return CoupledLabels(average, [each for each in couplings if each is not None])
+
+
+def _coupling(
+    strings: Segments, mus: Floats, sizes: Sizes, delta: float, average: Mixture, drift: float
+) -> Coupling:
+    """One order: search masses among groups of positions, then evaluate the pairs that occur."""
+    batches = len(mus)
+    distance = (strings.steps.count - 1 - np.arange(batches)) % batches  # to the last step
+    edges = _spread(batches, _GROUPS)
+    group = np.searchsorted(edges, distance, side="right") - 1
+    table = _pair_table(strings, sizes, edges) + drift
+    count = np.bincount(group, minlength=len(edges))
+    d = np.bincount(group, weights=mus, minlength=len(edges)) / count
+    weight = count / batches
+
+    def grouped(i: int, j: int) -> float:
+        return float(table[i, j])
+
+    def log_excess(epsilon: float) -> float:
+        found = _best_level(d, weight, grouped, epsilon)
+        if found is None:
+            return average.delta(epsilon)
+        return found[1]
+
+    high = average.epsilon(delta)
+    low = 0.0
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if log_excess(middle) <= delta else (middle, high)
+    best = _best_level(d, weight, grouped, high)
+    diagonal = np.full(batches, 1 / batches)
+    if best is None:
+        return Coupling(mus, diagonal, diagonal)
+    level = best[0]
+    for _ in range(40):
+        found = masses(mus, diagonal, lambda i, j: float(table[group[i], group[j]]), high, level)
+        if found is not None:
+            break
+        level += 1e-3 * abs(level)
+    else:
+        return Coupling(mus, diagonal, diagonal)
+    row, column = np.array(found.row, dtype=np.int64), np.array(found.column, dtype=np.int64)
+    pairs = np.sqrt(strings.pair_squares(row, column, sizes)) * (1 + 4 * UNIT) + drift
+    p = np.concatenate([found.own_p, found.p]) * (1 + 1e-12)
+    q = np.concatenate([found.own_q, found.q]) * (1 - 1e-12)
+    return Coupling(np.concatenate([mus, pairs]), p, q)
+
+
+def _best_level(
+    d: Floats, weight: Floats, pair: Callable[[int, int], float], epsilon: float
+) -> tuple[float, float] | None:
+    """The smallest level that places everything, and the delta it gives."""
+    low, high = _LOWEST_LEVEL, 0.0
+    best = None
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2
+        found = masses(d, weight, pair, epsilon, middle)
+        low, high = (low, middle) if found is not None else (middle, high)
+        best = (middle, found) if found is not None else best
+    if best is None:
+        return None
+    level, found = best
+    pairs = [pair(i, j) for i, j in zip(found.row, found.column, strict=True)]
+    mus = np.concatenate([d, pairs])
+    p, q = np.concatenate([found.own_p, found.p]), np.concatenate([found.own_q, found.q])
+    return level, Coupling(mus, p, q).delta(epsilon)
+
+
+def _spread(batches: int, most: int) -> Integers:
+    """At most ``most`` distances from 0 to B - 1, dense near 0."""
+    if batches <= most:
+        return np.arange(batches)
+    return np.unique(np.geomspace(1, batches, most).round().astype(np.int64) - 1)
+
+
+def _pair_table(strings: Segments, sizes: Sizes, edges: Integers) -> Floats:
+    """mu_ij of groups of positions: evaluated at a few distances, interpolated between them."""
+    batches, last = strings.batches, strings.steps.count - 1
+    knots = _spread(batches, _KNOTS)
+    i, j = (grid.ravel() for grid in np.meshgrid(knots, knots, indexing="ij"))
+    j = np.where(i == j, np.where(i + 1 < batches, i + 1, i - 1), j)
+    squares = strings.pair_squares((last - i) % batches, (last - j) % batches, sizes)
+    values = np.sqrt(squares).reshape(len(knots), len(knots))
+    following = np.append(edges[1:], batches)
+    middle = np.log1p((edges + following - 1) / 2)
+    at = np.log1p(knots)
+    rows = np.array([np.interp(middle, at, row) for row in values])
+    return np.array([np.interp(middle, at, column) for column in rows.T]).T
