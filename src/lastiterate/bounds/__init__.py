@@ -26,6 +26,7 @@ from lastiterate.bounds.log_sobolev import LogSobolev, SharperLogSobolev
 from lastiterate.bounds.ordered_batches import (
     BoundaryPolicy,
     EqualisedLastEpoch,
+    Exchange,
     HiddenPosition,
     WorstPosition,
 )
@@ -50,6 +51,7 @@ LEDGER: tuple[Theorem, ...] = (
     ShiftedInterpolation(),
     StoppedCoupling(),
     WorstPosition(),
+    Exchange(),
     HiddenPosition(),
     BoundaryPolicy(),
     KnownGroups(),

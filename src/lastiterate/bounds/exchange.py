@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from lastiterate.bounds.positions import UNIT
 from lastiterate.bounds.steps import Steps
+from lastiterate.curves.bracket import halved
 from lastiterate.curves.coupled_labels import CoupledLabels, Coupling
 from lastiterate.curves.mixture import Mixture
 
@@ -33,8 +34,14 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Sizes = tuple[float, float]
 
+# Sensitivities at both positions in units of one record's, for each order of the two runs.
+EXCHANGED: dict[str, tuple[Sizes, ...]] = {
+    "replace": ((1.0, 1.0),),
+    "zero-out": ((2.0, 1.0), (1.0, 2.0)),
+}
+
 EXACT_EPOCHS = 128  # earlier epochs of longer runs enter by a bound on the distance reached
-MOST_STEPS = 2_000_000  # of schedules, whose windows are tabulated
+MOST_STEPS = 100_000  # of schedules, whose windows are tabulated
 _GROUPS = 96  # of neighbouring positions, while masses are searched
 _KNOTS = 40  # positions whose pairs are evaluated before the search
 _CELLS = 4_000_000  # events times pairs evaluated at a time
@@ -290,9 +297,17 @@ def masses(
     return found
 
 
+@dataclass(frozen=True, eq=False)
+class Exchanged:
+    """The curve of an exchange bound, and what lets somebody else check it."""
+
+    curve: CoupledLabels
+    witness: list[dict[str, Floats]]
+
+
 def coupled_labels(
     strings: Segments, mus: Floats, orders: tuple[Sizes, ...], delta: float, drift: float = 0.0
-) -> CoupledLabels:
+) -> Exchanged:
     """The exchange bound whose masses are chosen for ``delta``.
 
     Args:
@@ -303,14 +318,20 @@ def coupled_labels(
         drift: what rounding adds to every mu (see `ordered_batches.drifted_mu`).
     """
     average = Mixture(mus)
-    couplings = [_coupling(strings, mus, sizes, delta, average, drift) for sizes in orders]
-    return CoupledLabels(average, [each for each in couplings if each is not None])
+    found = [_masses(strings, mus, sizes, delta, average, drift) for sizes in orders]
+    couplings = []
+    for each, sizes in zip(found, orders, strict=True):
+        squares = strings.pair_squares(each["row"], each["column"], sizes)
+        pairs = np.sqrt(squares) * (1 + 4 * UNIT) + drift
+        p, q = (np.concatenate([each[f"own_{x}"], each[x]]) for x in "pq")
+        couplings.append(Coupling(np.concatenate([mus, pairs * (1 + 4 * UNIT)]), p, q))
+    return Exchanged(CoupledLabels(average, couplings), found)
 
 
-def _coupling(
+def _masses(
     strings: Segments, mus: Floats, sizes: Sizes, delta: float, average: Mixture, drift: float
-) -> Coupling:
-    """One order: search masses among groups of positions, then evaluate the pairs that occur."""
+) -> dict[str, Floats]:
+    """Masses for one order, by the level family: searched among groups of positions."""
     batches = len(mus)
     distance = (strings.steps.count - 1 - np.arange(batches)) % batches  # to the last step
     edges = _spread(batches, _GROUPS)
@@ -318,39 +339,50 @@ def _coupling(
     table = _pair_table(strings, sizes, edges) + drift
     count = np.bincount(group, minlength=len(edges))
     d = np.bincount(group, weights=mus, minlength=len(edges)) / count
-    weight = count / batches
+    between = table.tolist()
 
     def grouped(i: int, j: int) -> float:
-        return float(table[i, j])
+        return float(between[i][j])
 
-    def log_excess(epsilon: float) -> float:
-        found = _best_level(d, weight, grouped, epsilon)
-        if found is None:
-            return average.delta(epsilon)
-        return found[1]
+    def delta_at(epsilon: float) -> float:
+        best = _best_level(d, count / batches, grouped, epsilon)
+        return 1.0 if best is None else best[1]
 
     high = average.epsilon(delta)
-    low = 0.0
-    for _ in range(_ROUNDS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if log_excess(middle) <= delta else (middle, high)
-    best = _best_level(d, weight, grouped, high)
-    diagonal = np.full(batches, 1 / batches)
-    if best is None:
-        return Coupling(mus, diagonal, diagonal)
-    level = best[0]
-    for _ in range(40):
-        found = masses(mus, diagonal, lambda i, j: float(table[group[i], group[j]]), high, level)
+    if high == 0 or math.isinf(high):
+        return _diagonal(batches)
+    if delta_at(high) <= delta:
+        high = halved(lambda x: delta_at(x) <= delta, high, 0.0, _ROUNDS, 1e-4)
+    best = _best_level(d, count / batches, grouped, high)
+    level = 0.0 if best is None else best[0]
+    groups, weight = group.tolist(), np.full(batches, 1 / batches)
+    for _ in range(40 if level < 0 else 0):
+        found = masses(mus, weight, lambda i, j: between[groups[i]][groups[j]], high, level)
         if found is not None:
-            break
-        level += 1e-3 * abs(level)
-    else:
-        return Coupling(mus, diagonal, diagonal)
-    row, column = np.array(found.row, dtype=np.int64), np.array(found.column, dtype=np.int64)
-    pairs = np.sqrt(strings.pair_squares(row, column, sizes)) * (1 + 4 * UNIT) + drift
-    p = np.concatenate([found.own_p, found.p]) * (1 + 1e-12)
-    q = np.concatenate([found.own_q, found.q]) * (1 - 1e-12)
-    return Coupling(np.concatenate([mus, pairs]), p, q)
+            return {
+                "row": np.array(found.row, dtype=np.int64),
+                "column": np.array(found.column, dtype=np.int64),
+                "p": np.array(found.p) * (1 + 1e-12),
+                "q": np.array(found.q) * (1 - 1e-12),
+                "own_p": found.own_p * (1 + 1e-12),
+                "own_q": found.own_q * (1 - 1e-12),
+            }
+        level *= 1 - 1e-3
+    return _diagonal(batches)
+
+
+def _diagonal(batches: int) -> dict[str, Floats]:
+    """No exchange: the average over positions."""
+    none, own = np.zeros(0), np.full(batches, 1 / batches)
+    place = np.zeros(0, dtype=np.int64)
+    return {
+        "row": place,
+        "column": place,
+        "p": none,
+        "q": none,
+        "own_p": own * (1 + 1e-12),
+        "own_q": own * (1 - 1e-12),
+    }
 
 
 def _best_level(

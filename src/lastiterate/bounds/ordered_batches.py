@@ -17,6 +17,7 @@ from lastiterate.bounds import dynamics
 from lastiterate.bounds.composition import position_totals
 from lastiterate.bounds.constant_steps import constant
 from lastiterate.bounds.equalised import equalised_mu
+from lastiterate.bounds.exchange import EXCHANGED, Segments, coupled_labels
 from lastiterate.bounds.ledger import PRESENCE, Bound, Proof, Run, Theorem
 from lastiterate.bounds.position_paths import path_mus, position_paths
 from lastiterate.bounds.positions import (
@@ -179,6 +180,7 @@ class HiddenPosition(Theorem):
         "one uniformly random partition that stays secret",
         "updates have a known modulus of continuity",
     )
+    dominated_by = ("exchange",)
     rounding = True
     covers = PRESENCE
 
@@ -190,6 +192,55 @@ class HiddenPosition(Theorem):
         alike = mus.max() <= mus.min() * (1 + 1e-9)
         curve: Curve = Gaussian(float(mus.max())) if alike else Mixture(mus)
         return Bound(self, curve, witness)
+
+
+class Exchange(Theorem):
+    """One hidden partition: the record changes places with another one."""
+
+    key = "exchange"
+    name = "Exchange of positions"
+    reference = "this library, docs/theory/exchange.md; level family of masses"
+    statement = (
+        "Exchanging the record of batch i with a record of batch j keeps a hidden partition "
+        "uniform. With mu_ij the taut string of both batches' sensitivities, delta(eps) <= "
+        "sum_ij p_ij delta_{mu_ij}(eps + log(q_ij/p_ij)) for any masses whose rows p sum to 1/B "
+        "and whose columns q sum to at most 1/B; never more than the average over positions."
+    )
+    schemes = (Shuffled,)
+    assumptions = (
+        "one uniformly random partition that stays secret",
+        "updates are Lipschitz",
+        "the sensitivity bounds any two records (replace) or every record (zero-out)",
+    )
+    rounding = True
+
+    def objection(self, run: Run) -> str | None:
+        reason = _objection(run, modulus=False)
+        if reason is not None:
+            return reason
+        if not _strings(run).supported:
+            return "the strings of two positions are not evaluated for a schedule as long as this"
+        return None
+
+    def prove(self, run: Run) -> Bound:
+        mus, witness = _positions(run)
+        if mus.max() <= mus.min() * (1 + 1e-9):
+            return Bound(self, Gaussian(float(mus.max())), witness)
+        strings, drift = _strings(run), drifted_mu(run)
+        orders = EXCHANGED[run.training.adjacency]
+
+        def at(delta: float) -> Proof:
+            found = coupled_labels(strings, mus, orders, delta, drift)
+            return Proof(found.curve, {**witness, "exchange": found.witness})
+
+        return Bound.searched(self, at)
+
+
+def _strings(run: Run) -> Segments:
+    """What the strings of two positions need."""
+    batches = run.training.batches_per_epoch or 1
+    hidden = tuple(segment for segment in run.segments if segment[1] > segment[0])
+    return Segments(run.steps, batches, hidden, run.training.diameter)
 
 
 class BoundaryPolicy(Theorem):

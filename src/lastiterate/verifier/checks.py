@@ -26,6 +26,7 @@ from lastiterate.verifier import correlated, epochs, placed, sampled, strings
 from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, greatest, proved
 from lastiterate.verifier.coupled import Coupled
+from lastiterate.verifier.exchanged import exchanged
 from lastiterate.verifier.profile import Profile
 from lastiterate.verifier.steps import Case, spreads
 from lastiterate.verifier.strings import infinite, ratio, repeated
@@ -294,6 +295,16 @@ def hidden_position(case: Case, witness: Witness) -> Profile:
     _scheme(case, Shuffled)
     _bounded_replay(case)
     return Profile.average(_position_squares(case, witness))
+
+
+def exchange(case: Case, witness: Witness) -> Profile:
+    """Shuffled batches: the average of the positions' profiles, or masses that are exchanged."""
+    average = hidden_position(case, witness)
+    _demand(case.exposure.default, "it is for one record from the first step to the last")
+    if "exchange" not in witness:
+        return average
+    masses = list(witness["exchange"])
+    return replace(average, coupled=exchanged(case, average.squares, _drift_root(case), masses))
 
 
 def priced_levels(case: Case, witness: Witness) -> tuple[list[epochs.Priced], Ball]:
@@ -672,6 +683,7 @@ _INDEPENDENT: dict[str, Check] = {
     "taut-string": _plain_descent(shifted_interpolation),
     "stopped-coupling": _plain_descent(coupling),
     "worst-position": _plain_descent(worst_position),
+    "exchange": _plain_descent(exchange),
     "hidden-position": _plain_descent(hidden_position),
     "boundary-policy": _plain_descent(boundary_policy),
     "known-groups": _plain_descent(known_groups),

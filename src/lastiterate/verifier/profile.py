@@ -15,6 +15,7 @@ from functools import cached_property
 from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, mixture_delta, precision
 from lastiterate.verifier.coupled import Coupled
+from lastiterate.verifier.exchanged import Exchanged
 from lastiterate.verifier.losses import Labelled, Shift, Step, Total
 from lastiterate.verifier.thinned import Thinned
 
@@ -27,8 +28,8 @@ _LEVELS = 48  # different mus of an average that becomes a loss distribution
 class Profile:
     """delta(eps) is at most that of: a label with ``weights``, given it mu^2 = ``squares``; then
     all ``steps``; or a failure. ``by_position``: the squares belong to the positions of an epoch,
-    in order, all equally likely. ``coupled``: a second bound of the same release, by coupling or
-    of a law that is balanced; the smaller one counts. Only the first one is composed.
+    in order, all equally likely. ``coupled``: a second bound of the same release, by coupling, by
+    exchange or of a law that is balanced; the smaller one counts. Only the first one is composed.
     """
 
     squares: tuple[Ball, ...]
@@ -36,7 +37,7 @@ class Profile:
     steps: tuple[tuple[Step, int], ...] = ()
     failure: Ball | None = None
     by_position: bool = False
-    coupled: Coupled | Balanced | None = None
+    coupled: Coupled | Balanced | Exchanged | None = None
 
     @classmethod
     def gaussian(cls, square: Ball) -> Profile:

@@ -209,7 +209,11 @@ class Stack:
         self.restarted = self.restarted.min(self._merged(block)[2])
 
     @property
+    def common(self) -> Ball:
+        """mu^2 of everything pushed, from a common start."""
+        return self._blocks[-1][1] if self._blocks else arb(0)
+
+    @property
     def cost(self) -> Ball:
         """mu^2 of everything pushed, or of the best restart."""
-        common = self._blocks[-1][1] if self._blocks else arb(0)
-        return common.min(self.restarted)
+        return self.common.min(self.restarted)

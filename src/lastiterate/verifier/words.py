@@ -42,6 +42,9 @@ THEOREMS: dict[str, Named] = {
         "joint convexity over the positions; verified against exact Gaussian mixtures",
         covers=PRESENCE,
     ),
+    "exchange": Named(
+        "Exchange of positions", "this library, docs/theory/exchange.md; level family of masses"
+    ),
     "boundary-policy": Named(
         "Boundary policy",
         "this library: independent epoch costs under fixed boundary levels",

@@ -1,0 +1,300 @@
+"""The exchange bound in ball arithmetic: margins of the masses, and the strings of two positions.
+
+A certificate lists pairs of positions (i, j) with masses p and q, for each order of the two runs.
+The masses prove
+
+    delta(epsilon) <= sum p delta_{mu_ij}(epsilon + log(q/p))
+
+if the p of every row sum to at least 1/B and the q of every column to at most 1/B.  mu_ij is pooled
+here, with both sensitivities at every epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lastiterate.errors import CertificateError
+from lastiterate.verifier.balls import Ball, above, arb, gaussian_delta, precision, proved
+from lastiterate.verifier.steps import Case
+from lastiterate.verifier.strings import Block, Stack, geometric, infinite, ratio, repeated
+
+# Sensitivities at both positions in units of one record's, for each order of the two runs.
+SIZES = {"replace": ((1, 1),), "zero-out": ((2, 1), (1, 2))}
+EXACT_EPOCHS = 128  # earlier epochs of equal steps enter by a bound on the distance reached
+MOST_STEPS = 100_000  # of schedules, whose windows are tabulated
+MOST_PAIRS = 1_000_000  # rows times events
+
+
+@dataclass(frozen=True)
+class Term:
+    """p delta_mu(epsilon + shift), shift = log(q/p)."""
+
+    square: Ball
+    p: Ball
+    q: Ball
+
+    def delta(self, epsilon: Ball) -> Ball:
+        """An upper bound at this epsilon of the sum."""
+        if not proved(self.q > 0) or not self.square.is_finite():
+            return self.p
+        shifted = epsilon + (self.q / self.p).log()
+        size = shifted.lower() if proved(shifted >= 0) else (-shifted).upper()
+        value = gaussian_delta(self.square, arb(size))
+        if proved(shifted >= 0):
+            return self.p * value
+        # delta(-x) = 1 - e^(-x) + e^(-x) delta(x), and it grows with x.
+        shrink = (-arb(size).max(arb(0))).exp()
+        return self.p * (1 - shrink + shrink * value).min(arb(1))
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanged:
+    """The terms of every order; the worst order counts."""
+
+    orders: Sequence[Sequence[Term]]
+
+    def delta(self, epsilon: float, sufficient: float = 0.0) -> Ball:
+        """An upper bound on delta(epsilon), as an exact number."""
+        point = arb(epsilon)
+        with precision():
+            totals = [sum((term.delta(point) for term in order), arb(0)) for order in self.orders]
+            worst = above(totals[0])
+            for total in totals[1:]:
+                worst = worst.max(above(total))
+            return worst.min(arb(1)) if worst.is_finite() else arb(1)
+
+
+def exchanged(
+    case: Case, squares: Sequence[Ball], drift: Ball, witness: Sequence[Mapping[str, Any]]
+) -> Exchanged:
+    """The bound of the masses of a witness.
+
+    Args:
+        case: the run.
+        squares: mu_jj^2 of every position.
+        drift: what rounding adds to every mu.
+        witness: rows, columns and masses, for each order.
+    """
+    sizes = SIZES[case.training.adjacency]
+    if len(witness) != len(sizes):
+        raise CertificateError("the witness has masses for another number of orders")
+    strings = _Strings(case)
+    orders = []
+    for order, size in zip(witness, sizes, strict=True):
+        row, column = (_places(order[name], len(squares)) for name in ("row", "column"))
+        p, q = (_masses(order[name]) for name in ("p", "q"))
+        own_p, own_q = (_masses(order[name]) for name in ("own_p", "own_q"))
+        if len(own_p) != len(squares) or len(own_q) != len(squares):
+            raise CertificateError("the witness has masses for another number of positions")
+        if not len(row) == len(column) == len(p) == len(q):
+            raise CertificateError("the witness has masses for another number of pairs")
+        if len(row) * strings.events > MOST_PAIRS:
+            raise CertificateError(f"more than {MOST_PAIRS:,} events cannot be pooled")
+        _check_margins(own_p, row, p, lowest=True)
+        _check_margins(own_q, column, q, lowest=False)
+        terms = [Term(s, *masses) for s, *masses in zip(squares, own_p, own_q, strict=True)]
+        for i, j, one, other in zip(row, column, p, q, strict=True):
+            terms.append(Term(_drifted(strings.square(i, j, size), drift), one, other))
+        orders.append(terms)
+    return Exchanged(orders)
+
+
+def _drifted(square: Ball, drift: Ball) -> Ball:
+    if drift == 0 or not square.is_finite():
+        return square
+    return (above(square).max(arb(0)).sqrt() + drift) ** 2 if drift.is_finite() else infinite()
+
+
+def _places(values: Any, batches: int) -> list[int]:
+    found = [int(value) for value in values]
+    if any(place != value for place, value in zip(found, values, strict=True)):
+        raise CertificateError("a position of the witness is not a whole number")
+    if not all(0 <= place < batches for place in found):
+        raise CertificateError("a position of the witness is not in the epoch")
+    return found
+
+
+def _masses(values: Any) -> list[Ball]:
+    found = [float(value) for value in values]
+    if not all(math.isfinite(value) and value >= 0 for value in found):
+        raise CertificateError("a mass of the witness is not a number of at least 0")
+    return [arb(value) for value in found]
+
+
+def _check_margins(
+    own: Sequence[Ball], place: Sequence[int], mass: Sequence[Ball], *, lowest: bool
+) -> None:
+    """Rows of p sum to at least 1/B, columns of q to at most 1/B."""
+    totals, share = list(own), arb(1) / len(own)
+    for index, value in zip(place, mass, strict=True):
+        totals[index] += value
+    if not all(proved(t >= share if lowest else t <= share) for t in totals):
+        side = "rows sum to less" if lowest else "columns sum to more"
+        raise CertificateError(f"the masses of the witness: {side} than 1/B")
+
+
+class _Strings:
+    """mu_ij^2 of two positions that are used in every epoch."""
+
+    def __init__(self, case: Case) -> None:
+        if case.factors(0, 1) is None:
+            raise CertificateError("the updates have no known Lipschitz constant")
+        self._case = case
+        self._batches = case.training.batches_per_epoch or 1
+        steps = case.training.steps
+        self._windows: dict[tuple[int, int], tuple[Ball, Ball]] = {}
+        if case.constant:
+            long = steps > EXACT_EPOCHS * self._batches
+            if long and (len(case.segments) > 1 or not proved(self._one[0] <= 1)):
+                raise CertificateError("its strings of two positions are too long to be pooled")
+        elif steps > MOST_STEPS:
+            raise CertificateError(f"more than {MOST_STEPS:,} steps cannot be pooled")
+        else:
+            self._tabulate()
+
+    @property
+    def events(self) -> int:
+        """At most how many uses enter a string."""
+        return 2 * min(self._case.training.steps // self._batches + 2, EXACT_EPOCHS + 1)
+
+    @property
+    def _one(self) -> tuple[Ball, Ball, Ball]:
+        factors = self._case.factors(0, 1)
+        assert factors is not None
+        return factors[0], self._case.impulses(0, 1)[0], self._case.noises(0, 1)[0]
+
+    def _tabulate(self) -> None:
+        """Factors and carried variances of windows of 1, 2, 4, ... steps."""
+        case, steps = self._case, self._case.training.steps
+        factors = case.factors(0, steps)
+        assert factors is not None
+        self._c = factors
+        self._s, self._nu = case.impulses(0, steps), case.noises(0, steps)
+        level = [(c, nu * nu) for c, nu in zip(factors, self._nu, strict=True)]
+        self._table = [level]
+        width = 1
+        while 2 * width <= min(self._batches, steps):
+            level = [
+                (c * level[k + width][0], v * level[k + width][0] ** 2 + level[k + width][1])
+                for k, (c, v) in enumerate(level[:-width])
+            ]
+            self._table.append(level)
+            width *= 2
+
+    def _window(self, start: int, length: int) -> tuple[Ball, Ball]:
+        """Product of the factors of steps, and their noise variance carried to their end."""
+        if self._case.constant:
+            key = (0, length)
+            if key not in self._windows:
+                c, _, nu = self._one
+                self._windows[key] = c**length, nu * nu * geometric(c * c, length)
+            return self._windows[key]
+        factor, variance = arb(1), arb(0)
+        for bit, level in enumerate(self._table):
+            if length >> bit & 1:
+                c, v = level[start]
+                factor, variance = factor * c, variance * c * c + v
+                start += 1 << bit
+        return factor, variance
+
+    def _at(self, step: int) -> tuple[Ball, Ball, Ball]:
+        return self._one if self._case.constant else (self._c[step], self._s[step], self._nu[step])
+
+    def square(self, i: int, j: int, sizes: tuple[int, int]) -> Ball:
+        """mu_ij^2, with ``sizes`` times the sensitivity of one record at i and at j."""
+        if i == j:
+            raise CertificateError("a pair of the witness exchanges a position with itself")
+        uses = sorted([(i, sizes[0]), (j, sizes[1])])
+        total = sum((self._string(*segment, uses) for segment in self._case.segments), arb(0))
+        first, last = self._case.end, self._case.training.steps
+        count = max(last - first, 0)
+        if count:  # uses inside a released window are paid on arrival
+            impulses = repeated(self._case.impulses(first, last), count)
+            noises = repeated(self._case.noises(first, last), count)
+            for k, (s, nu) in enumerate(zip(impulses, noises, strict=True), first):
+                for place, size in uses:
+                    if k % self._batches == place:
+                        total += ratio(size * s, nu) ** 2
+        return total
+
+    def _string(self, begin: int, end: int, uses: Sequence[tuple[int, int]]) -> Ball:
+        """mu^2 of a segment, pooled from the right, from a common start or from the diameter."""
+        batches, width = self._batches, self._case.training.diameter
+        if self._case.constant and begin == 0 and math.isinf(width):
+            periodic = self._periodic(end, uses)
+            if periodic is not None:
+                return periodic
+        opening, closing = begin // batches, -(-end // batches)
+        start, extra = arb(0), arb(0)
+        (first, early), (last, late) = uses
+        if self._case.constant and closing - opening > EXACT_EPOCHS + 1:
+            skipped = closing - opening - EXACT_EPOCHS
+            opening += skipped
+            c, s, nu = self._one
+            if proved(c < 1):  # no payment so far: the distance that the skipped epochs reach
+                start = (early + late) * s / (1 - c**batches)
+            else:  # the first use alone, then windows from a later use to the next earlier one
+                near = last - first
+                edges = arb(early) ** 2 / near + arb(late) ** 2 / (batches - near)
+                period = arb(early + late) ** 2 / batches
+                extra = ((skipped - 1) * period + edges) * ratio(s, nu) ** 2
+        stack, following = Stack(), end
+        for epoch in range(closing - 1, opening - 1, -1):
+            for place, size in reversed(uses):
+                step = epoch * batches + place
+                if not begin <= step < end:
+                    continue
+                carried, noise = self._window(step + 1, following - step - 1)
+                c, s, nu = self._at(step)
+                if math.isfinite(width):
+                    stack.restart(Block(arb(width) * carried, noise, carried))
+                arrived = size * s * carried
+                if epoch == opening and place == first:
+                    arrived += start * c * carried
+                stack.push(Block(arrived, nu * nu * carried * carried + noise, c * carried))
+                following = step
+        common = stack.common + extra
+        return common.min(stack.restarted)
+
+    def _periodic(self, end: int, uses: Sequence[tuple[int, int]]) -> Ball | None:
+        """mu^2 of equal, non-expansive steps: the two windows of an epoch repeat.
+
+        n equal blocks (A, V, G) with G <= 1 are feasible as one, whose A is A (1 + G + ... ) and
+        whose V is V (1 + G^2 + ...): the sums of A fall from block to block no faster than those of
+        V.  None if the order of the rates of the two windows cannot be proved.
+        """
+        (first, early), (last, late) = uses
+        c, s, nu = self._one
+        count = (end - 1 - first) // self._batches if end > first else -1  # complete periods
+        if not proved(c <= 1) or count < 2:
+            return None
+
+        def window(size: int, length: int) -> Block:
+            carried, noise = self._window(0, length - 1)
+            return Block(size * s * carried, nu * nu * carried * carried + noise, c * carried)
+
+        one, two = window(early, last - first), window(late, self._batches - last + first)
+        ahead = first + count * self._batches
+        after = ahead - first + last
+        tail = [window(early, min(after, end) - ahead)]
+        if after < end:
+            tail.append(window(late, end - after))
+        if one.violates(two):
+            blocks = [_power(one.then(two), count), *tail]
+        elif two.violates(one):
+            blocks = [one, _power(two.then(one), count - 1), two, *tail]
+        else:
+            return None
+        stack = Stack()
+        for block in reversed(blocks):
+            stack.push(block)
+        return stack.common
+
+
+def _power(block: Block, count: int) -> Block:
+    """``count`` equal blocks as one."""
+    A, V, G = block
+    return Block(A * geometric(G, count), V * geometric(G * G, count), G**count)
