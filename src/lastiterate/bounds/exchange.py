@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,18 +30,14 @@ from lastiterate.bounds.steps import Steps
 from lastiterate.curves.bracket import halved
 from lastiterate.curves.coupled_labels import CoupledLabels, Coupling
 from lastiterate.curves.mixture import Mixture
+from lastiterate.description import Exposure, Training
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Sizes = tuple[float, float]
 
-# Sensitivities at both positions in units of one record's, for each order of the two runs.
-EXCHANGED: dict[str, tuple[Sizes, ...]] = {
-    "replace": ((1.0, 1.0),),
-    "zero-out": ((2.0, 1.0), (1.0, 2.0)),
-}
 
-EXACT_EPOCHS = 128  # earlier epochs of longer runs enter by a bound on the distance reached
+EXACT_EPOCHS = 128  # at the end of runs of equal steps, where restarts are looked for
 MOST_STEPS = 100_000  # of schedules, whose windows are tabulated
 _GROUPS = 96  # of neighbouring positions, while masses are searched
 _KNOTS = 40  # positions whose pairs are evaluated before the search
@@ -48,6 +45,21 @@ _CELLS = 4_000_000  # events times pairs evaluated at a time
 _ROUNDS = 30  # of bisections
 _LOWEST_LEVEL = -40.0
 _LEAST_FACTOR = 1e-150  # a larger contraction factor is sound; squares stay in range
+
+
+def exchanged_sizes(training: Training, unit: Exposure) -> tuple[Sizes, ...]:
+    """Sensitivities at both positions in units of the training's, for each order of the two runs.
+
+    Of a unit whose gradients have a bound of their own the other record has none but the run's.
+    """
+    if training.adjacency == "zero-out":
+        own = unit.sensitivity(training) / training.sensitivity if training.sensitivity else 1.0
+        return (1.0 + own, 1.0), (1.0, 1.0 + own)
+    if unit.gradient_norm is None or not training.sensitivity:
+        return ((1.0, 1.0),)
+    apart = (unit.gradient_norm + training.gradient_norm) / training.sensitivity
+    size = min(1.0, apart * (1 + 4 * UNIT))
+    return ((size, size),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +91,7 @@ class Segments:
             self._squares(i[k : k + chunk], j[k : k + chunk], sizes)
             for k in range(0, len(i), chunk)
         ]
-        return np.concatenate(parts) if parts else np.zeros(0)
+        return np.asarray(np.concatenate(parts)) if parts else np.zeros(0)
 
     def _squares(self, i: Integers, j: Integers, sizes: Sizes) -> Floats:
         first, last = np.minimum(i, j), np.maximum(i, j)
@@ -100,60 +112,85 @@ class Segments:
         rounded = 1 + 16 * UNIT * (4.0 * min(self.steps.count, 1 << 40) + 256)
         if self.steps.constant:  # powers: n log c is off by 2 n |log c| UNIT, and 0 beyond 745
             rounded = 1 + 16 * UNIT * (2 * EXACT_EPOCHS + 1) * (256 + 4 * 745.0)
-        return np.where(np.isnan(total), math.inf, total * rounded + 1e-290)
+        return np.asarray(np.where(np.isnan(total), math.inf, total * rounded + 1e-290))
 
     def _string(
         self, first: Integers, last: Integers, early: Floats, late: Floats, begin: int, end: int
     ) -> Floats:
-        """mu^2 of the taut string through the uses at two positions, from a common start.
+        """mu^2 of the taut string through the uses at two positions, from a common start or from
+        the diameter.
 
         Pools adjacent violators from the right, for all pairs at once: see `positions._general`.
         """
-        batches, n = self.batches, len(first)
-        opening, extra = begin // batches, np.zeros(n)
-        start = np.zeros(n)
+        batches = self.batches
+        repeats = self._repeats and begin == 0 and end >= 3 * batches
+        common = self._periodic(first, last, early, late, end) if repeats else None
+        if common is not None and math.isinf(self.diameter):
+            return common
         closing = -(-end // batches)
-        if closing - opening > EXACT_EPOCHS + 1 and self.steps.constant:
-            skipped = closing - opening - EXACT_EPOCHS
-            opening += skipped
-            c, s, nu = self.steps.one
-            if c < 1:  # no payment so far: the distance that the skipped epochs have reached
-                start = (early + late) * s / -math.expm1(batches * math.log(max(c, 1e-300)))
-            else:  # first use alone, then windows from a later use to the next earlier one
-                near = (last - first).astype(np.float64)
-                edges = early**2 / near + late**2 / (batches - near)
-                extra = ((skipped - 1) * (early + late) ** 2 / batches + edges) * (s / nu) ** 2
-        events = [(e, late_one) for e in range(opening, closing) for late_one in (False, True)]
-        A, V, G = (np.zeros((len(events) + 1, n)) for _ in range(3))
-        below = np.zeros((len(events) + 2, n))
-        depth = np.zeros(n, dtype=np.int64)
-        column = np.arange(n)
-        best = np.full(n, math.inf)
-        following = np.full(n, end)
-        for number, (e, is_late) in reversed(list(enumerate(events))):
-            place = last if is_late else first
-            step = e * batches + place
-            used = (step >= begin) & (step < end)
-            factor, variance = self.window(np.where(used, step + 1, 0), following - step - 1, used)
-            own_c, own_s, own_nu = self._at(np.where(used, step, 0))
-            size = late if is_late else early
-            if math.isfinite(self.diameter):
-                top = _merged(self.diameter * factor, variance, np.ones(n), depth, (A, V, G), used)
-                restart = _cost(top[0], top[1]) + below[top[3], column]
-                best = np.where(used, np.minimum(best, restart), best)
-            a = size * own_s * factor
-            if number == 0:
-                a = a + start * own_c * factor
-            v = (own_nu * factor) ** 2 + variance
-            a, v, g, level = _merged(a, v, own_c * factor, depth, (A, V, G), used)
-            A[level[used], column[used]] = a[used]
-            V[level[used], column[used]] = v[used]
-            G[level[used], column[used]] = g[used]
-            paid = below[level, column] + _cost(a, v)
-            below[level[used] + 1, column[used]] = paid[used]
-            depth = np.where(used, level + 1, depth)
-            following = np.where(used, step, following)
-        return np.minimum(below[depth, column] + extra, best)
+        opening = max(begin // batches, closing - EXACT_EPOCHS) if repeats else begin // batches
+        pool = _Pool(len(first), 2 * (closing - opening))
+        following = np.full(len(first), end)
+        for epoch in range(closing - 1, opening - 1, -1):
+            for place, size in ((last, late), (first, early)):
+                step = epoch * batches + place
+                used = (step >= begin) & (step < end)
+                at = np.where(used, step, 0)
+                carried, noise = self.window(at + 1, np.where(used, following - step - 1, 0))
+                c, s, nu = self._at(at)
+                if math.isfinite(self.diameter):
+                    pool.restart(self.diameter * carried, noise, used)
+                pool.push(size * s * carried, (nu * carried) ** 2 + noise, c * carried, used)
+                following = np.where(used, step, following)
+        return np.asarray(np.minimum(pool.cost if common is None else common, pool.restarted))
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether all steps are equal and not expansive."""
+        return self.steps.constant and float(self.steps.c[0]) <= 1
+
+    def _periodic(
+        self, first: Integers, last: Integers, early: Floats, late: Floats, end: int
+    ) -> Floats:
+        """mu^2 of three or more epochs of equal, non-expansive steps: two windows that repeat.
+
+        n equal blocks (A, V, G) with G <= 1 are feasible as one, A (1 + G + ... ) and
+        V (1 + G^2 + ... ): the sums of A fall from block to block no faster than those of V.
+        """
+        batches = self.batches
+        c, s, nu = self.steps.one
+
+        def window(size: Floats, length: Integers) -> tuple[Floats, Floats, Floats]:
+            carried, noise = self.window(length, length - 1)
+            return size * s * carried, (nu * carried) ** 2 + noise, c * carried
+
+        count = (end - 1 - first) // batches  # complete periods, at least two
+        near = last - first
+        one, two = window(early, near), window(late, batches - near)
+        together = one[0] * two[1] > two[2] * two[0] * one[1]
+        leading = [np.where(together, x, y) for x, y in zip(one, two, strict=True)]
+        trailing = [np.where(together, y, x) for x, y in zip(one, two, strict=True)]
+        period = (
+            trailing[2] * leading[0] + trailing[0],
+            trailing[2] ** 2 * leading[1] + trailing[1],
+            leading[2] * trailing[2],
+        )
+        number = np.where(together, count, count - 1)
+        log_g = batches * math.log(max(c, 1e-300))
+        power = (
+            period[0] * _geometric(log_g, number),
+            period[1] * _geometric(2 * log_g, number),
+            np.maximum(np.exp(number * log_g), _LEAST_FACTOR),
+        )
+        after = first + count * batches + near
+        inside, every = after < end, np.full(len(first), True)
+        pool = _Pool(len(first), 5)
+        pool.push(*window(late, np.where(inside, end - after, 1)), inside)
+        pool.push(*window(early, np.minimum(after, end) - after + near), every)
+        pool.push(*two, ~together)
+        pool.push(*power, every)
+        pool.push(*one, ~together)
+        return pool.cost
 
     def _at(self, step: Integers) -> tuple[Floats, Floats, Floats]:
         """c, s and nu of steps."""
@@ -163,17 +200,14 @@ class Segments:
             return np.full(len(step), c), np.full(len(step), s), np.full(len(step), nu)
         return steps.c[step], steps.s[step], steps.nu[step]
 
-    def window(self, start: Integers, length: Integers, used: Floats) -> tuple[Floats, Floats]:
+    def window(self, start: Integers, length: Integers) -> tuple[Floats, Floats]:
         """Product of the factors of steps, and their noise variance carried to their end."""
-        length = np.where(used, length, 0)
         steps = self.steps
         if steps.constant:
             c, _, nu = steps.one
             log_c = math.log(max(c, 1e-300))
             factor = np.maximum(np.exp(length * log_c), _LEAST_FACTOR)
-            if log_c == 0:
-                return factor, nu * nu * length
-            return factor, nu * nu * np.expm1(2 * length * log_c) / math.expm1(2 * log_c)
+            return factor, nu * nu * _geometric(2 * log_c, length)
         factor, variance, place = np.ones(len(start)), np.zeros(len(start)), start.copy()
         for bit, (factors, variances) in enumerate(self._table):
             taken = (length >> bit) & 1 == 1
@@ -201,34 +235,64 @@ class Segments:
         return found
 
 
+def _geometric(log_ratio: float, count: Integers) -> Floats:
+    """1 + r + ... + r^(count-1)."""
+    if log_ratio == 0:
+        return count.astype(np.float64)
+    return np.asarray(np.expm1(count * log_ratio) / math.expm1(log_ratio), dtype=np.float64)
+
+
 def _cost(A: Floats, V: Floats) -> Floats:
     """A^2/V; 0/0 is 0."""
     return np.divide(A * A, V, out=np.where(A > 0, math.inf, 0.0), where=V > 0)
 
 
-def _merged(
-    a: Floats,
-    v: Floats,
-    g: Floats,
-    depth: Integers,
-    stack: tuple[Floats, Floats, Floats],
-    used: NDArray[np.bool_],
-) -> tuple[Floats, Floats, Floats, Integers]:
-    """Merge a block on the left into the blocks right of it while A1/V1 > G2 A2/V2."""
-    A, V, G = stack
-    a, v, g, depth = a.copy(), v.copy(), g.copy(), depth.copy()
-    active = np.flatnonzero(used & (depth > 0))
-    while len(active):
-        top = depth[active] - 1
-        A2, V2, G2 = A[top, active], V[top, active], G[top, active]
-        merge = a[active] * V2 > G2 * A2 * v[active]
-        active, A2, V2, G2 = active[merge], A2[merge], V2[merge], G2[merge]
-        a[active] = G2 * a[active] + A2
-        v[active] = G2 * G2 * v[active] + V2
-        g[active] = g[active] * G2
-        depth[active] -= 1
-        active = active[depth[active] > 0]
-    return a, v, g, depth
+class _Pool:
+    """Blocks (A, V, G) of many strings at once, pooled from the right where they violate."""
+
+    def __init__(self, strings: int, blocks: int) -> None:
+        self._blocks = np.zeros((3, blocks, strings))
+        self._below = np.zeros((blocks + 1, strings))  # cost of the blocks under the top
+        self._depth = np.zeros(strings, dtype=np.int64)
+        self._column = np.arange(strings)
+        self.restarted = np.full(strings, math.inf)
+
+    @property
+    def cost(self) -> Floats:
+        """mu^2 of everything pushed, from a common start."""
+        return np.asarray(self._below[self._depth, self._column])
+
+    def push(self, a: Floats, v: Floats, g: Floats, used: NDArray[np.bool_]) -> None:
+        """Put a block before all others of the strings that use it."""
+        a, v, g, depth = self._merged(a, v, g, used)
+        paid = self._below[depth, self._column] + _cost(a, v)
+        depth, column = depth[used], self._column[used]
+        self._blocks[:, depth, column] = a[used], v[used], g[used]
+        self._below[depth + 1, column] = paid[used]
+        self._depth[used] = depth + 1
+
+    def restart(self, a: Floats, v: Floats, used: NDArray[np.bool_]) -> None:
+        """Note what it costs to begin with this block, from the diameter."""
+        a, v, _, depth = self._merged(a, v, np.ones(len(a)), used)
+        paid = self._below[depth, self._column] + _cost(a, v)
+        self.restarted = np.where(used, np.minimum(self.restarted, paid), self.restarted)
+
+    def _merged(
+        self, a: Floats, v: Floats, g: Floats, used: NDArray[np.bool_]
+    ) -> tuple[Floats, Floats, Floats, Integers]:
+        """Merge a block into the blocks right of it while A1/V1 > G2 A2/V2."""
+        a, v, g, depth = a.copy(), v.copy(), g.copy(), self._depth.copy()
+        active = np.flatnonzero(used & (depth > 0))
+        while len(active):
+            A2, V2, G2 = self._blocks[:, depth[active] - 1, active]
+            merge = a[active] * V2 > G2 * A2 * v[active]
+            active, A2, V2, G2 = active[merge], A2[merge], V2[merge], G2[merge]
+            a[active] = G2 * a[active] + A2
+            v[active] = G2 * G2 * v[active] + V2
+            g[active] = g[active] * G2
+            depth[active] -= 1
+            active = active[depth[active] > 0]
+        return a, v, g, depth
 
 
 # --- the level family ------------------------------------------------------------------------
@@ -302,7 +366,7 @@ class Exchanged:
     """The curve of an exchange bound, and what lets somebody else check it."""
 
     curve: CoupledLabels
-    witness: list[dict[str, Floats]]
+    witness: list[dict[str, NDArray[Any]]]
 
 
 def coupled_labels(
@@ -330,7 +394,7 @@ def coupled_labels(
 
 def _masses(
     strings: Segments, mus: Floats, sizes: Sizes, delta: float, average: Mixture, drift: float
-) -> dict[str, Floats]:
+) -> dict[str, NDArray[Any]]:
     """Masses for one order, by the level family: searched among groups of positions."""
     batches = len(mus)
     distance = (strings.steps.count - 1 - np.arange(batches)) % batches  # to the last step
@@ -371,7 +435,7 @@ def _masses(
     return _diagonal(batches)
 
 
-def _diagonal(batches: int) -> dict[str, Floats]:
+def _diagonal(batches: int) -> dict[str, NDArray[Any]]:
     """No exchange: the average over positions."""
     none, own = np.zeros(0), np.full(batches, 1 / batches)
     place = np.zeros(0, dtype=np.int64)

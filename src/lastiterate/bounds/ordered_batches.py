@@ -17,7 +17,7 @@ from lastiterate.bounds import dynamics
 from lastiterate.bounds.composition import position_totals
 from lastiterate.bounds.constant_steps import constant
 from lastiterate.bounds.equalised import equalised_mu
-from lastiterate.bounds.exchange import EXCHANGED, Segments, coupled_labels
+from lastiterate.bounds.exchange import Segments, coupled_labels, exchanged_sizes
 from lastiterate.bounds.ledger import PRESENCE, Bound, Proof, Run, Theorem
 from lastiterate.bounds.position_paths import path_mus, position_paths
 from lastiterate.bounds.positions import (
@@ -213,6 +213,7 @@ class Exchange(Theorem):
         "the sensitivity bounds any two records (replace) or every record (zero-out)",
     )
     rounding = True
+    covers = frozenset({"gradient_norm"})
 
     def objection(self, run: Run) -> str | None:
         reason = _objection(run, modulus=False)
@@ -227,7 +228,7 @@ class Exchange(Theorem):
         if mus.max() <= mus.min() * (1 + 1e-9):
             return Bound(self, Gaussian(float(mus.max())), witness)
         strings, drift = _strings(run), drifted_mu(run)
-        orders = EXCHANGED[run.training.adjacency]
+        orders = exchanged_sizes(run.training, run.exposure)
 
         def at(delta: float) -> Proof:
             found = coupled_labels(strings, mus, orders, delta, drift)
@@ -237,10 +238,11 @@ class Exchange(Theorem):
 
 
 def _strings(run: Run) -> Segments:
-    """What the strings of two positions need."""
+    """What the strings of two positions need: any record may be the other one."""
+    steps = run.having(s=dynamics.impulses(run.etas, run.training))
     batches = run.training.batches_per_epoch or 1
     hidden = tuple(segment for segment in run.segments if segment[1] > segment[0])
-    return Segments(run.steps, batches, hidden, run.training.diameter)
+    return Segments(steps, batches, hidden, run.training.diameter)
 
 
 class BoundaryPolicy(Theorem):

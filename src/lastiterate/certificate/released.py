@@ -91,7 +91,8 @@ def certify_released(
         )
     person = released.exposure if exposure is None else read_exposure(exposure)
     apart = released.exposure.per_batch
-    if person.records > 1 and person.per_batch != apart and released.training.batches.hidden:
+    if person.per_batch != apart and released.training.batches.hidden:
+        # Groups that are kept apart restrict the arrangements, for single records too.
         raise AssumptionError(
             f"The run placed a person's records with per_batch={apart}, and {person} is "
             "somebody else: in hidden batches neither bounds the other. Train with groups=, "

@@ -300,7 +300,7 @@ def hidden_position(case: Case, witness: Witness) -> Profile:
 def exchange(case: Case, witness: Witness) -> Profile:
     """Shuffled batches: the average of the positions' profiles, or masses that are exchanged."""
     average = hidden_position(case, witness)
-    _demand(case.exposure.default, "it is for one record from the first step to the last")
+    _demand(case.exposure.differs <= {"gradient_norm"}, "its unit is not one record of every step")
     if "exchange" not in witness:
         return average
     masses = list(witness["exchange"])

@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.errors import CertificateError
 from lastiterate.verifier.balls import Ball, above, arb, gaussian_delta, precision, proved
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.strings import Block, Stack, geometric, infinite, ratio, repeated
 
-# Sensitivities at both positions in units of one record's, for each order of the two runs.
-SIZES = {"replace": ((1, 1),), "zero-out": ((2, 1), (1, 2))}
-EXACT_EPOCHS = 128  # earlier epochs of equal steps enter by a bound on the distance reached
+EXACT_EPOCHS = 128  # at the end of runs of equal steps, where restarts are looked for
 MOST_STEPS = 100_000  # of schedules, whose windows are tabulated
 MOST_PAIRS = 1_000_000  # rows times events
 
@@ -78,10 +77,10 @@ def exchanged(
         drift: what rounding adds to every mu.
         witness: rows, columns and masses, for each order.
     """
-    sizes = SIZES[case.training.adjacency]
+    sizes = _sizes(case)
     if len(witness) != len(sizes):
         raise CertificateError("the witness has masses for another number of orders")
-    strings = _Strings(case)
+    strings = _Strings(replace(case, exposure=ONE_RECORD))
     orders = []
     for order, size in zip(witness, sizes, strict=True):
         row, column = (_places(order[name], len(squares)) for name in ("row", "column"))
@@ -100,6 +99,27 @@ def exchanged(
             terms.append(Term(_drifted(strings.square(i, j, size), drift), one, other))
         orders.append(terms)
     return Exchanged(orders)
+
+
+def _sizes(case: Case) -> tuple[tuple[Ball, Ball], ...]:
+    """Sensitivities at both positions in units of the training's, for each order of the runs.
+
+    The record against another one, and the other one against the replacement or nothing.
+    """
+    one, norm = arb(1), case.exposure.gradient_norm
+    declared = arb(float(case.training.sensitivity))
+    if norm is None or declared == 0:
+        return (
+            ((one, one),)
+            if case.training.adjacency == "replace"
+            else ((2 * one, one), (one, 2 * one))
+        )
+    if case.training.adjacency == "zero-out":
+        return (1 + own, one), (one, 1 + own)
+    size = one
+    if norm is not None and declared != 0:
+        size = ((arb(norm) + arb(case.training.gradient_norm)) / declared).min(one)
+    return ((size, size),)
 
 
 def _drifted(square: Ball, drift: Ball) -> Ball:
@@ -145,10 +165,12 @@ class _Strings:
         self._case = case
         self._batches = case.training.batches_per_epoch or 1
         steps = case.training.steps
-        self._windows: dict[tuple[int, int], tuple[Ball, Ball]] = {}
+        self._windows: dict[int, tuple[Ball, Ball]] = {}
+        self._repeats = False  # whether all steps are equal and not expansive
         if case.constant:
+            self._repeats = bool(proved(self._one[0] <= 1))
             long = steps > EXACT_EPOCHS * self._batches
-            if long and (len(case.segments) > 1 or not proved(self._one[0] <= 1)):
+            if long and (len(case.segments) > 1 or not self._repeats):
                 raise CertificateError("its strings of two positions are too long to be pooled")
         elif steps > MOST_STEPS:
             raise CertificateError(f"more than {MOST_STEPS:,} steps cannot be pooled")
@@ -187,11 +209,10 @@ class _Strings:
     def _window(self, start: int, length: int) -> tuple[Ball, Ball]:
         """Product of the factors of steps, and their noise variance carried to their end."""
         if self._case.constant:
-            key = (0, length)
-            if key not in self._windows:
+            if length not in self._windows:
                 c, _, nu = self._one
-                self._windows[key] = c**length, nu * nu * geometric(c * c, length)
-            return self._windows[key]
+                self._windows[length] = c**length, nu * nu * geometric(c * c, length)
+            return self._windows[length]
         factor, variance = arb(1), arb(0)
         for bit, level in enumerate(self._table):
             if length >> bit & 1:
@@ -203,11 +224,12 @@ class _Strings:
     def _at(self, step: int) -> tuple[Ball, Ball, Ball]:
         return self._one if self._case.constant else (self._c[step], self._s[step], self._nu[step])
 
-    def square(self, i: int, j: int, sizes: tuple[int, int]) -> Ball:
+    def square(self, i: int, j: int, sizes: tuple[Ball, Ball]) -> Ball:
         """mu_ij^2, with ``sizes`` times the sensitivity of one record at i and at j."""
         if i == j:
             raise CertificateError("a pair of the witness exchanges a position with itself")
-        uses = sorted([(i, sizes[0]), (j, sizes[1])])
+        uses = [(i, sizes[0]), (j, sizes[1])]
+        uses = uses if i < j else uses[::-1]
         total = sum((self._string(*segment, uses) for segment in self._case.segments), arb(0))
         first, last = self._case.end, self._case.training.steps
         count = max(last - first, 0)
@@ -220,27 +242,15 @@ class _Strings:
                         total += ratio(size * s, nu) ** 2
         return total
 
-    def _string(self, begin: int, end: int, uses: Sequence[tuple[int, int]]) -> Ball:
+    def _string(self, begin: int, end: int, uses: Sequence[tuple[int, Ball]]) -> Ball:
         """mu^2 of a segment, pooled from the right, from a common start or from the diameter."""
         batches, width = self._batches, self._case.training.diameter
-        if self._case.constant and begin == 0 and math.isinf(width):
-            periodic = self._periodic(end, uses)
-            if periodic is not None:
-                return periodic
-        opening, closing = begin // batches, -(-end // batches)
-        start, extra = arb(0), arb(0)
-        (first, early), (last, late) = uses
-        if self._case.constant and closing - opening > EXACT_EPOCHS + 1:
-            skipped = closing - opening - EXACT_EPOCHS
-            opening += skipped
-            c, s, nu = self._one
-            if proved(c < 1):  # no payment so far: the distance that the skipped epochs reach
-                start = (early + late) * s / (1 - c**batches)
-            else:  # the first use alone, then windows from a later use to the next earlier one
-                near = last - first
-                edges = arb(early) ** 2 / near + arb(late) ** 2 / (batches - near)
-                period = arb(early + late) ** 2 / batches
-                extra = ((skipped - 1) * period + edges) * ratio(s, nu) ** 2
+        repeats = self._repeats and begin == 0 and end >= 3 * batches
+        common = self._periodic(end, uses) if repeats else None
+        if common is not None and math.isinf(width):
+            return common
+        closing = -(-end // batches)
+        opening = max(begin // batches, closing - EXACT_EPOCHS) if repeats else begin // batches
         stack, following = Stack(), end
         for epoch in range(closing - 1, opening - 1, -1):
             for place, size in reversed(uses):
@@ -251,43 +261,39 @@ class _Strings:
                 c, s, nu = self._at(step)
                 if math.isfinite(width):
                     stack.restart(Block(arb(width) * carried, noise, carried))
-                arrived = size * s * carried
-                if epoch == opening and place == first:
-                    arrived += start * c * carried
-                stack.push(Block(arrived, nu * nu * carried * carried + noise, c * carried))
+                variance = nu * nu * carried * carried + noise
+                stack.push(Block(size * s * carried, variance, c * carried))
                 following = step
-        common = stack.common + extra
-        return common.min(stack.restarted)
+        return (stack.common if common is None else common).min(stack.restarted)
 
-    def _periodic(self, end: int, uses: Sequence[tuple[int, int]]) -> Ball | None:
-        """mu^2 of equal, non-expansive steps: the two windows of an epoch repeat.
+    def _periodic(self, end: int, uses: Sequence[tuple[int, Ball]]) -> Ball:
+        """mu^2 of three or more epochs of equal, non-expansive steps: two windows that repeat.
 
-        n equal blocks (A, V, G) with G <= 1 are feasible as one, whose A is A (1 + G + ... ) and
-        whose V is V (1 + G^2 + ...): the sums of A fall from block to block no faster than those of
-        V.  None if the order of the rates of the two windows cannot be proved.
+        n equal blocks (A, V, G) with G <= 1 are feasible as one, A (1 + G + ... ) and
+        V (1 + G^2 + ... ): the sums of A fall from block to block no faster than those of V.
         """
         (first, early), (last, late) = uses
         c, s, nu = self._one
-        count = (end - 1 - first) // self._batches if end > first else -1  # complete periods
-        if not proved(c <= 1) or count < 2:
-            return None
+        near, far = last - first, self._batches - last + first
+        count = (end - 1 - first) // self._batches  # complete periods, at least two
 
-        def window(size: int, length: int) -> Block:
+        def window(size: Ball, length: int) -> Block:
             carried, noise = self._window(0, length - 1)
             return Block(size * s * carried, nu * nu * carried * carried + noise, c * carried)
 
-        one, two = window(early, last - first), window(late, self._batches - last + first)
+        one, two = window(early, near), window(late, far)
         ahead = first + count * self._batches
-        after = ahead - first + last
+        after = ahead + near
         tail = [window(early, min(after, end) - ahead)]
         if after < end:
             tail.append(window(late, end - after))
-        if one.violates(two):
+        if one.violates(two) or (c == 1 and proved(early * far >= late * near)):
             blocks = [_power(one.then(two), count), *tail]
-        elif two.violates(one):
+        elif two.violates(one) or (c == 1 and proved(early * far <= late * near)):
             blocks = [one, _power(two.then(one), count - 1), two, *tail]
-        else:
-            return None
+        else:  # doubtful: every window is paid off by itself
+            paid = count * (one.cost + two.cost)
+            return sum((block.cost for block in tail), paid)
         stack = Stack()
         for block in reversed(blocks):
             stack.push(block)

@@ -43,7 +43,9 @@ THEOREMS: dict[str, Named] = {
         covers=PRESENCE,
     ),
     "exchange": Named(
-        "Exchange of positions", "this library, docs/theory/exchange.md; level family of masses"
+        "Exchange of positions",
+        "this library, docs/theory/exchange.md; level family of masses",
+        covers=frozenset({"gradient_norm"}),
     ),
     "boundary-policy": Named(
         "Boundary policy",

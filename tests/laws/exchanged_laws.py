@@ -1,0 +1,79 @@
+"""Exact laws of shuffled linear runs: every arrangement of a few records is enumerated.
+
+The update is x -> c'_k x - (eta_k / b) sum of the batch's gradients + N(0, nu_k^2) with constant
+gradients of length at most K, so the last iterate is a mixture of Gaussians over arrangements.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from exact_laws import Pair
+
+from lastiterate import Loss, Shuffled, Training
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A description, and the exact pair of laws of one run that it covers."""
+
+    training: Training
+    loss: Loss
+    pair: Pair
+
+
+def arrangements(records: int, size: int) -> list[tuple[int, ...]]:
+    """The batch of every record in each arrangement, -1 where it is dropped; all equally likely."""
+    batches = records // size
+    places = [k // size if k // size < batches else -1 for k in range(records)]
+    return sorted(set(itertools.permutations(places)))
+
+
+def instance(rng: np.random.Generator, adjacency: str, share: float = 1.0) -> Instance:
+    """A random run of a few records, whose other gradients often oppose the record's.
+
+    ``share``: the record's own bound, in units of the run's.
+    """
+    size = int(rng.choice([1, 1, 2]))
+    batches = int(rng.integers(2, 6 if size == 1 else 4))
+    records = size * batches + (int(rng.integers(0, size)) if size > 1 else 0)
+    steps = int(rng.integers(1, 3 * batches + 1))
+    norm = float(rng.uniform(0.3, 3.0))
+    if rng.random() < 0.4:
+        etas, noise = np.full(steps, 0.5), np.full(steps, float(rng.uniform(0.3, 2.0)))
+        schedule = {"step_size": 0.5, "noise": float(noise[0])}
+    else:
+        etas, noise = rng.uniform(0.1, 1.0, steps), rng.uniform(0.3, 2.0, steps)
+        schedule = {"step_size": etas.tolist(), "noise": noise.tolist()}
+    ridge = float(rng.choice([0.0, 0.2, 0.9]))
+    training = Training(
+        records=records,
+        steps=steps,
+        gradient_norm=norm,
+        batches=Shuffled(size),
+        adjacency=adjacency,
+        **schedule,
+    )
+    c = 1 - etas * ridge
+    multiplier = c * rng.choice([1.0, 1.0, 1.0, 0.5, 0.0, rng.uniform()], steps)
+    others = norm * rng.choice([-1.0, -1.0, -1.0, 0.0, 1.0, rng.uniform(-1, 1)], records - 1)
+    if rng.random() < 0.5:
+        others[:] = -norm
+    mine = share * norm, (-share * norm if adjacency == "replace" else 0.0)
+    carried = np.append(np.cumprod(multiplier[::-1])[::-1][1:], 1.0)
+    spread = float(np.sqrt(np.sum((carried * noise) ** 2)))
+    means = []
+    for own in mine:
+        gradients = np.append(own, others)
+        law = []
+        for places in arrangements(records, size):
+            totals = np.zeros(batches)
+            for place, gradient in zip(places, gradients, strict=True):
+                if place >= 0:
+                    totals[place] += gradient
+            law.append(-np.sum(carried * etas * totals[np.arange(steps) % batches]) / size)
+        means.append(np.array(law) / spread)
+    weights = np.full(len(means[0]), 1 / len(means[0]))
+    return Instance(training, Loss(smoothness=0.5, regularization=ridge), Pair(*means, weights))

@@ -1,0 +1,171 @@
+"""Witnesses of the exchange bound: what is taken from them, and what is not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from exchanged_laws import instance
+from flint import arb
+
+from lastiterate import Loss, Shuffled, Training, account, certify, verify
+from lastiterate.bounds.ordered_batches import Exchange
+from lastiterate.bounds.taut_string import best
+from lastiterate.errors import CertificateError
+from lastiterate.verifier import exchanged
+from lastiterate.verifier.balls import precision
+from lastiterate.verifier.checks import CHECKS
+from lastiterate.verifier.steps import Case
+
+LOSS = Loss(smoothness=1.0, regularization=0.01)
+
+
+def training(**changes) -> Training:
+    fields = dict(
+        records=300,
+        steps=90,
+        step_size=1.0,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=Shuffled(10),
+        adjacency="zero-out",
+    )
+    return Training(**{**fields, **changes})
+
+
+def proved(run: Training, witness, epsilon: float, loss: Loss = LOSS) -> float:
+    """delta that the check proves at an epsilon."""
+    with precision():
+        profile = CHECKS["exchange"](Case(run, loss), witness)
+        return float(profile.judge(1e-5).delta(epsilon))
+
+
+def exact_witness(run: Training, loss: Loss = LOSS, delta: float = 1e-5):
+    witness = dict(Exchange().bound(run, loss).at(delta).witness)
+    witness["exchange"] = [
+        {name: np.array(values) for name, values in order.items()} for order in witness["exchange"]
+    ]
+    return witness
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"steps": 30},
+        {"steps": 75, "noise": [0.1 + 0.001 * k for k in range(75)]},
+        {"diameter": 0.4},
+        {"steps": 6000, "noise": 0.3},
+    ],
+)
+def test_what_is_certified_is_what_was_accounted(adjacency, changes, tmp_path) -> None:
+    run = training(adjacency=adjacency, **changes)
+    certificate = certify(run, LOSS, 1e-5)
+    assert certificate.theorem_key == "exchange"
+    assert certificate.epsilon == pytest.approx(account(run, LOSS).epsilon(1e-5), rel=1e-4)
+    verify(certificate)
+
+
+def test_releases_and_tail_averages_are_certified() -> None:
+    certificate = certify(training(), LOSS, 1e-5, releases=(30, 45))
+    assert certificate.theorem_key == "exchange"
+    verify(certificate)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "factor"), [("p", 0.99), ("own_p", 0.99), ("q", 1.01), ("own_q", 1.01), ("p", -1.0)]
+)
+def test_masses_that_do_not_add_up_are_refused(order, name, factor) -> None:
+    run = training()
+    witness = exact_witness(run)
+    witness["exchange"][order][name] *= factor
+    with pytest.raises(CertificateError):
+        proved(run, witness, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("row", 30), ("row", -1), ("column", 0.5), ("p", math.nan), ("q", math.inf)]
+)
+def test_positions_and_masses_are_checked(name, value) -> None:
+    run = training()
+    witness = exact_witness(run)
+    values = witness["exchange"][0][name].astype(float)
+    values[0] = value
+    witness["exchange"][0][name] = values
+    with pytest.raises((CertificateError, ValueError)):
+        proved(run, witness, 1.0)
+
+
+def test_an_order_cannot_be_left_out() -> None:
+    run = training()
+    witness = exact_witness(run)
+    witness["exchange"] = witness["exchange"][:1]
+    with pytest.raises(CertificateError, match="orders"):
+        proved(run, witness, 1.0)
+
+
+def test_a_pair_that_costs_more_proves_less() -> None:
+    run = training(steps=30)
+    witness = exact_witness(run)
+    epsilon = account(run, LOSS).epsilon(1e-5)
+    assert proved(run, witness, epsilon) <= 1.001e-5
+    for order in witness["exchange"]:
+        order["row"][:], order["column"][:] = 0, 1
+    with pytest.raises(CertificateError):
+        proved(run, witness, epsilon)
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+@pytest.mark.parametrize("seed", range(500, 540))
+def test_the_check_is_never_below_the_law_over_all_arrangements(seed, adjacency) -> None:
+    found = instance(np.random.default_rng(seed), adjacency)
+    proof = Exchange().bound(found.training, found.loss).at(1e-2)
+    for epsilon in (0.1, 0.7, 2.0):
+        value = proved(found.training, proof.witness, epsilon, found.loss)
+        assert value >= found.pair.delta(epsilon) * (1 - 1e-9) - 1e-13
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_strings_of_pairs_are_never_below_the_taut_string(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    batches = int(rng.integers(2, 7))
+    steps = int(rng.integers(2, 30))
+    alike = rng.random() < 0.5
+    run = training(
+        records=batches,
+        batches=Shuffled(1),
+        steps=steps,
+        step_size=0.7 if alike else rng.uniform(0.1, 1.0, steps).tolist(),
+        noise=0.5 if alike else rng.uniform(0.2, 1.0, steps).tolist(),
+        diameter=float(rng.choice([math.inf, 1.0])),
+    )
+    i, j = (int(place) for place in rng.permutation(batches)[:2])
+    with precision():
+        case = Case(run, LOSS)
+        square = float(exchanged._Strings(case).square(i, j, (2, 1)).upper())
+        c = np.array([float(x) for x in _every(case.factors(0, steps), steps)])
+        s = np.array([float(x) for x in _every(case.impulses(0, steps), steps)])
+    place = np.arange(steps) % batches
+    want = best(c, (2.0 * (place == i) + (place == j)) * s, run.noises[:steps], run.diameter)
+    assert square >= want.mu**2 * (1 - 1e-9)
+    if math.isinf(run.diameter):
+        assert square == pytest.approx(want.mu**2, rel=1e-7, abs=1e-250)
+
+
+def _every(values, count):
+    return values if len(values) == count else values * count
+
+
+def test_a_term_is_right_on_both_sides_of_zero() -> None:
+    for shift in (-2.0, -0.3, 0.0, 0.4):
+        term = exchanged.Term(arb(1.44), arb(0.5), arb(0.5) * arb(shift).exp())
+        with precision():
+            found = float(term.delta(arb(0.3)))
+        x, mu = 0.3 + shift, 1.2
+        phi = lambda t: 0.5 * math.erfc(-t / math.sqrt(2))  # noqa: E731
+        want = 0.5 * (phi(-x / mu + mu / 2) - math.exp(x) * phi(-x / mu - mu / 2))
+        assert found == pytest.approx(want, rel=1e-12)
+        assert found >= want * (1 - 1e-14)
