@@ -9,7 +9,7 @@ import pytest
 from exchanged_laws import instance
 from flint import arb
 
-from lastiterate import Loss, Shuffled, Training, account, certify, verify
+from lastiterate import Exposure, Loss, Shuffled, Training, account, certify, verify
 from lastiterate.bounds.ordered_batches import Exchange
 from lastiterate.bounds.taut_string import best
 from lastiterate.errors import CertificateError
@@ -65,6 +65,15 @@ def test_what_is_certified_is_what_was_accounted(adjacency, changes, tmp_path) -
     certificate = certify(run, LOSS, 1e-5)
     assert certificate.theorem_key == "exchange"
     assert certificate.epsilon == pytest.approx(account(run, LOSS).epsilon(1e-5), rel=1e-4)
+    verify(certificate)
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+def test_a_unit_with_a_bound_of_its_own_is_certified(adjacency) -> None:
+    unit = Exposure(gradient_norm=0.4)
+    certificate = certify(training(adjacency=adjacency), LOSS, 1e-5, exposure=unit)
+    assert certificate.theorem_key == "exchange"
+    assert certificate.epsilon < certify(training(adjacency=adjacency), LOSS, 1e-5).epsilon
     verify(certificate)
 
 

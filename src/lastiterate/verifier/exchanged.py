@@ -108,17 +108,12 @@ def _sizes(case: Case) -> tuple[tuple[Ball, Ball], ...]:
     """
     one, norm = arb(1), case.exposure.gradient_norm
     declared = arb(float(case.training.sensitivity))
-    if norm is None or declared == 0:
-        return (
-            ((one, one),)
-            if case.training.adjacency == "replace"
-            else ((2 * one, one), (one, 2 * one))
-        )
+    known = norm is not None and declared != 0
     if case.training.adjacency == "zero-out":
+        own = (arb(norm) / declared).min(one) if known else one
         return (1 + own, one), (one, 1 + own)
-    size = one
-    if norm is not None and declared != 0:
-        size = ((arb(norm) + arb(case.training.gradient_norm)) / declared).min(one)
+    other = arb(case.training.gradient_norm)
+    size = ((arb(norm) + other) / declared).min(one) if known else one
     return ((size, size),)
 
 
