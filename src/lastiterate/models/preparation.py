@@ -55,7 +55,6 @@ _BENDS = (20.0, 80.0)  # mu · records for a column, from which on it has one wa
 _SHORT = 40.0  # mu · records for a column, up to which rows are shortened to their usual length
 _MOST_DEVIATIONS = 16.0  # of squared norms, that rows may be longer
 _MOST_NUMBERS = 10**8  # in a table that is made so much wider
-_MOST_TO_CONVERGE = 10**5  # the same without noise, where thousands of passes follow
 _TARGET = 9  # columns that targets weigh as much as, or as all columns if they are more
 _POWER = 0.75  # of deviations, which rare values would otherwise rule
 _WIDE = 4.0  # deviations on both sides of the mean that the targets' range holds
@@ -283,8 +282,8 @@ def whitening_share(records: int, columns: int, promise: Promise) -> tuple[float
 def waves(records: int, columns: int, promise: Promise) -> tuple[int, str]:
     """How many waves stand beside every column (`Bends`), and why.
 
-    More coefficients have more noise together, whatever they say. Without noise records are as few
-    as with mu = 1.
+    More coefficients have more noise together, whatever they say. Without noise the model is linear
+    in its columns, as scikit-learn's, unless waves are asked for.
 
     >>> promise = Promise(1.0, 1e-5, "zero-out", None)
     >>> [waves(records, 20, promise)[0] for records in (1000, 2000, 10_000)]
@@ -292,12 +291,14 @@ def waves(records: int, columns: int, promise: Promise) -> tuple[int, str]:
     """
     if promise.curved is False:
         return 0, "off: curved=False"
+    if math.isinf(promise.epsilon):
+        if promise.curved is not True:
+            return 0, "off: without noise a model is linear; curved=True asks for it"
+        return 1, "one wave stands beside every column, as asked for"
     weight = 2 if promise.adjacency == "replace" else 1
-    mu = 1.0 if math.isinf(promise.epsilon) else gaussian.mu(promise.epsilon, promise.delta)
-    clear = mu / weight * records / columns
+    clear = gaussian.mu(promise.epsilon, promise.delta) / weight * records / columns
     wanted = sum(clear >= enough for enough in _BENDS)
-    most = _MOST_TO_CONVERGE if math.isinf(promise.epsilon) else _MOST_NUMBERS
-    wider = most // (records * columns) if columns <= _MOST_COLUMNS else 1
+    wider = _MOST_NUMBERS // (records * columns) if columns <= _MOST_COLUMNS else 1
     count = min(wanted, max(wider - 1, 0) // 2)
     why = "records are many enough for it"
     if not count:
