@@ -11,13 +11,11 @@ import numpy as np
 
 from lastiterate.composition import heterogeneous, optimal
 from lastiterate.generalization import generalization
-from lastiterate.published.composition import violated_region
 
 
 def rows() -> list[dict[str, Any]]:
     """One row per goal; a ratio of at most 1 meets it."""
     epsilons = np.random.default_rng(0).uniform(0.02, 0.08, 2000).tolist()
-    axis = [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12]
     return [
         _row(
             "optimal, a million rounds, s", 1.0, _timed(lambda: optimal(0.01, 1e-12, 10**6, 90.0))
@@ -32,18 +30,6 @@ def rows() -> list[dict[str, Any]]:
             "heterogeneous, 2000 rounds at 1e-3, s",
             1.0,
             _timed(lambda: heterogeneous(epsilons, [1e-8] * 2000, 10.0, grid=1e-3)),
-        ),
-        _row(
-            "violated region, 8448 points, s",
-            1.0,
-            _timed(
-                lambda: violated_region(
-                    [0.01, 0.03, 0.1, 0.3, 0.5, 1, 2, 3, 4, 5, 6],
-                    [10**k for k in range(1, 6)] + [2, 3, 5, 20, 30, 50, 99],
-                    axis,
-                    axis,
-                )
-            ),
         ),
         _row(
             "generalization of a pair, s", 0.1, _timed(lambda: generalization((0.1, 1e-6), 10**4))

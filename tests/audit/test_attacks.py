@@ -9,8 +9,8 @@ from lastiterate import DescriptionError, FullBatch, Loss, TargetError, Training
 from lastiterate.audit import audit, audit_scores
 from lastiterate.audit.attacks.canaries import blank, mislabelled, replaced
 from lastiterate.audit.attacks.deepfool import craft, linear_logits, torch_logits
-from lastiterate.audit.attacks.four_features import FourFeatures, LinearClassifier
-from lastiterate.audit.attacks.thresholds import DirectionScore, LogitScore, LossScore
+from lastiterate.audit.attacks.four_features import LinearClassifier
+from lastiterate.audit.attacks.thresholds import DirectionScore, LogitScore
 from lastiterate.audit.shadow import LinearCohort
 from lastiterate.losses import Logistic
 from lastiterate.train import noisy_descent
@@ -29,22 +29,12 @@ class Softmaxed:
 def test_scores_of_all_kinds_of_models():
     x = np.array([1.0, 0.5])
     p = Softmaxed().predict_proba(x[None])[0]
-    assert LossScore(x, "b")(Softmaxed()) == pytest.approx(np.log(p[1]))
     assert LogitScore(x, "c")(Softmaxed()) == pytest.approx(np.log(p[2] / (1 - p[2])))
-    assert LossScore(x, 1)(lambda z: Softmaxed().predict_proba(z[None])[0]) == pytest.approx(
-        np.log(p[1])
+    assert LogitScore(x, 1)(lambda z: Softmaxed().predict_proba(z[None])[0]) == pytest.approx(
+        np.log(p[1] / (1 - p[1]))
     )
     theta = np.array([2.0, -1.0])
-    assert LossScore(x, -1)(theta) == pytest.approx(-np.log1p(np.exp(1.5)))
     assert LogitScore(x, -1)(theta) == pytest.approx(-1.5)
-    assert np.isfinite(LossScore(np.array([1e4, 0.0]), -1)(theta))  # a certain model
-
-
-def test_four_features_in_the_order_of_the_paper():
-    x, z = np.array([1.0, 0.0]), np.array([0.0, 1.0])
-    a, b = Softmaxed().predict_proba(np.stack([x, z]))
-    found = FourFeatures(x, "a", z, "b")(Softmaxed())
-    np.testing.assert_allclose(found, [a[0], a[1], b[0], b[1]])
 
 
 def test_the_classifier_finds_a_hidden_direction():

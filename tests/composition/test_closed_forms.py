@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, linprog
 
 from lastiterate.composition import (
+    Pair,
     advanced,
     basic,
     chernoff,
@@ -22,7 +23,6 @@ from lastiterate.composition import (
     optimal,
     pure_composition,
     pure_kl,
-    subsampled,
 )
 from lastiterate.published.composition import subsampled_linear
 
@@ -102,6 +102,11 @@ def test_theorem_5_with_the_root_over_both_terms_is_false() -> None:
     assert pure_composition(epsilons, slack).epsilon > misread
 
 
+def subsampled(epsilon: float, delta: float, rate: float) -> Pair:
+    """Balle, Barthe & Gaboardi 2018, Theorem 9: a uniform subset, one record replaced; tight."""
+    return Pair(math.log1p(rate * math.expm1(epsilon)), rate * delta)
+
+
 def test_linear_subsampling_is_sound_up_to_these_epsilons() -> None:
     def excess(epsilon: float, rate: float) -> float:
         claim = subsampled_linear(epsilon, 0.0, rate).epsilon
@@ -122,7 +127,7 @@ def test_subsampled_randomised_response_attains_the_tight_rule() -> None:
     after = (ones + 1 / records) * honest + (1 - ones - 1 / records) * (1 - honest)
     attained = max(np.max(np.log(after / before)), np.max(np.log((1 - before) / (1 - after))))
     tight = subsampled(epsilon, 0.0, 1 / records).epsilon
-    assert attained <= tight <= attained * (1 + 1e-12)
+    assert tight == pytest.approx(attained, rel=1e-12)
     assert f"{attained:.4f}" == "0.1747"
     assert f"{subsampled_linear(epsilon, 0.0, 1 / records).epsilon:.2f}" == "0.06"
 

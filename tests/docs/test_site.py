@@ -40,7 +40,7 @@ CONTRACT = {
     "audit": "audit required_models AuditResult",
     "federated": "account_federated PrivateFedAvg",
     "plan": "plateau calibrate recommend excess_risk predicted_risk "
-    "best_burst burst_rule optimal_schedule optimal_noises exponential_weights",
+    "best_burst burst_rule optimal_schedule optimal_noises",
     "published.composition": "theorem_4 corollary_3",
     "errors": "DescriptionError UnsupportedError AssumptionError TargetError CertificateError",
 }

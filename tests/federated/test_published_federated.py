@@ -11,6 +11,7 @@ from scipy.stats import beta as beta_law
 from lastiterate.bounds import LEDGER
 from lastiterate.curves import gaussian
 from lastiterate.errors import DescriptionError
+from lastiterate.federated import account_federated
 from lastiterate.published import federated as published
 
 SETTINGS = [(1, 1.0), (1, 0.1), (1, 3.0), (4, 0.5), (10, 0.1), (10, 1.0), (100, 0.01), (100, 0.1)]
@@ -60,7 +61,8 @@ def test_long_runs_are_false() -> None:
     # P - e^epsilon Q >= P (1 - e^(epsilon - t)) for the event {loss > t}
     hits = int((loss > claim.epsilon + 2).sum())
     assert beta_law.ppf(1e-6, hits, runs - hits + 1) * -math.expm1(-2.0) > 10 * claim.delta
-    assert published.theorem_8_corrected(1000, 1, 0.5, 10_000, claim.delta) > claim.epsilon + 2
+    truth = account_federated(1000, 1, 10_000, clip=1.0, noise_multiplier=0.5)
+    assert truth.epsilon(claim.delta) > claim.epsilon + 2
 
 
 def test_corrected_value_against_monte_carlo() -> None:
@@ -68,7 +70,8 @@ def test_corrected_value_against_monte_carlo() -> None:
 
     Over many rounds no single federation attains the bound, which covers both orders at once.
     """
-    epsilon = published.theorem_8_corrected(100, 10, 0.1, 50, 0.05)
+    truth = account_federated(100, 10, 50, clip=1.0, noise_multiplier=1.0)
+    epsilon = truth.epsilon(0.05)
     rng, runs = np.random.default_rng(1), 40_000
     x = rng.standard_normal((runs, 50)) + 2.0 * (rng.random((runs, 50)) < 0.1)
     loss = np.log1p(0.1 * np.expm1(2.0 * x - 2.0)).sum(axis=1)

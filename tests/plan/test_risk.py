@@ -19,7 +19,6 @@ from lastiterate import (
     predicted_risk,
 )
 from lastiterate.errors import AssumptionError
-from lastiterate.plan import exponential_weights
 
 SPECTRUM = np.geomspace(0.05, 1.0, 6).clip(0.05, 1.0)
 START = np.array([1.0, -0.5, 2.0, 0.3, 1.0, -1.5])
@@ -85,7 +84,7 @@ def test_simulated_risk(name):
 
 def test_simulated_exponential_average():
     training = run(release=TailAverage(25))
-    weights = exponential_weights(25, 0.9)
+    weights = TailAverage(25, 0.9).weights
     assert weights.sum() == pytest.approx(1.0, rel=1e-14)
     mean, error = simulated(training, weights, seed=1)
     predicted = predicted_risk(training, LOSS, SPECTRUM, START, average=weights).total
@@ -97,7 +96,7 @@ def test_exponential_weights_are_the_recursion():
     average = values[0]
     for value in values[1:]:
         average = 0.8 * average + 0.2 * value
-    assert exponential_weights(7, 0.8) @ values == pytest.approx(average, rel=1e-14)
+    assert TailAverage(7, 0.8).weights @ values == pytest.approx(average, rel=1e-14)
 
 
 def test_closed_form_is_the_recursion():

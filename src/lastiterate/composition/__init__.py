@@ -16,7 +16,6 @@ from lastiterate.composition.closed_forms import (
     log_chernoff,
     pure_composition,
     pure_kl,
-    subsampled,
 )
 from lastiterate.composition.heterogeneous import Bracket, heterogeneous
 from lastiterate.composition.homogeneous import OptimalComposition, optimal
@@ -37,5 +36,4 @@ __all__ = [
     "optimal",
     "pure_composition",
     "pure_kl",
-    "subsampled",
 ]

@@ -19,7 +19,6 @@ from lastiterate.composition.validation import (
     check_target,
 )
 from lastiterate.curves.gaussian import exp_up
-from lastiterate.description.validation import number
 
 _UP = 1 + 2.0**-45  # a handful of correctly rounded operations, with room to spare
 
@@ -179,26 +178,6 @@ def log_chernoff(epsilon: float, rounds: int, target: float) -> float:
     if share < 1.0:
         divergence += (1.0 - share) * (math.log1p(-share) - log_liar)
     return -rounds * max(0.0, divergence - 2.0**-49 * (1.0 + epsilon))
-
-
-def subsampled(epsilon: float, delta: float, rate: float) -> Pair:
-    """(ln(1 + q (e^epsilon - 1)), q delta): a mechanism run on a hidden random share q of the data.
-
-    Holds for uniform subsets without replacement under replace-one adjacency. Reference: Balle,
-    Barthe, Gaboardi (2018), Theorem 9. Status: sound, tight. The linear rule (2 q epsilon, q delta)
-    quoted by He, Wang & Tao is false once epsilon exceeds 1.2564 (small q); see
-    ``published.composition``.
-
-    >>> round(subsampled(3.0, 0.0, 0.01).epsilon, 4)
-    0.1747
-    """
-    check_pair(epsilon, delta)
-    number("rate", rate, "it is a share of the records", at_least=0, at_most=1)
-    if epsilon > 700.0:  # e^epsilon does not fit in a double
-        grown = epsilon if rate > 0.0 else 0.0
-    else:
-        grown = math.log1p(rate * math.expm1(epsilon))
-    return Pair(grown * _UP, min(1.0, rate * delta * _UP))
 
 
 def _forms(total: float, mean: float, squares: float, slack: float) -> KairouzForms:

@@ -8,7 +8,7 @@ batch. A choice may be guided by a public model of the loss; the privacy of what
 accounted like that of any other run and never depends on the model.
 """
 
-from lastiterate.plan.averaging import averaging_helps, exponential_weights
+from lastiterate.plan.averaging import averaging_helps
 from lastiterate.plan.burst import best_burst, burst_rule
 from lastiterate.plan.calibration import calibrate
 from lastiterate.plan.growth import plateau
@@ -28,7 +28,6 @@ __all__ = [
     "burst_rule",
     "calibrate",
     "excess_risk",
-    "exponential_weights",
     "log_uniform",
     "optimal_noises",
     "optimal_schedule",

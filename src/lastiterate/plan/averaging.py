@@ -11,22 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.curves import gaussian
-from lastiterate.description import Loss, TailAverage, Training
-from lastiterate.plan.risk import Floats, checked_spectrum
+from lastiterate.description import Loss, Training
+from lastiterate.plan.risk import checked_spectrum
 
 HELPS_BELOW = 0.2
-
-
-def exponential_weights(window: int, decay: float) -> Floats:
-    """Weights of an exponential moving average that starts inside the window; the last is newest.
-
-    Covered by ``release=TailAverage(window)``; ``TailAverage(window, decay)`` releases it. An
-    average that was started earlier is not covered.
-
-    >>> exponential_weights(3, 0.5).round(4)
-    array([0.25, 0.25, 0.5 ])
-    """
-    return TailAverage(window, decay).weights
 
 
 def averaging_helps(

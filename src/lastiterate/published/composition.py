@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,14 +19,10 @@ from lastiterate.composition import (
     kairouz_forms,
     kairouz_heterogeneous,
     log_chernoff,
-    optimal,
     pure_composition,
 )
-from lastiterate.composition.homogeneous import join_deltas, randomised_response_delta
 from lastiterate.composition.validation import check_lists, check_pair, check_slack
 from lastiterate.errors import UnsupportedError
-
-_SURE = 1 - 1e-9  # ``optimal`` is at most this much above the truth
 
 
 def theorem_4(epsilons: Sequence[float], deltas: Sequence[float], slack: float) -> Pair:
@@ -65,9 +60,10 @@ def corollary_2(epsilon: float, delta: float, rounds: int, slack: float) -> Pair
     delta' = 1 - (1 - e^e d/(1+e^e))^m (1 - d/(1+e^e))^(T-m) + 1 - (1 - d/(1+e^e))^T + slack with
     m = ceil(epsilon'/epsilon) and epsilon' the least of Kairouz' three forms.
 
+    >>> from lastiterate.composition import optimal
     >>> claim = corollary_2(1.0, 1e-5, 1000, 1e-6)
-    >>> round(claim.epsilon, 2), round(claim.delta, 6)
-    (628.34, 0.008267)
+    >>> round(claim.delta, 6), round(optimal(1.0, 1e-5, 1000, claim.epsilon), 6)
+    (0.008267, 0.00995)
     """
     check_pair(epsilon, delta)
     target = min(kairouz_forms(epsilon, rounds, slack))
@@ -108,89 +104,6 @@ def subsampled_linear(epsilon: float, delta: float, rate: float) -> Pair:
     """
     check_pair(epsilon, delta)
     return Pair(2.0 * rate * epsilon, rate * delta)
-
-
-@dataclass(frozen=True)
-class Violation:
-    """He, Wang & Tao 2020, Corollary 2 against the smallest true delta' at the same epsilon'."""
-
-    epsilon: float
-    published: float
-    optimal: float
-
-    @property
-    def violated(self) -> bool:
-        """Whether the published delta' is surely below the truth."""
-        return self.published < self.optimal * _SURE
-
-    @property
-    def ratio(self) -> float:
-        """published / optimal: below 1 the claim promises too much privacy."""
-        return self.published / self.optimal if self.optimal > 0.0 else math.inf
-
-    @property
-    def shortfall(self) -> float:
-        """How much delta the claim hides (0 when it hides none)."""
-        return max(0.0, self.optimal - self.published) if self.violated else 0.0
-
-
-def violation(epsilon: float, delta: float, rounds: int, slack: float) -> Violation:
-    """Is the published delta' below the optimum for these parameters, and by how much?
-
-    >>> found = violation(1.0, 1e-5, 1000, 1e-6)
-    >>> found.violated, round(found.ratio, 3)
-    (True, 0.831)
-    """
-    claim = corollary_2(epsilon, delta, rounds, slack)
-    return Violation(claim.epsilon, claim.delta, optimal(epsilon, delta, rounds, claim.epsilon))
-
-
-@dataclass(frozen=True)
-class ViolatedRegion:
-    """Where He, Wang & Tao 2020, Corollary 2 fails, on a product grid; axes in the order of the
-    fields.
-    """
-
-    epsilons: NDArray[np.float64]
-    rounds: NDArray[np.int64]
-    deltas: NDArray[np.float64]
-    slacks: NDArray[np.float64]
-    published: NDArray[np.float64]
-    optimal: NDArray[np.float64]
-
-    @property
-    def violated(self) -> NDArray[np.bool_]:
-        return np.asarray(self.published < self.optimal * _SURE, dtype=np.bool_)
-
-    @property
-    def ratio(self) -> NDArray[np.float64]:
-        return self.published / self.optimal
-
-
-def violated_region(
-    epsilons: ArrayLike, rounds: ArrayLike, deltas: ArrayLike, slacks: ArrayLike
-) -> ViolatedRegion:
-    """Claim and truth on the grid epsilons x rounds x deltas x slacks (data for a plot).
-
-    >>> region = violated_region([0.1, 1.0], [10, 1000], [1e-5], [1e-6])
-    >>> region.violated[:, :, 0, 0].tolist()
-    [[False, True], [False, True]]
-    """
-    e_axis = np.asarray(epsilons, dtype=np.float64)
-    t_axis = np.asarray(rounds, dtype=np.int64)
-    d_axis = np.asarray(deltas, dtype=np.float64)
-    s_axis = np.asarray(slacks, dtype=np.float64)
-    shape = (e_axis.size, t_axis.size, d_axis.size, s_axis.size)
-    published, best = np.empty(shape), np.empty(shape)
-    for i, epsilon in enumerate(e_axis.tolist()):
-        for j, count in enumerate(t_axis.tolist()):
-            for k, slack in enumerate(s_axis.tolist()):
-                target = min(kairouz_forms(epsilon, count, slack))
-                tail = randomised_response_delta(epsilon, count, target)
-                claim = _equal_rectangles(epsilon, d_axis, count, target) + slack
-                published[i, j, :, k] = claim
-                best[i, j, :, k] = [join_deltas(count * math.log1p(-d), tail) for d in d_axis]
-    return ViolatedRegion(e_axis, t_axis, d_axis, s_axis, published, best)
 
 
 def _equal_rectangles(

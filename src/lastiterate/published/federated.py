@@ -1,5 +1,4 @@
-"""Federated averaging as printed in He, Wang & Tao 2020, Theorem 8: refuted, for study, and the
-truth beside it.
+"""Federated averaging as printed in He, Wang & Tao 2020, Theorem 8: refuted, for study only.
 
 He, Wang & Tao 2020, Algorithm 2 averages tau clipped updates (clip L) of N clients and adds N(0,
 L^2 sigma^2 I) to the average, so that mu = 2/(tau sigma) if one client is replaced and 1/(tau
@@ -14,7 +13,6 @@ import math
 
 from lastiterate.composition import Pair
 from lastiterate.description.validation import number, one_of
-from lastiterate.federated.accounting import account_federated
 from lastiterate.published.sgld import composed_as_printed
 
 
@@ -48,6 +46,7 @@ def theorem_8_step(
 ) -> Pair:
     """He, Wang & Tao's (2 q eps~, q delta) of one round with sampling. REFUTED.
 
+    >>> from lastiterate.federated import account_federated
     >>> claim = theorem_8_step(1000, 10, 0.1, 1e-5)
     >>> truth = account_federated(1000, 10, 1, clip=1.0, noise_multiplier=1.0)
     >>> truth.delta(claim.epsilon) > 100 * claim.delta
@@ -75,36 +74,16 @@ def theorem_8(
     Its closed form for delta~ is that of Theorem 7 (`published.sgld.theorem_7_slack`) and shares
     its errors.
 
+    >>> from lastiterate.federated import account_federated
     >>> claim = theorem_8(1000, 1, 0.7, 10_000, 1e-5, 1e-6)
-    >>> truth = theorem_8_corrected(1000, 1, 0.7, 10_000, claim.delta)
-    >>> round(claim.epsilon, 2), round(truth, 2)
+    >>> truth = account_federated(1000, 1, 10_000, clip=1.0, noise_multiplier=0.7)
+    >>> round(claim.epsilon, 2), round(truth.epsilon(claim.delta), 2)
     (12.67, 20.49)
     """
     _check(clients, sampled, sigma, rounds, step_delta)
     number("slack", slack, "it is the delta paid for composing", above=0, below=1)
     step = theorem_8_step(clients, sampled, sigma, step_delta, reading=reading)
     return composed_as_printed(step, rounds, slack)
-
-
-def theorem_8_corrected(
-    clients: int,
-    sampled: int,
-    sigma: float,
-    rounds: int,
-    delta: float,
-    adjacency: str = "replace",
-) -> float:
-    """The epsilon that He, Wang & Tao 2020, Algorithm 2 really has: the exact round, composed by
-    its losses.
-
-    >>> round(theorem_8_corrected(1000, 10, 0.1, 1000, 1e-4), 2)
-    12.58
-    """
-    _check(clients, sampled, sigma, rounds, delta)
-    guarantee = account_federated(
-        clients, sampled, rounds, clip=1.0, noise_multiplier=sampled * sigma, adjacency=adjacency
-    )
-    return guarantee.epsilon(delta)
 
 
 def _check(clients: int, sampled: int, sigma: float, rounds: int, step_delta: float) -> None:

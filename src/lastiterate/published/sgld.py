@@ -1,4 +1,4 @@
-"""SGLD and posterior sampling as printed: refuted claims, for study, and the truth beside them.
+"""SGLD and posterior sampling as printed: refuted claims, for study only.
 
 He, Wang & Tao 2020, Theorem 7 (SGLD by composition) loses a factor 2 in the Gaussian step, uses a
 subsampling rule that holds for small epsilon only, and composes by a false theorem. Heller & Fetaya
@@ -11,11 +11,7 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from lastiterate.composition import Pair, optimal
-from lastiterate.curves import gaussian
-from lastiterate.curves.loss_distribution import LossDistribution
+from lastiterate.composition import Pair
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError
 from lastiterate.sampling.posterior import PosteriorPrivacy
@@ -25,6 +21,7 @@ def theorem_7_gaussian(mu: float, step_delta: float) -> Pair:
     """He, Wang & Tao's (eps~, delta) of one unsampled step. REFUTED: 2 sqrt 2 stands where 4 sqrt 2
     should.
 
+    >>> from lastiterate.curves import gaussian
     >>> claim = theorem_7_gaussian(1.0, 1e-5)
     >>> round(gaussian.delta(1.0, claim.epsilon) / claim.delta)      # the truth is 208 times worse
     208
@@ -37,8 +34,10 @@ def theorem_7_gaussian(mu: float, step_delta: float) -> Pair:
 def theorem_7_step(mu: float, rate: float, step_delta: float) -> Pair:
     """He, Wang & Tao's (2 q eps~, q delta) of one step on a random batch. REFUTED from mu = 0.2 on.
 
+    >>> from lastiterate.curves import gaussian
     >>> claim = theorem_7_step(1.0, 0.01, 1e-5)
-    >>> round(one_step_delta(1.0, 0.01, claim.epsilon) / claim.delta)
+    >>> truth = 0.01 * gaussian.delta(1.0, math.log1p(math.expm1(claim.epsilon) / 0.01))
+    >>> round(truth / claim.delta)
     2375
     """
     _check(mu, rate, 1, step_delta)
@@ -49,8 +48,10 @@ def theorem_7(mu: float, rate: float, steps: int, step_delta: float, slack: floa
     """He, Wang & Tao 2020, Theorem 7 with its slack delta~ given. REFUTED (e.g. mu = 3, q = 1e-3, T
     = 1e4).
 
+    >>> from lastiterate.curves.loss_distribution import LossDistribution
     >>> claim = theorem_7(3.0, 1e-3, 10_000, 1e-5, 1e-6)
-    >>> round(claim.epsilon, 2), round(theorem_7_exact(3.0, 1e-3, 10_000, claim.delta), 1)
+    >>> step = LossDistribution.replaced(1e-3, 3.0)
+    >>> round(claim.epsilon, 2), round(step.self_compose(10_000).epsilon(claim.delta), 1)
     (15.03, 25.1)
     """
     _check(mu, rate, steps, step_delta)
@@ -88,54 +89,13 @@ def theorem_7_slack(mu: float, rate: float, steps: int, step_delta: float, epsil
         raise AssumptionError(
             f"He, Wang & Tao's delta~ is undefined at epsilon' = {epsilon:g}: it needs "
             f"epsilon' < T q eps~ = "
-            f"{total:g}. Use theorem_7_exact, which has no such limit."
+            f"{total:g}. Compose LossDistribution.replaced, which has no such "
+            "limit."
         )
     log = -(epsilon + total) / 2
     log += steps * (math.log(2 * total / (total - epsilon)) - math.log1p(math.exp(e)))
     log -= (epsilon + total) / (2 * e) * math.log((total + epsilon) / (total - epsilon))
     return math.exp(log)
-
-
-def one_step_delta(mu: float, rate: float, epsilon: float) -> float:
-    """The exact delta of one step: q G_mu(ln(1 + (e^epsilon - 1)/q)), attained.
-
-    >>> one_step_delta(1.0, 1.0, 0.0) == gaussian.delta(1.0, 0.0)
-    True
-    """
-    return rate * gaussian.delta(mu, math.log1p(math.expm1(epsilon) / rate))
-
-
-def theorem_7_corrected(
-    mu: float, rate: float, steps: int, delta: float, step_delta: float | None = None
-) -> float:
-    """He, Wang & Tao 2020, Theorem 7 made true: an upper bound on epsilon at ``delta``, poor for mu
-    near 1.
-
-    eps0 from G_mu(eps0) = step_delta; one step is (ln(1 + q (e^eps0 - 1)), q step_delta); exact
-    composition (Kairouz, Oh, Viswanath). ``step_delta`` is free; by default the best of a grid.
-
-    >>> round(theorem_7_corrected(0.1, 0.01, 1000, 1.01e-4, 10**-5.5), 3)
-    0.421
-    """
-    if step_delta is not None:
-        _check(mu, rate, steps, step_delta)
-        start = gaussian.epsilon(mu, step_delta)
-        step = math.log1p(rate * math.expm1(start)) * (1 + 1e-14)
-        return optimal(step, rate * step_delta, steps).epsilon(delta)
-    limit = -math.expm1(math.log1p(-delta) / steps) / rate
-    shares = np.geomspace(1e-3, 0.999, 24)
-    grid = [float(share * limit) for share in shares if share * limit < 1]
-    return min(theorem_7_corrected(mu, rate, steps, delta, step_delta=d) for d in grid)
-
-
-def theorem_7_exact(mu: float, rate: float, steps: int, delta: float) -> float:
-    """The epsilon of the whole transcript: the exact step profile, composed by its losses.
-
-    >>> round(theorem_7_exact(1.0, 0.01, 1000, 1e-4), 2)
-    1.86
-    """
-    _check(mu, rate, steps, 0.5)
-    return LossDistribution.replaced(rate, mu).self_compose(steps).epsilon(delta)
 
 
 def lemma_a1_printed(order: float, posterior: PosteriorPrivacy) -> float:

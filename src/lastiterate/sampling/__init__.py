@@ -1,8 +1,7 @@
 """Langevin sampling, and what posterior samples and unfinished chains reveal about the data."""
 
-from lastiterate.sampling.diffusion import DiffusionPath, langevin_diffusion
 from lastiterate.sampling.interim import InterimPrivacy, interim_privacy
-from lastiterate.sampling.langevin import decaying_steps, sgld, sgld_training
+from lastiterate.sampling.langevin import sgld, sgld_training
 from lastiterate.sampling.likelihood import (
     GeneralizedLinear,
     RecordGradients,
@@ -24,7 +23,6 @@ from lastiterate.sampling.propose_test_sample import (
 from lastiterate.sampling.samples import Samples
 
 __all__ = [
-    "DiffusionPath",
     "GeneralizedLinear",
     "InterimPrivacy",
     "LinearPosteriorPrivacy",
@@ -32,10 +30,8 @@ __all__ = [
     "RecordGradients",
     "Release",
     "Samples",
-    "decaying_steps",
     "gaussian_likelihood",
     "interim_privacy",
-    "langevin_diffusion",
     "linear_posterior_privacy",
     "logistic_likelihood",
     "posterior_privacy",

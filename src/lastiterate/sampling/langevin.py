@@ -74,7 +74,7 @@ def sgld(
         X, y: the data; one row a record. torch tensors run on torch, on their own device.
         start: shape (chains, d), or (d,) for one chain.
         steps: how many updates.
-        step_size: eta, a number or one per step (see ``decaying_steps``).
+        step_size: eta, a number or one per step.
         batches: ``FullBatch()`` (the unadjusted Langevin algorithm) unless given.
         prior_precision: of the prior N(0, I/prior_precision).
         prior_gradient: of the negative log prior, instead of that one.
@@ -233,15 +233,6 @@ def sgld_training(
         clipping="gradient",
         adjacency=adjacency,
     )
-
-
-def decaying_steps(steps: int, first: float, offset: float = 1.0, power: float = 0.55) -> Floats:
-    """first * (1 + t/offset)^(-power), t = 0, 1, ...: Welling and Teh's schedule.
-
-    >>> decaying_steps(3, 0.1, power=1.0).round(3)
-    array([0.1  , 0.05 , 0.033])
-    """
-    return np.asarray(first * (1 + np.arange(steps) / offset) ** -power)
 
 
 def _schedule(step_size: float | Iterable[float], steps: int) -> Floats:

@@ -87,21 +87,6 @@ class Samples(dict[str, Floats]):
         """Over chains and draws."""
         return np.asarray(self.draws.mean(axis=(0, 1)))
 
-    def covariance(self) -> Floats:
-        """Over chains and draws."""
-        return np.atleast_2d(np.cov(self.draws.reshape(-1, self.draws.shape[-1]), rowvar=False))
-
     def rhat(self) -> Floats:
         """Rank-normalised split R-hat of every coordinate."""
-        return self._diagnostic("rhat")
-
-    def ess(self) -> Floats:
-        """Bulk effective sample size of every coordinate."""
-        return self._diagnostic("ess")
-
-    def to_inference_data(self) -> Any:
-        """An ``arviz.InferenceData`` whose posterior group holds the draws."""
-        return import_module("arviz").from_dict(dict(self))
-
-    def _diagnostic(self, name: str) -> Floats:
-        return np.asarray(getattr(import_module("arviz"), name)(dict(self))["theta"].values)
+        return np.asarray(import_module("arviz").rhat(dict(self))["theta"].values)

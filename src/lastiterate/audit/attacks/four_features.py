@@ -1,42 +1,19 @@
-"""Heller & Fetaya's attack: four probabilities of a model, and a linear classifier that learns to
-read them.
+"""The linear classifier of Heller & Fetaya 2022, section V, which reads features of a model.
 
-Heller & Fetaya 2022, section V: p(y*|x*), p(y0|x*), p(y*|x0), p(y0|x0), where the record x*
-replaced x0. The classifier is fitted on the choosing part of the models; the audit counts its
-errors on the rest.
+It is fitted on the choosing part of the models; the audit counts its errors on the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from lastiterate.audit.attacks.thresholds import probability
-
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class FourFeatures:
-    """The score function: model -> four probabilities."""
-
-    canary: Any
-    canary_label: Any
-    original: Any
-    original_label: Any
-
-    def __call__(self, model: Any) -> Array:
-        """The features of one model."""
-        labels = (self.canary_label, self.original_label)
-        return np.array(
-            [probability(model, x, y) for x in (self.canary, self.original) for y in labels]
-        )
 
 
 @dataclass(frozen=True)

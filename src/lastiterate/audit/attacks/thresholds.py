@@ -1,4 +1,4 @@
-"""Loss and logit of one record: the classic membership scores, higher with the record.
+"""Logit of one record and projection of the parameters: scores that are higher with the record.
 
 A model is a function from one record's features to class probabilities, an object with
 ``predict_proba``, or a vector of linear parameters (labels -1 and +1).
@@ -24,22 +24,6 @@ def probability(model: Any, x: Any, label: Any) -> float:
         given = np.asarray(model.predict_proba(np.asarray(x)[None]))[0]
         return float(given[list(model.classes_).index(label)])
     return float(np.asarray(model(x), float)[label])
-
-
-@dataclass(frozen=True)
-class LossScore:
-    """ln p(label | x): minus the cross-entropy of the record.
-
-    >>> round(LossScore(np.array([1.0, 0.0]), 1)(np.array([2.0, 5.0])), 3)
-    -0.127
-    """
-
-    x: Any
-    label: Any
-
-    def __call__(self, model: Any) -> float:
-        """The score of one model."""
-        return float(np.log(max(probability(model, self.x, self.label), _FLOOR)))
 
 
 @dataclass(frozen=True)
