@@ -124,3 +124,17 @@ def test_the_command_writes_the_summary(tmp_path: Path, capsys: Any) -> None:
     assert left.value.code == 0
     assert "Privacy report, summary" in page.read_text()
     assert "<svg" not in page.read_text()
+
+
+def test_a_summary_computes_no_figures(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    def computed(folder: Any) -> Any:
+        raise AssertionError("a summary shows no figure")
+
+    monkeypatch.setattr("lastiterate.report.page.figures_of", computed)
+    run = Training(100, 10, 0.1, 0.1, 1.0, FullBatch())
+    certify(run, Loss(smoothness=1.0), delta=1e-5).save(tmp_path / "c.json")
+    page = tmp_path / "summary.html"
+    with pytest.raises(SystemExit) as left:
+        command(["report", str(tmp_path / "c.json"), "-o", str(page), "--summary", "--json"])
+    assert left.value.code == 0
+    assert json.loads(capsys.readouterr().out)["figures"] == []

@@ -65,8 +65,8 @@ def report(
                 "signed_by": list(page.folder.signed_by),
                 "epsilon": None if certificate is None else certificate.epsilon,
                 "delta": None if certificate is None else certificate.delta,
-                "figures": [figure.name for figure in page.figures.drawn],
-                "not_drawn": dict(page.figures.missing),
+                "figures": [] if summary else [figure.name for figure in page.figures.drawn],
+                "not_drawn": {} if summary else dict(page.figures.missing),
             },
         )
     else:

@@ -13,6 +13,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -44,7 +45,6 @@ class Report:
     """A run's page. Make one with `Report.of`, look at `status`, write it with `save`."""
 
     folder: RunFolder
-    figures: Figures
 
     @classmethod
     def of(
@@ -69,9 +69,12 @@ class Report:
         ...     Report.of(path).status
         'verified'
         """
-        folder = RunFolder.read(Path(run), trusted_keys, revoked)
-        figures = Figures((), ()) if folder.status == "refused" else figures_of(folder)
-        return cls(folder, figures)
+        return cls(RunFolder.read(Path(run), trusted_keys, revoked))
+
+    @cached_property
+    def figures(self) -> Figures:
+        """The figures of the page, computed on first use; a summary shows none."""
+        return Figures((), ()) if self.folder.status == "refused" else figures_of(self.folder)
 
     @property
     def status(self) -> str:
@@ -130,7 +133,7 @@ def _render(report: Report, summary: bool) -> str:
     template = environment.get_template("summary.html" if summary else "page.html")
     return template.render(
         **_facts(report.folder, summary),
-        figures=report.figures,
+        figures=Figures((), ()) if summary else report.figures,
         style=room.joinpath("page.css").read_text(encoding="utf-8"),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
