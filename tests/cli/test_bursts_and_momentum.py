@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lastiterate import Loss, Shuffled, TailAverage, Training, account, calibrate
+from lastiterate import Loss, Shuffled, Training, account, calibrate
 from lastiterate.cli.described import combine
 from lastiterate.cli.main import run
 from lastiterate.plan import best_burst
@@ -87,21 +87,12 @@ def test_momentum(ask):
     )
 
 
-def test_an_exponential_average(ask):
-    answer = ask("account", "--tail-average", "10", "--average-decay", "0.5")
-    assert Training.from_dict(answer["training"]).release == TailAverage(10, decay=0.5)
-    uniform = account(PLAIN.replace(release=TailAverage(10)), LOSS).epsilon(1e-5)
-    assert answer["epsilon"] == uniform  # the whole window is paid for
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--final-noise", "much"], "a number, or best"),
         (["--final-noise", "0"], "final_noise"),
         (["--momentum", "2"], "momentum"),
-        (["--average-decay", "0.5"], "--tail-average"),
-        (["--tail-average", "5", "--average-decay", "-1"], "decay"),
     ],
 )
 def test_bad_input(ask, flags, message):

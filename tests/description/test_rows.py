@@ -243,9 +243,7 @@ def test_runs_side_by_side_draw_what_each_would_draw_alone(scheme):
 def test_chains_of_a_sampler_draw_uniform_batches_of_their_own(scheme, secret):
     n, chains = 4, 6_000
     draws = secret_draws(chains) if secret else SeededDraws(np.random.default_rng(), chains)
-    (batch, weights), (later, _) = itertools.islice(
-        batch_rows(scheme, n, draws, shared=False), 0, 4, 2
-    )
+    (batch, weights), (later, _) = itertools.islice(batch_rows(scheme, n, draws), 0, 4, 2)
     assert weights is None
     assert batch.shape == (chains, 2)
     pairs = {pair: k for k, pair in enumerate(itertools.combinations(range(n), 2))}
@@ -256,23 +254,19 @@ def test_chains_of_a_sampler_draw_uniform_batches_of_their_own(scheme, secret):
         assert np.array_equal(places[0], places[1])
     else:
         assert stats.chisquare(joint).pvalue > RARE
-    one, none = next(batch_rows(scheme, n, draws, shared=True))
-    assert one.shape == (2,)
-    assert none is None
 
 
 @pytest.mark.parametrize("secret", [True, False])
 def test_chains_of_a_sampler_throw_their_own_coins(secret):
     n, chains, rate = 3, 8_000, 0.3
     draws = secret_draws(chains) if secret else SeededDraws(np.random.default_rng(), chains)
-    everyone, weights = next(batch_rows(Poisson(rate), n, draws, shared=False))
+    everyone, weights = next(batch_rows(Poisson(rate), n, draws))
     assert everyone == slice(0, n)
     assert weights.shape == (chains, n)
     counts = np.bincount((weights @ [1, 2, 4]).astype(int), minlength=8)
     sizes = np.array([bin(k).count("1") for k in range(8)])
     law = rate**sizes * (1 - rate) ** (n - sizes)
     assert stats.chisquare(counts, chains * law).pvalue > RARE
-    assert next(batch_rows(Poisson(rate), n, draws, shared=True))[1].shape == (n,)
 
 
 # --- nobody else's draws ---------------------------------------------------------------------

@@ -577,17 +577,6 @@ def test_many_categories_take_no_more_room_than_their_features() -> None:
     assert kind.columns(TextCells(["199999"]), "c").argmax() == 199_999
 
 
-def test_a_public_table_of_extremes(tmp_path: Path) -> None:
-    def public(text: str) -> Schema:
-        (tmp_path / "public.csv").write_text("c,label\n" + text)
-        return Schema.public(tmp_path / "public.csv", "label")
-
-    assert public("1e300,a\n1e300,b\n").columns["c"] == Numeric(1e300, 2e300)
-    assert public(",a\n3,b\n").columns["c"] == Numeric(3, 6, missing=True)
-    with pytest.raises(DescriptionError, match="'c'"):
-        public("-1.7e308,a\n1.7e308,b\n")
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.one_of(st.none(), st.floats(), st.integers(-(2**63), 2**63 - 1).map(float))),

@@ -100,17 +100,6 @@ def test_json(train: Any) -> None:
     assert answer["epsilon"] is None  # seeded
 
 
-def test_a_sparse_model(train: Any, folder: Path) -> None:
-    code, _, err = train("--penalty", "l1", "--regularization", "5", "--steps", "20")
-    assert code == 0, err
-    model = TableModel.load(folder / "run")
-    assert (model.model.coef_ == 0).all()
-    assert verify(folder / "run" / "certificate.json")
-    code, _, err = train("--penalty", "l1", "--out", str(folder / "other"))
-    assert code == 2
-    assert "regularization" in err
-
-
 def test_other_records_give_a_score(train: Any, folder: Path) -> None:
     rows = (folder / "data.csv").read_text().splitlines()
     (folder / "other.csv").write_text("\n".join(rows[:101]) + "\n")
@@ -149,22 +138,6 @@ def test_flags_declare_the_same_schema(train: Any, folder: Path) -> None:
     by_file = TableModel.load(folder / "run")
     assert by_flags.schema == by_file.schema
     assert np.array_equal(by_flags.model.coef_, by_file.model.coef_)
-
-
-def test_a_public_table_may_declare(train: Any, folder: Path) -> None:
-    (folder / "public.csv").write_text(HEADER + "1,0,clerk,low\n2,99,nurse,high\n3,5,none,low\n")
-    flags = ("--public-schema-from", str(folder / "public.csv"), "--drop", "id")
-    assert train(*flags, schema=False)[0] == 0
-
-
-def test_the_table_itself_is_not_public(train: Any, folder: Path) -> None:
-    """Before: ranges, and all categories, were read off the private records."""
-    (folder / "copy.csv").write_bytes((folder / "data.csv").read_bytes())
-    for name in ("data.csv", "copy.csv"):
-        flags = ("--public-schema-from", str(folder / name), "--drop", "id")
-        code, _, said = train(*flags, schema=False)
-        assert code == 2
-        assert "another table" in said
 
 
 def test_a_number_is_predicted_by_ridge(train: Any, folder: Path) -> None:

@@ -84,7 +84,7 @@ def test_every_line_ends_at_the_run_itself(name):
 )
 def test_every_point_is_the_guarantee_of_the_run_stopped_there(name):
     training, loss = RUNS[name]
-    figure = epsilon_growth(training, loss, 1e-5, points=9, thorough=True)
+    figure = epsilon_growth(training, loss, 1e-5, points=9)
     drawn = lines(figure)
     for steps in set.intersection(*(set(trace.x) for trace in drawn.values())):
         least = min(trace.y[list(trace.x).index(steps)] for trace in drawn.values())
@@ -99,15 +99,11 @@ def test_every_point_is_the_guarantee_of_the_run_stopped_there(name):
         "full, convex",
         "full, bounded",
         "schedule",
-        "cyclic",
-        "shuffled",
-        "reshuffled",
-        "poisson",
     ],
 )
 def test_the_shaded_reference_is_below_every_bound(name):
     training, loss = RUNS[name]
-    figure = epsilon_growth(training, loss, 1e-5, points=12, thorough=True)
+    figure = epsilon_growth(training, loss, 1e-5, points=12)
     shaded = reference(figure)
     assert shaded is not None
     assert shaded.y[-1] > 0

@@ -158,23 +158,6 @@ def test_random_batches_are_unbiased_and_independent_between_chains(batches) -> 
         assert np.ptp(cold.draws[:, 0], axis=0).min() > 0
 
 
-def test_shared_batches_are_the_same_for_every_chain() -> None:
-    X, y = regression()
-    cold = sgld(
-        gaussian_likelihood(),
-        X,
-        y,
-        np.zeros((5, 3)),
-        steps=7,
-        step_size=0.01,
-        batches=Shuffled(5),
-        temperature=0.0,
-        share_batches=True,
-        random_state=0,
-    )
-    assert np.ptp(cold.draws, axis=0).max() == 0
-
-
 @pytest.mark.parametrize("clip", [None, 0.7])
 @pytest.mark.parametrize("batches", [Cyclic(6), Shuffled(6), Poisson(0.5)])
 def test_generalised_linear_shortcut_equals_per_record_gradients(batches, clip) -> None:
@@ -477,9 +460,8 @@ def test_a_prior_that_pulls_beyond_the_grid_is_divergence() -> None:
         )
 
 
-@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
-def test_a_record_that_takes_anothers_place_moves_no_third_one(backend, shared) -> None:
+def test_a_record_that_takes_anothers_place_moves_no_third_one(backend) -> None:
     """Secret batches are sorted, so one record for another shifts the rest by a place.
 
     Rows of 1e20 whose scores are nothing but rounding: with one matrix product, whose last rows
@@ -490,7 +472,7 @@ def test_a_record_that_takes_anothers_place_moves_no_third_one(backend, shared) 
     for size in (5, 7, 15, 18):
         settings = {"steps": 1, "step_size": size / 12, "temperature": 0.0, "clip": 1.0}
         settings |= {"batches": WithoutReplacement(size), "prior_precision": 0.0}
-        settings |= {"share_batches": shared, "random_state": 0}  # a pull counts once
+        settings |= {"random_state": 0}  # a pull counts once
         places = []
 
         def look(theta, X, y, places=places):

@@ -231,13 +231,12 @@ SCHEMES = [Shuffled(5), Reshuffled(5), WithoutReplacement(5), Poisson(0.25)]
 
 
 @pytest.mark.parametrize("batches", SCHEMES, ids=repr)
-@pytest.mark.parametrize("shared", [False, True])
-def test_hidden_batches(batches: Any, shared: bool) -> None:
+def test_hidden_batches(batches: Any) -> None:
     """More chains always cost more."""
     adjacency = "zero-out" if isinstance(batches, Poisson) else "replace"
     found = []
     for chains in (1, 2, 4):
-        samples = sample(batches=batches, share_batches=shared, start=np.zeros((chains, 1)))
+        samples = sample(batches=batches, start=np.zeros((chains, 1)))
         assert samples.draws.shape == (chains, 12, 1)
         guarantee = samples.guarantee(adjacency=adjacency)
         assert guarantee.training.adjacency == adjacency
@@ -245,29 +244,25 @@ def test_hidden_batches(batches: Any, shared: bool) -> None:
     assert found[0] < found[1] < found[2]
 
 
-@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("chains", [2, 3])
-def test_chains_of_shuffled_batches_against_the_exact_mixture(shared: bool, chains: int) -> None:
+def test_chains_of_shuffled_batches_against_the_exact_mixture(chains: int) -> None:
     """Four records in two batches, two steps, a flat prior: the record moves step 1 or step 2.
 
-    A partition of its own gives each chain a coin of its own; a shared one gives all the same. If
+    A partition of its own gives each chain a coin of its own. If
     all other records pull as the replaced one does, the other law has no coin. The delta between
     the two is an average over 400,000 draws of the exact likelihood ratio, less five errors.
     """
     eta, clip = 0.3, 1.0
     chain = sgld_training(4, 2, eta, clip, Shuffled(2))
-    found = Returned(chain, (1, 2), chains, shared_batches=shared).guarantee()
+    found = Returned(chain, (1, 2), chains).guarantee()
     # The shift of a step in units of its noise; without the record's other value the mean is 0.
     move = eta / 2 * 2 * 2 * clip / math.sqrt(eta)
     rng = np.random.default_rng(1)
     draws = rng.standard_normal((400_000, chains, 2))
-    coins = rng.integers(0, 2, (len(draws), 1 if shared else chains))
+    coins = rng.integers(0, 2, (len(draws), chains))
     shifted = draws + move * np.stack([1 - coins, coins], axis=-1)
     likelihoods = np.exp(move * shifted - move**2 / 2)  # of "moved at this step" against "not"
-    if shared:
-        ratio = likelihoods.prod(axis=1).mean(axis=1)
-    else:
-        ratio = likelihoods.mean(axis=2).prod(axis=1)
+    ratio = likelihoods.mean(axis=2).prod(axis=1)
     for epsilon in (0.5, 1.0, 2.0):
         values = np.maximum(1 - np.exp(epsilon) / ratio, 0)
         error = 5 * values.std() / math.sqrt(len(values))

@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,7 @@ class Target:
     widened: bool = False
 
 
-def named(
-    name: str, data: Path | None, record: int, canary: str, parameters: Mapping[str, Any]
-) -> Target:
+def named(name: str, data: Path | None, record: int, canary: str) -> Target:
     """The target of a name: a folder, or "module:attribute" (a class with ``fit``, a function)."""
     why = "it is the record whose traces are looked for"
     one_of("canary", canary, CANARIES, why)
@@ -61,7 +59,7 @@ def named(
         return _folder(Path(name), data, record, canary)
     found = _imported(name)
     if hasattr(found, "fit"):
-        return _estimator(found, _arrays(name, data), record, canary, parameters)
+        return _estimator(found, _arrays(name, data), record, canary)
     if not callable(found):
         why = "models are trained by it"
         raise DescriptionError("target", name, "a function, an estimator or a folder", why)
@@ -129,14 +127,12 @@ class Fitted:
     """Fits a fresh estimator per seed."""
 
     kind: Any
-    parameters: Mapping[str, Any]
 
     def __call__(self, dataset: Data, seed: int) -> Any:
         """One fitted estimator."""
         from sklearn.base import clone
 
-        blank: Any = self.kind() if inspect.isclass(self.kind) else clone(self.kind)
-        estimator: Any = blank.set_params(**self.parameters)
+        estimator: Any = self.kind() if inspect.isclass(self.kind) else clone(self.kind)
         if "random_state" in estimator.get_params():
             estimator.set_params(random_state=seed % 2**32)
         return estimator.fit(*dataset)
@@ -160,15 +156,13 @@ class EstimatorScore:
         return -float((np.ravel(model.predict(self.x[None]))[0] - self.label) ** 2)
 
 
-def _estimator(
-    kind: Any, outside: Data, record: int, canary: str, parameters: Mapping[str, Any]
-) -> Target:
+def _estimator(kind: Any, outside: Data, record: int, canary: str) -> Target:
     inside = _with_canary(outside, record, canary)
     if canary == "as-is":  # somebody else stands in for the record outside
         other = (record + 1) % len(outside[0])
         outside = replaced(outside, record, outside[0][other], outside[1][other])
     score = EstimatorScore(inside[0][record], inside[1][record])
-    return Target(Fitted(kind, parameters), inside, outside, score, widened=True)
+    return Target(Fitted(kind), inside, outside, score, widened=True)
 
 
 def _dense(X: Any) -> NDArray[Any]:

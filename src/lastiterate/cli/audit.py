@@ -24,7 +24,6 @@ def audit(
     ] = None,
     record: Annotated[int, flag("The record whose traces are looked for.", _WHAT)] = 0,
     canary: Annotated[str, flag("mislabelled | as-is: the record inside.", _WHAT)] = "mislabelled",
-    parameters: Annotated[str | None, flag("An estimator's parameters, as JSON.", _WHAT)] = None,
     models: Annotated[int, flag("Models to train, both worlds. Default 1000.", _HOW)] = 1000,
     method: Annotated[str, flag("clopper-pearson | gdp | credible.", _HOW)] = "clopper-pearson",
     delta: Annotated[float | None, flag("Default: the certificate's, else 1e-5.", _HOW)] = None,
@@ -60,7 +59,7 @@ def audit(
     strangers = (Path(target) if Path(target).is_dir() else None, certificate)
     if code := readable(seconds, megabytes, *(path for path in strangers if path is not None)):
         raise typer.Exit(code)
-    found = named(target, data, record, canary, _parameters(parameters))
+    found = named(target, data, record, canary)
     claim: Any = found.claim if certificate is None else Certificate.load(certificate)
     widened = found.widened and claim is not None and claim.adjacency == "zero-out"
     if delta is None:
@@ -96,23 +95,6 @@ def audit(
         print_text(verdict(claim, contradicted))
     if contradicted:
         raise typer.Exit(3)
-
-
-def _parameters(text: str | None) -> dict[str, Any]:
-    import json
-
-    from lastiterate.errors import DescriptionError
-
-    if text is None:
-        return {}
-    try:
-        table = json.loads(text)
-    except ValueError:
-        table = None
-    if not isinstance(table, dict):
-        why = "they are handed to the estimator"
-        raise DescriptionError("parameters", text, 'a JSON object such as {"C": 1.0}', why)
-    return table
 
 
 def _zero_out(adjacency: str) -> bool:

@@ -28,9 +28,6 @@ def compose(
     total_delta: Annotated[
         float | None, typer.Option(help="Ask for the epsilon of all rounds at this delta.")
     ] = None,
-    total_epsilon: Annotated[
-        float | None, typer.Option(help="Ask for the delta of all rounds at this epsilon.")
-    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "--out", "-o", help="The new file of the joint certificate."),
@@ -46,7 +43,7 @@ def compose(
     been settled before. Where releases decide that, keep a chain with a declared allowance.
     """
     if certificates:
-        if epsilon is not None or rounds is not None or total_epsilon is not None:
+        if epsilon is not None or rounds is not None:
             raise LastIterateError(
                 "Give certificates, which carry their own numbers, or --epsilon and --rounds."
             )
@@ -56,21 +53,13 @@ def compose(
     if epsilon is None or rounds is None:
         raise LastIterateError("Give certificates to compose, or --epsilon and --rounds.")
     from lastiterate.composition import optimal
-    from lastiterate.composition.validation import check_target
 
-    if (total_delta is None) == (total_epsilon is None):
-        raise LastIterateError(
-            "Give either --total-delta (and get the epsilon of all rounds) or --total-epsilon (and "
-            "get their delta): composition trades one for the other."
-        )
+    if total_delta is None:
+        raise LastIterateError("Give --total-delta, the delta of all rounds together.")
     exact = optimal(epsilon, delta, rounds)
-    if total_epsilon is not None:
-        check_target(total_epsilon)
-        rows = [(total_epsilon, exact.delta(total_epsilon), "optimal (Kairouz, Oh, Viswanath)")]
-    else:
-        total_delta = promised_delta(total_delta)
-        rows = [(exact.epsilon(total_delta), total_delta, "optimal (Kairouz, Oh, Viswanath)")]
-        rows += _closed_forms(epsilon, delta, rounds, total_delta)
+    total_delta = promised_delta(total_delta)
+    rows = [(exact.epsilon(total_delta), total_delta, "optimal (Kairouz, Oh, Viswanath)")]
+    rows += _closed_forms(epsilon, delta, rounds, total_delta)
     if as_json:
         answer = [{"epsilon": e, "delta": d, "theorem": name} for e, d, name in rows]
         step = {"epsilon": epsilon, "delta": delta, "rounds": rounds}

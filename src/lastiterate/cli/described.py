@@ -139,8 +139,6 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
     training["batches"] = _batches_table(training.get("batches"), flags)
     if "tail_average" in flags:
         training["release"] = {"tail_average": flags["tail_average"]}
-    if "average_decay" in flags:
-        training["release"] = _decaying(training.get("release"), flags["average_decay"])
     burst = burst_factor(training.pop("final_noise", None))
     if burst not in (None, "best"):
         training["final_noise"] = burst
@@ -305,15 +303,6 @@ def _require(training: Mapping[str, Any], loss: Mapping[str, Any]) -> None:
             f"The description is incomplete. Missing: {'; '.join(missing)}. Give them as flags, or "
             "in a TOML file with the tables [training] and [loss]."
         )
-
-
-def _decaying(release: Any, decay: float) -> dict[str, Any]:
-    if not isinstance(release, Mapping):
-        raise LastIterateError(
-            "--average-decay makes a tail average exponential, but there is none: give "
-            "--tail-average too. An average that starts before the released window is not covered."
-        )
-    return {**release, "decay": decay}
 
 
 def burst_factor(given: Any) -> Any:

@@ -139,9 +139,6 @@ def describe(
     tail_average: Annotated[
         int | None, flag("The average of this many last iterates is released.", _OUT)
     ] = None,
-    average_decay: Annotated[
-        float | None, flag("Makes the average exponential: what it keeps at each step.", _OUT)
-    ] = None,
     releases: Annotated[
         str | None, flag("Steps whose iterates are released too, as 500,1000.", _OUT)
     ] = None,

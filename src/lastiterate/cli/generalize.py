@@ -28,9 +28,6 @@ def generalize(
     confidence: Annotated[
         float, typer.Option(help="Probability with which the bound on one run shall hold.")
     ] = 0.95,
-    training_risk: Annotated[
-        float | None, typer.Option(help="Average training loss, in [0, 1].")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """How much worse than on its training data a private model can be on unseen data."""
@@ -61,7 +58,6 @@ def generalize(
             promised_delta(delta)
         warn_of(delta, records)
         found = generalization((epsilon, delta), records, confidence, adjacency=adjacency)
-    unseen = None if training_risk is None else found.population_risk(training_risk)
     if as_json:
         best = {"gap": found.best, "expected_gap": found.best_expected}
         answer = {
@@ -69,7 +65,6 @@ def generalize(
             "confidence": confidence,
             "high_probability": found.high_probability,
             "expected": found.expected,
-            "population_risk": unseen,
             "estimated": found.estimated,
             **{f"best_{name}": bound.name for name, bound in best.items()},
             "bounds": [{**vars(bound), "vacuous": bound.vacuous} for bound in found.bounds],
@@ -91,8 +86,3 @@ def generalize(
         ],
     )
     print_text(str(found).split("\n  ")[0])
-    if unseen is not None:
-        print_text(
-            f"A training risk of {training_risk:g} means a population risk of at most "
-            f"{number(unseen)}, with probability at least {confidence:g}."
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,20 +26,13 @@ def train(
     schema: Annotated[
         Path | None, flag("A TOML file, filled in (lastiterate schema).", _SCHEMA)
     ] = None,
-    public_schema_from: Annotated[
-        Path | None, flag("A public table to read ranges and categories off.", _SCHEMA)
-    ] = None,
     numeric: Annotated[list[str] | None, flag("NAME=LOW:HIGH", _SCHEMA)] = None,
     category: Annotated[list[str] | None, flag("NAME=A,B,C", _SCHEMA)] = None,
     drop: Annotated[list[str] | None, flag("A column to leave out.", _SCHEMA)] = None,
     classes: Annotated[str | None, flag("All classes of the target: A,B,...", _SCHEMA)] = None,
     target_range: Annotated[str | None, flag("The target's LOW:HIGH.", _SCHEMA)] = None,
     model: Annotated[str | None, flag(" | ".join(MODELS), _RUN)] = None,
-    regularization: Annotated[float | None, flag("Coefficient of the penalty.", _RUN)] = None,
-    penalty: Annotated[str, flag("l2 | l1 | elasticnet", _RUN)] = "l2",
-    l1_ratio: Annotated[
-        float | None, flag("Of elasticnet: the share of the L1 term.", _RUN)
-    ] = None,
+    regularization: Annotated[float | None, flag("Coefficient of the L2 term.", _RUN)] = None,
     steps: Annotated[int | None, flag("Number of updates.", _RUN)] = None,
     batch_size: Annotated[int | None, flag("Records per update.", _RUN)] = None,
     final_noise: Annotated[
@@ -93,7 +85,7 @@ def train(
     from lastiterate.models.table import check_file, read_header, read_table
     from lastiterate.models.table_model import chosen
 
-    for path in (table, test, public_schema_from):
+    for path in (table, test):
         if path is not None:
             check_file(path)
     if table.is_file() and target not in read_header(table)[0]:  # a pipe is read once
@@ -101,10 +93,7 @@ def train(
         raise DescriptionError("target", target, allowed, "the table has no such column")
     free(out)
     signer = _signer(key, seed)
-    _refuse_itself(public_schema_from, table)
-    meaning = _schema(
-        schema, public_schema_from, target, numeric, category, drop, classes, target_range
-    )
+    meaning = _schema(schema, target, numeric, category, drop, classes, target_range)
     rows = read_table(table)
     owners = None
     if per_batch is not None and groups is None:
@@ -122,8 +111,6 @@ def train(
         epsilon=epsilon,
         delta=delta,
         regularization=regularization,
-        penalty=penalty,
-        l1_ratio=l1_ratio,
         steps=steps,
         batch_size=batch_size,
         final_noise=burst_factor(final_noise),
@@ -179,7 +166,6 @@ def _signer(key: Path | None, seed: int | None) -> Any:
 
 def _schema(
     schema: Path | None,
-    public: Path | None,
     target: str,
     numeric: list[str] | None,
     category: list[str] | None,
@@ -190,28 +176,13 @@ def _schema(
     from lastiterate.errors import DescriptionError
     from lastiterate.models.schema import Schema
 
-    flags = any((numeric, category, classes, target_range))
-    if (schema is not None) + (public is not None) + flags > 1:
+    if schema is not None and any((numeric, category, classes, target_range)):
         why = "two declarations could disagree"
-        allowed = "declared once: by --schema, by --public-schema-from or by flags"
+        allowed = "declared once: by --schema or by flags"
         raise DescriptionError("columns", "declared twice", allowed, why)
     if schema is not None:
         return Schema.read(schema, target)
-    if public is not None:
-        return Schema.public(public, target, drop or ())
     return Schema.of_flags(target, numeric or (), category or (), drop or (), classes, target_range)
-
-
-def _refuse_itself(public: Path | None, table: Path) -> None:
-    """The table that is trained on, under this or another name, is not public."""
-    from lastiterate.errors import DescriptionError
-
-    if public is None or not (public.is_file() and table.is_file()):
-        return
-    if public.samefile(table) or filecmp.cmp(public, table, shallow=False):
-        why = "ranges and categories of private records are a release that nothing accounts for"
-        allowed = "another table, whose records are public"
-        raise DescriptionError("public_schema_from", str(public), allowed, why)
 
 
 def _check_apart(model: Any, per_batch: int) -> None:

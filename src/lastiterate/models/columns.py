@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
-from lastiterate.models.cells import EXACT, Array, Cells, MomentCells, instant, is_hole, spelled
+from lastiterate.models.cells import EXACT, Array, Cells, instant, is_hole, spelled
 from lastiterate.models.table import empty
 
 BLANK = "?"  # what a schema to fill in has in the place of what only its user may say
@@ -247,20 +247,3 @@ def _seconds(end: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return seconds
-
-
-def inferred(cells: Cells, name: str) -> Column:
-    """What a column of a public table means: the range of its numbers, or the values it has."""
-    if cells.stored == "bool":
-        return Boolean(missing=bool(np.isnan(cells.truths(name)).any()))
-    kind = Date if isinstance(cells, MomentCells) else Numeric
-    try:
-        values = cells.seconds(name) if kind is Date else cells.numbers(name)
-    except DescriptionError:
-        texts = cells.texts(name)
-        found = sorted({text for text in texts if not is_hole(text)})
-        return Categorical(tuple(found), missing=any(is_hole(text) for text in texts))
-    seen = values[~np.isnan(values)]
-    low, high = (float(seen.min()), float(seen.max())) if len(seen) else (0.0, 0.0)
-    high = high if high > low else low + max(1.0, abs(low))
-    return declared(name, kind(low, high, missing=len(seen) < len(values)).to_table())

@@ -1,7 +1,7 @@
 """What a table's columns mean, declared in advance: ranges, categories, classes.
 
 The largest age in a private table is private, and so is the list of jobs that occur in it. So both
-are declared (in a TOML file or by flags) or read off another, public table.
+are declared, in a TOML file or by flags.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ from lastiterate.models.columns import (
     Categorical,
     Column,
     Date,
-    Numeric,
     declared,
-    inferred,
 )
-from lastiterate.models.table import Table, empty, read_table
+from lastiterate.models.table import Table, empty
 from lastiterate.progress import Progress
 
 DROP = "drop"  # in the place of a column's meaning: it is no feature
@@ -112,7 +110,7 @@ class Schema:
         if unknown:
             place = table.names.index(unknown[0]) + 1
             allowed = "in the schema with low and high or with categories, or dropped"
-            why = f"{_LEAK}; declare it, or give --public-schema-from a public table. Its name is "
+            why = f"{_LEAK}; declare it. Its name is "
             why += "not shown: in a table without a header it is a cell of the first record"
             raise DescriptionError(f"column {place} of the table", "not declared", allowed, why)
 
@@ -168,20 +166,6 @@ class Schema:
         return cls(kinds, target, declared(target, about, target=True), tuple(dropped))
 
     @classmethod
-    def public(cls, path: Path, target: str, dropped: Sequence[str] = ()) -> Self:
-        """Inferred from a public table: ranges of numeric columns, values of the others."""
-        table = read_table(path)
-        kinds = {
-            name: inferred(table.column(name), name) for name in table.names if name not in dropped
-        }
-        if target not in kinds:
-            raise _missing(target, table)
-        about, values = kinds.pop(target), sorted(set(table.texts(target)))
-        if isinstance(about, Numeric) and len(values) == 2:
-            about = Categorical(tuple(values))
-        return cls(kinds, target, about, tuple(dropped))
-
-    @classmethod
     def of_flags(
         cls,
         target: str,
@@ -206,7 +190,7 @@ class Schema:
             raise DescriptionError("target", target, allowed, why)
         about = _parsed(target, classes or target_range or "", "," if classes else ":")
         if not kinds:
-            allowed = "declared by --schema, --numeric, --category or --public-schema-from"
+            allowed = "declared by --schema, --numeric or --category"
             raise DescriptionError("columns", "not declared", allowed, _LEAK)
         return cls(kinds, target, about, tuple(dropped))
 
@@ -238,9 +222,3 @@ def _parsed(name: str, values: str, split: str) -> Column:
     except ValueError:
         why = "values are clipped to it"
         raise DescriptionError(f"column {name!r}", values, "LOW:HIGH, two numbers", why) from None
-
-
-def _missing(name: str, table: Table) -> DescriptionError:
-    return DescriptionError(
-        "target", name, f"one of the columns {', '.join(table.names)}", "there is no such column"
-    )

@@ -1,7 +1,7 @@
 """Which records each step of each chain sees.
 
 The scheme draws them. A fixed order is shared by all chains; random batches are drawn for each
-chain, so that chains are independent, unless sharing is asked for.
+chain, so that chains are independent.
 """
 
 from __future__ import annotations
@@ -40,18 +40,17 @@ class SeededDraws:
 
 
 def batch_rows(
-    batches: Batches, records: int, draws: Draws, *, shared: bool
+    batches: Batches, records: int, draws: Draws
 ) -> Iterator[tuple[Rows, NDArray[np.float64] | None]]:
     """Forever: the rows of the next update, and weights (for Poisson batches) or None.
 
-    A slice, or (chains, batch); ``shared``: those of the first chain for all, (batch,).
+    A slice, or (chains, batch).
 
     >>> from lastiterate.description import Cyclic
-    >>> steps = batch_rows(Cyclic(2), 4, secret_draws(3), shared=False)
+    >>> steps = batch_rows(Cyclic(2), 4, secret_draws(3))
     >>> [next(steps)[0] for _ in range(3)]
     [slice(0, 2, None), slice(2, 4, None), slice(0, 2, None)]
     """
     for drawn in batches.rows(records, draws):
-        own = drawn[0] if shared and not isinstance(drawn, slice) else drawn
-        rows, coins = weighted(own, records)
+        rows, coins = weighted(drawn, records)
         yield rows, None if coins is None else coins.astype(np.float64)

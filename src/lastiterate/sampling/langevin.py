@@ -60,7 +60,6 @@ def sgld(
     clip: float | None = None,
     burn_in: int = 0,
     thin: int = 1,
-    share_batches: bool = False,
     random_state: int | np.random.Generator | None = None,
     normals: Callable[[tuple[int, int]], Array] | None = None,
     backend: Literal["numpy", "torch"] | None = None,
@@ -82,8 +81,6 @@ def sgld(
         clip: bound on the norm of each record's gradient. A ``Likelihood`` of your own clips by
             its own word, and makes an experiment; a function is clipped here.
         burn_in, thin: how many iterates are dropped first; then one in ``thin`` is kept.
-        share_batches: all chains see the same random batches: much faster, but the chains are
-            then not independent.
         random_state: a seed makes a reproducible experiment, about which nothing is promised.
         normals: where standard normal noise of a given shape comes from. By default the
             generator of ``random_state``; for clipped gradients without ``random_state`` the
@@ -137,9 +134,8 @@ def sgld(
         if secure and clipped_here and not coarse and grid is not None:
             steps_on_grid = GridSteps(grid, chain.noises, source)
             theta = steps_on_grid.start(theta)
-    orders = 1 if share_batches else chains
-    draws = secret_draws(orders) if secure else SeededDraws(generator, orders)
-    rows = batch_rows(batches, records, draws, shared=share_batches)
+    draws = secret_draws(chains) if secure else SeededDraws(generator, chains)
+    rows = batch_rows(batches, records, draws)
     kept = np.empty((chains, max(0, -(-(steps - burn_in) // thin)), theta.shape[1]))
 
     work = chains * X.shape[1] * round(batches.divisor(records))
@@ -178,7 +174,7 @@ def sgld(
         after = tuple(range(burn_in + 1, steps + 1, thin))
         releases = after if after[-1] == steps else (*after, steps)  # `last` is returned as well
         l2 = None if precision is None else precision / records
-        returned = Returned(chain, releases, chains, share_batches, l2)
+        returned = Returned(chain, releases, chains, l2)
     trusted = secure and clipped_here and unpredictable(source)
     return Samples(kept, theta, returned, experiment=not trusted or coarse)
 

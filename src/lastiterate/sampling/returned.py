@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from lastiterate.accounting import account
 from lastiterate.bounds.ledger import Bound
 from lastiterate.curves.repeated import repeated
-from lastiterate.description import Arithmetic, Loss, TailAverage, Training
+from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.claimed_loss import accepted_loss
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import Guarantee
-from lastiterate.losses.rounding import root_up, up
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,6 @@ class Returned:
         chain: one chain, as if its last iterate alone were released.
         releases: after how many updates an iterate of each chain is returned; the last included.
         chains: how many there are, each with noise of its own.
-        shared_batches: whether all chains see the same random batches.
         regularization: the L2 term of every update, prior_precision / records for a Gaussian
             prior; None for any other prior: nothing bounds how far its gradient drives two chains
             apart, so that all iterates are accounted as released.
@@ -57,7 +54,6 @@ class Returned:
     chain: Training
     releases: tuple[int, ...]
     chains: int = 1
-    shared_batches: bool = False
     regularization: float | None = 0.0
 
     @property
@@ -89,8 +85,6 @@ class Returned:
         loss = self._accepted(loss)
         if self.chains == 1:
             return account(chain, loss, releases=self._shown)
-        if self.shared_batches and chain.batches.hidden:
-            return self._stacked(chain)
         one = account(chain, loss, releases=self._shown)
         together = _repeated(one.bounds, self.chains)
         heading = f"{self.chains:,} chains of the run below, all of them released."
@@ -113,24 +107,6 @@ class Returned:
                 "accounted as released), or use prior_precision."
             )
         return Loss.unknown()
-
-    def _stacked(self, chain: Training) -> Guarantee:
-        """Chains with the same hidden batches: one run of all their parameters together.
-
-        A record's gradients of all chains, one below the other, have norm at most √chains · clip.
-        Regularity of the loss is not used: that of the stack need not be that of one chain.
-        """
-        root = Fraction(root_up(Fraction(self.chains)))
-        longest = up(root * Fraction(chain.gradient_norm))
-        whole = chain.replace(gradient_norm=longest, sensitivity=None)
-        if isinstance(chain.arithmetic, Arithmetic):
-            one = chain.arithmetic
-            error = up(root * Fraction(one.error))
-            stack = Arithmetic(one.grid, error, one.coordinates * self.chains)
-            whole = whole.replace(arithmetic=stack)
-        found = account(whole, self._accepted(None), releases=self._shown)
-        heading = f"{self.chains:,} chains, described below as one run of all their parameters."
-        return ChainsGuarantee(found.run, found.bounds, lambda delta: 0.0, self.chains, heading)
 
 
 def _repeated(bounds: Sequence[Bound], times: int) -> tuple[Bound, ...]:

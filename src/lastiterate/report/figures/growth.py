@@ -34,7 +34,8 @@ from lastiterate.printing import printed, printed_down
 from lastiterate.report.figures.data import FigureData, Series
 
 _MIXED, _SOME = 24, 8  # points of averages; of Renyi curves and of strings
-_FEW, _MORE = 3, 8  # points of what is searched or convolved; of the same if thorough
+_FEW = 3  # points of what is searched or convolved
+_MARKED = 8  # points that a line has at most to be marked at each
 _QUICK_STEPS = 20_000  # of a schedule: its lower reference is a loop over the steps
 _QUICK_SEARCH = 4_000  # positions times steps
 
@@ -51,7 +52,6 @@ def epsilon_growth(
     exposure: Exposure = ONE_RECORD,
     target: float | None = None,
     points: int = 60,
-    thorough: bool = False,
 ) -> FigureData:
     """Epsilon at ``delta`` after each number of steps, by every applicable bound.
 
@@ -66,8 +66,6 @@ def epsilon_growth(
         exposure: the deleted records; ``left`` is the step of the deletion.
         target: an epsilon that the clean steps are to reach, drawn as a level line.
         points: numbers of steps at which closed forms are evaluated.
-        thorough: also the references and plateaus that take seconds (mini-batches, bounded
-            domains).
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
@@ -84,17 +82,17 @@ def epsilon_growth(
     guarantee = account(training, loss)
     runs = _Stopped(training, loss)
     applicable = [theorem for theorem in LEDGER if theorem.obstacle(guarantee.run) is None]
-    left_out = [] if thorough else [t for t in applicable if _slow(t, training)]
+    left_out = [theorem for theorem in applicable if _slow(theorem, training)]
     lines = [
-        _line(theorem, guarantee, runs, delta, points, _MORE if thorough else _FEW)
+        _line(theorem, guarantee, runs, delta, points)
         for theorem in applicable
         if theorem not in left_out
     ]
     lines.sort(key=lambda line: line[2][-1])
     series = [_series(training, line) for line in lines]
-    series += _reference(runs, delta, lines[0][1], thorough)
+    series += _reference(runs, delta, lines[0][1])
     heights = [value for each in series for value in each.y if 0 < value < math.inf]
-    still = _plateau(training, loss, delta, thorough)
+    still = _plateau(training, loss, delta)
     if still is not None and still <= training.steps and heights:
         ends = [min(heights), max(heights)]
         series.append(Series(f"plateau: {still:,} steps", [still, still], ends, role="guide"))
@@ -196,14 +194,14 @@ class _Stopped:
 
 
 def _line(
-    theorem: Theorem, guarantee: Guarantee, runs: _Stopped, delta: float, points: int, few: int
+    theorem: Theorem, guarantee: Guarantee, runs: _Stopped, delta: float, points: int
 ) -> Line:
     """Epsilon of one theorem at its numbers of steps; the run's own bound at the end."""
     run = guarantee.run
     known = {bound.theorem.key: bound for bound in guarantee.bounds}
     last = known.get(theorem.key) or theorem.prove(run)
     steps, bounds = [], []
-    most = _affordable(last.curve, theorem, run, few)
+    most = _affordable(last.curve, theorem, run)
     for count in runs.counts(int(min(points, most))):
         if count == run.training.steps:
             steps.append(count)
@@ -215,17 +213,17 @@ def _line(
     return theorem, steps, [*_epsilons(bounds[:-1], delta), last.epsilon(delta)]
 
 
-def _affordable(curve: Curve, theorem: Theorem, run: Run, few: int) -> float:
+def _affordable(curve: Curve, theorem: Theorem, run: Run) -> float:
     """How many points: any number of a closed form, a few of what is searched or convolved."""
     if theorem.hidden_state and not run.regular:
-        return few
+        return _FEW
     if curve.mu is not None:
         return math.inf if run.steps.constant and run.last_only else _SOME
     if isinstance(curve, Renyi):
-        return _SOME if isinstance(curve.bound, Linear) else few
+        return _SOME if isinstance(curve.bound, Linear) else _FEW
     if isinstance(curve, Coupling):
-        return few if few > _FEW else 2  # beyond its start it costs the same at every point
-    return _MIXED if isinstance(curve, Mixture) else few
+        return 2  # beyond its start it costs the same at every point
+    return _MIXED if isinstance(curve, Mixture) else _FEW
 
 
 def _slow(theorem: Theorem, training: Training) -> bool:
@@ -249,7 +247,7 @@ def _joined(training: Training, values: list[float], *, loose: float = 1e-9) -> 
 
 def _note(lines: list[Line], left_out: list[Theorem], joined: bool) -> str:
     parts = []
-    if len(lines[0][1]) <= _MORE < lines[0][1][-1]:
+    if len(lines[0][1]) <= _MARKED < lines[0][1][-1]:
         steps = "joined by steps that hold" if joined else "nothing is said between them"
         parts.append(f"computed at the marks, {steps}")
     if left_out:
@@ -272,12 +270,12 @@ def _series(training: Training, line: Line) -> Series:
         steps,
         values,
         "steps-pre" if joined else "points",
-        markers=len(steps) <= _MORE,
+        markers=len(steps) <= _MARKED,
         value=printed(values[-1]),
     )
 
 
-def _reference(runs: _Stopped, delta: float, steps: list[int], thorough: bool) -> list[Series]:
+def _reference(runs: _Stopped, delta: float, steps: list[int]) -> list[Series]:
     """What some loss of the declared class really suffers, shaded down to the axis.
 
     At the points ``steps`` of the tightest bound where that is affordable. Between two points it
@@ -285,11 +283,11 @@ def _reference(runs: _Stopped, delta: float, steps: list[int], thorough: bool) -
     """
     training = runs.training
     full = training.batches.full
-    if not (thorough or (full and (training.constant or training.steps <= _QUICK_STEPS))):
+    if not (full and (training.constant or training.steps <= _QUICK_STEPS)):
         return []
     closed = full and training.constant and math.isinf(training.diameter)
-    if not closed and not _FEW <= len(steps) <= _MORE:
-        steps = runs.counts(_MORE if thorough else _FEW)
+    if not closed and not _FEW <= len(steps) <= _MARKED:
+        steps = runs.counts(_FEW)
     values = [max(0.0, lower_reference(runs[count])(delta)) for count in steps]
     if not any(values):
         return []
@@ -308,11 +306,9 @@ def _reference(runs: _Stopped, delta: float, steps: list[int], thorough: bool) -
     ]
 
 
-def _plateau(training: Training, loss: Loss, delta: float, thorough: bool) -> int | None:
-    closed = training.batches.repeated
+def _plateau(training: Training, loss: Loss, delta: float) -> int | None:
+    closed = training.batches.repeated and math.isinf(training.diameter)
     if not (closed and training.constant and training.steps):
-        return None
-    if math.isfinite(training.diameter) and not thorough:
         return None
     return plateau(training, loss, delta)
 
