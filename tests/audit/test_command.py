@@ -183,22 +183,27 @@ def test_a_folder(command, table, tmp_path, adjacency):
     assert code == 3
 
 
-def scaled(table, folder, adjacency):
-    """A folder whose model was prepared by a private scaler."""
-    from lastiterate.models import PrivateLogisticRegression, PrivateStandardScaler
+def filed(table, folder, **settings):
+    """A folder with a logistic regression of these settings."""
+    from lastiterate.models import PrivateLogisticRegression
     from lastiterate.models.saved import TableModel, about, report, save
     from lastiterate.models.schema import Schema
     from lastiterate.models.table import read_table
 
     schema = Schema.of_flags("label", ["x=-1:1", "z=0:1"], (), (), "no,yes", None)
     X, y = schema.encode(read_table(table))
-    scaler = PrivateStandardScaler(epsilon=3.0, delta=1e-3, low=0.0, adjacency=adjacency)
-    model = PrivateLogisticRegression(
-        epsilon=60.0, delta=1e-3, steps=20, adjacency=adjacency, prepare=scaler
-    ).fit(X, y)
+    model = PrivateLogisticRegression(**{"delta": 1e-3, "prepare": None} | settings).fit(X, y)
     trained = TableModel(schema, model)
     save(folder, trained, report(trained, len(y), []), about(trained, len(y), []))
     return model
+
+
+def scaled(table, folder, adjacency):
+    """A folder whose model was prepared by a private scaler."""
+    from lastiterate.models import PrivateStandardScaler
+
+    scaler = PrivateStandardScaler(epsilon=3.0, delta=1e-3, low=0.0, adjacency=adjacency)
+    return filed(table, folder, epsilon=60.0, steps=20, adjacency=adjacency, prepare=scaler)
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
@@ -218,7 +223,7 @@ def test_a_folder_with_a_private_scaler(command, table, tmp_path, adjacency):
 
 def test_repetitions_are_trained_together_as_each_alone(table, tmp_path):
     model = scaled(table, tmp_path / "run", "zero-out")
-    target = named(str(tmp_path / "run"), table, 5, "mislabelled", {})
+    target = named(str(tmp_path / "run"), table, 5, "mislabelled")
     seeds = range(7)
     together = target.train.cohort(target.outside, seeds)
     alone = [target.train(target.outside, seed) for seed in seeds]
@@ -232,11 +237,7 @@ def test_repetitions_are_trained_together_as_each_alone(table, tmp_path):
 
 def test_a_folder_of_a_sparse_model(command, table, tmp_path):
     """An L1 term follows every update: such models are trained one by one."""
-    flags = ("--numeric", "x=-1:1", "--numeric", "z=0:1", "--classes", "no,yes", "--steps", 3)
-    more = ("--penalty", "l1", "--regularization", 0.01, "--prepare", "none")
-    told = ("--target", "label", "--epsilon", 2, "--delta", 1e-3, "--out", tmp_path / "run")
-    code, _, err = command("train", table, *told, *flags, *more)
-    assert code == 0, err
+    filed(table, tmp_path / "run", penalty="l1", regularization=0.01, steps=3, epsilon=2.0)
     audited = ("audit", tmp_path / "run", "--data", table, "--models", 20, "--seed", 0)
     code, _, err = command(*audited)
     assert code == 0, err
@@ -245,7 +246,7 @@ def test_a_folder_of_a_sparse_model(command, table, tmp_path):
 def test_repeated_scalers_have_the_law_of_the_mechanism(table, tmp_path):
     """Statistics over many repetitions; a removed record is missing in them, not a row of zeros."""
     model = scaled(table, tmp_path / "run", "zero-out")
-    target = named(str(tmp_path / "run"), table, 5, "mislabelled", {})
+    target = named(str(tmp_path / "run"), table, 5, "mislabelled")
     noise = float(model.prepare_.training_.noises[0])
     v = np.clip(2 * target.inside.X - 1, -1, 1)
     means = {}
@@ -293,11 +294,11 @@ def test_a_store_is_resumed(command, file, tmp_path):
 
 
 def test_as_is_swaps_the_record(arrays):
-    target = named("sklearn.linear_model:LogisticRegression", arrays, 2, "as-is", {})
+    target = named("sklearn.linear_model:LogisticRegression", arrays, 2, "as-is")
     assert not np.array_equal(target.inside[0][2], target.outside[0][2])
     assert np.array_equal(target.outside[0][2], target.outside[0][3])
     with pytest.raises(DescriptionError, match="record is 30"):
-        named("sklearn.linear_model:LogisticRegression", arrays, 30, "as-is", {})
+        named("sklearn.linear_model:LogisticRegression", arrays, 30, "as-is")
 
 
 def test_a_certificate_for_somebody_else_is_refused_before_anything_is_trained(

@@ -137,22 +137,19 @@ def strongly_convex_best_split(
     )
 
 
-def shuffled_once(
-    unit: float, c: float, batches: int, epochs: int, order: float, restored: bool = True
-) -> float:
+def shuffled_once(unit: float, c: float, batches: int, epochs: int, order: float) -> float:
     """Ye & Shokri 2022, Theorem 4.2: R_alpha for one hidden partition, reused in every epoch.
 
     R = alpha kappa_1 + log(avg_j exp((alpha-1) alpha e(B-j)))/(alpha-1), kappa_1 the first term
-    of Theorem 3.3, with its lost factor (``restored``) or as printed. Status: sound (printed with
-    eta < 2/(lambda+eta) for 2/(lambda+beta)).
+    of Theorem 3.3 with its lost factor. Status: sound (printed with eta < 2/(lambda+eta) for
+    2/(lambda+beta)).
 
     >>> shuffled_once(1.0, 0.9, 4, 10, 4.0) < 4 * strongly_convex(1.0, 0.9, 4, 10, position=3)
     True
     """
     _check(c, batches, epochs, 0, at_least=2)
     _check_order(order)
-    theorem = strongly_convex if restored else strongly_convex_printed
-    first = theorem(unit, c, batches, epochs) - one_impulse(unit, c, batches)
+    first = strongly_convex(unit, c, batches, epochs) - one_impulse(unit, c, batches)
     last = [one_impulse(unit, c, batches - j) for j in range(batches)]
     exponents = (order - 1) * order * np.array(last)
     top = float(exponents.max())
