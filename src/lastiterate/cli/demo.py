@@ -73,7 +73,7 @@ def audit_it(run: Path, table: Path, models: int) -> None:
     print_text(
         f"\nlastiterate audit {run} --data {table} --models {models} --json > {run / 'audit.json'}"
     )
-    target = named(str(run), table, 0, "mislabelled", {})
+    target = named(str(run), table, 0, "mislabelled")
     claim: Any = target.claim
     result = audit(
         target.train,
