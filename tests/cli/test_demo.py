@@ -29,7 +29,7 @@ def test_the_demo_prints_the_reference_numbers(capsys: pytest.CaptureFixture[str
     expected = {
         "all_iterates": (30.5, 49.9, 83.8),
         "worst_position": (4.34, 5.60, 7.58),
-        "hidden_position": (3.48, 4.79, 6.88),
+        "hidden_position": (3.43, 4.79, 6.88),
     }
     for name, values in expected.items():
         digits = 0.05 if name == "all_iterates" else 0.005
