@@ -28,6 +28,7 @@ from lastiterate.bounds.ordered_batches import (
     EqualisedLastEpoch,
     Exchange,
     HiddenPosition,
+    ReshuffledExchange,
     WorstPosition,
 )
 from lastiterate.bounds.output_perturbation import OutputPerturbation
@@ -53,6 +54,7 @@ LEDGER: tuple[Theorem, ...] = (
     WorstPosition(),
     Exchange(),
     HiddenPosition(),
+    ReshuffledExchange(),
     BoundaryPolicy(),
     KnownGroups(),
     CycleLaw(),

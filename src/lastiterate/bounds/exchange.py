@@ -70,6 +70,7 @@ class Segments:
     batches: int
     cuts: tuple[tuple[int, int], ...]  # segments of hidden steps
     diameter: float
+    level: float = 0.0  # the distance at the first step
 
     @property
     def supported(self) -> bool:
@@ -98,7 +99,8 @@ class Segments:
         swapped = i > j
         early = np.where(swapped, sizes[1], sizes[0])
         late = np.where(swapped, sizes[0], sizes[1])
-        total = np.zeros(len(i))
+        hidden = bool(self.cuts) and self.cuts[0][1] > 0
+        total = np.full(len(i), math.inf if self.level and not hidden else 0.0)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             for begin, end in self.cuts:
                 total = total + self._string(first, last, early, late, begin, end)
@@ -123,13 +125,13 @@ class Segments:
         Pools adjacent violators from the right, for all pairs at once: see `positions._general`.
         """
         batches = self.batches
-        repeats = self._repeats and begin == 0 and end >= 3 * batches
+        repeats = self._repeats and begin == 0 and end >= 3 * batches and not self.level
         common = self._periodic(first, last, early, late, end) if repeats else None
         if common is not None and math.isinf(self.diameter):
             return common
         closing = -(-end // batches)
         opening = max(begin // batches, closing - EXACT_EPOCHS) if repeats else begin // batches
-        pool = _Pool(len(first), 2 * (closing - opening))
+        pool = _Pool(len(first), 2 * (closing - opening) + 1)
         following = np.full(len(first), end)
         for epoch in range(closing - 1, opening - 1, -1):
             for place, size in ((last, late), (first, early)):
@@ -142,6 +144,9 @@ class Segments:
                     pool.restart(self.diameter * carried, noise, used)
                 pool.push(size * s * carried, (nu * carried) ** 2 + noise, c * carried, used)
                 following = np.where(used, step, following)
+        if self.level and begin == 0:
+            carried, noise = self.window(np.zeros(len(first), dtype=np.int64), following)
+            pool.push(self.level * carried, noise, carried, np.full(len(first), True))
         return np.asarray(np.minimum(pool.cost if common is None else common, pool.restarted))
 
     @property
@@ -327,22 +332,23 @@ def masses(
     own_p = weight.copy()
     left = weight - own_q
     order = np.argsort(d, kind="stable")
-    early = [j for j in order.tolist() if left[j] > 0]
+    early = order[left[order] > 0].tolist()
     if not early:
         return None
     found = Masses([], [], [], [], own_p, own_q)
-    place, rest_of = 0, left.tolist()
-    for i in order.tolist():
-        if tau[i] <= epsilon:
-            continue
-        own_q[i] = weight[i]
-        nearest = max(pair(i, early[min(place, len(early) - 1)]), float(d[i]))
-        shifted = -d[i] * (level + nearest - d[i] / 2)
+    place, rest_of, share_of = 0, left.tolist(), weight.tolist()
+    late = order[tau[order] > epsilon].tolist()
+    own_q[late] = weight[late]
+    for i in late:
+        own, share = float(d[i]), float(weight[i])
+        nearest = max(pair(i, early[min(place, len(early) - 1)]), own)
+        shifted = -own * (level + nearest - own / 2)
         if shifted <= epsilon:
             continue
-        own_p[i] = weight[i] * math.exp(epsilon - shifted)
-        rest = float(weight[i] - own_p[i])
-        while rest > 1e-13 * weight[i]:
+        kept = share * math.exp(epsilon - shifted)
+        own_p[i] = kept
+        rest = share - kept
+        while rest > 1e-13 * share:
             if place == len(early):
                 return None
             j = early[place]
@@ -356,7 +362,7 @@ def masses(
                 found.q.append(take / ratio)
             rest -= take
             rest_of[j] -= take / ratio
-            if rest_of[j] <= 1e-12 * weight[j]:
+            if rest_of[j] <= 1e-12 * share_of[j]:
                 place += 1
     return found
 
@@ -398,9 +404,9 @@ def _masses(
     """Masses for one order, by the level family: searched among groups of positions."""
     batches = len(mus)
     distance = (strings.steps.count - 1 - np.arange(batches)) % batches  # to the last step
-    edges = _spread(batches, _GROUPS)
+    edges = spread(batches, _GROUPS)
     group = np.searchsorted(edges, distance, side="right") - 1
-    table = _pair_table(strings, sizes, edges) + drift
+    table = pair_table(strings, sizes, edges) + drift
     count = np.bincount(group, minlength=len(edges))
     d = np.bincount(group, weights=mus, minlength=len(edges)) / count
     between = table.tolist()
@@ -414,7 +420,7 @@ def _masses(
 
     high = average.epsilon(delta)
     if high == 0 or math.isinf(high):
-        return _diagonal(batches)
+        return diagonal(batches)
     if delta_at(high) <= delta:
         high = halved(lambda x: delta_at(x) <= delta, high, 0.0, _ROUNDS, 1e-4)
     best = _best_level(d, count / batches, grouped, high)
@@ -423,19 +429,24 @@ def _masses(
     for _ in range(40 if level < 0 else 0):
         found = masses(mus, weight, lambda i, j: between[groups[i]][groups[j]], high, level)
         if found is not None:
-            return {
-                "row": np.array(found.row, dtype=np.int64),
-                "column": np.array(found.column, dtype=np.int64),
-                "p": np.array(found.p) * (1 + 1e-12),
-                "q": np.array(found.q) * (1 - 1e-12),
-                "own_p": found.own_p * (1 + 1e-12),
-                "own_q": found.own_q * (1 - 1e-12),
-            }
+            return upward(found)
         level *= 1 - 1e-3
-    return _diagonal(batches)
+    return diagonal(batches)
 
 
-def _diagonal(batches: int) -> dict[str, NDArray[Any]]:
+def upward(found: Masses) -> dict[str, NDArray[Any]]:
+    """Masses with room for what doubles round: rows of p and columns of q keep their bounds."""
+    return {
+        "row": np.array(found.row, dtype=np.int64),
+        "column": np.array(found.column, dtype=np.int64),
+        "p": np.array(found.p) * (1 + 1e-12),
+        "q": np.array(found.q) * (1 - 1e-12),
+        "own_p": found.own_p * (1 + 1e-12),
+        "own_q": found.own_q * (1 - 1e-12),
+    }
+
+
+def diagonal(batches: int) -> dict[str, NDArray[Any]]:
     """No exchange: the average over positions."""
     none, own = np.zeros(0), np.full(batches, 1 / batches)
     place = np.zeros(0, dtype=np.int64)
@@ -469,17 +480,17 @@ def _best_level(
     return level, Coupling(mus, p, q).delta(epsilon)
 
 
-def _spread(batches: int, most: int) -> Integers:
+def spread(batches: int, most: int) -> Integers:
     """At most ``most`` distances from 0 to B - 1, dense near 0."""
     if batches <= most:
         return np.arange(batches)
     return np.unique(np.geomspace(1, batches, most).round().astype(np.int64) - 1)
 
 
-def _pair_table(strings: Segments, sizes: Sizes, edges: Integers) -> Floats:
+def pair_table(strings: Segments, sizes: Sizes, edges: Integers) -> Floats:
     """mu_ij of groups of positions: evaluated at a few distances, interpolated between them."""
     batches, last = strings.batches, strings.steps.count - 1
-    knots = _spread(batches, _KNOTS)
+    knots = spread(batches, _KNOTS)
     i, j = (grid.ravel() for grid in np.meshgrid(knots, knots, indexing="ij"))
     j = np.where(i == j, np.where(i + 1 < batches, i + 1, i - 1), j)
     squares = strings.pair_squares((last - i) % batches, (last - j) % batches, sizes)

@@ -8,6 +8,7 @@ partition every epoch: independent costs per epoch under a boundary policy. The 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -27,6 +28,7 @@ from lastiterate.bounds.positions import (
 )
 from lastiterate.bounds.replay import root_sum_squares_up
 from lastiterate.bounds.reshuffled import reshuffled
+from lastiterate.bounds.reshuffled_exchange import LastEpoch
 from lastiterate.bounds.shifted_interpolation import modulus_objection
 from lastiterate.bounds.steps import Array, Steps
 from lastiterate.bounds.taut_string import taut_string
@@ -262,6 +264,7 @@ class BoundaryPolicy(Theorem):
         "a new uniformly random partition every epoch, all of them secret",
         "updates are Lipschitz",
     )
+    dominated_by = ("reshuffled-exchange",)
     rounding = True
     covers = PRESENCE
 
@@ -294,6 +297,58 @@ class BoundaryPolicy(Theorem):
             }
             mus = (policy.mus + drifted) * (1 + 2.0**-50) if drifted else policy.mus
             return Proof(Mixture(mus, policy.weights), witness)
+
+        return Bound.searched(self, at)
+
+
+class ReshuffledExchange(Theorem):
+    """A new hidden partition every epoch: in the last one the record changes places."""
+
+    key = "reshuffled-exchange"
+    name = "Exchange in the last epoch"
+    reference = "this library, docs/theory/exchange.md; levels and level family of masses"
+    statement = (
+        "Fix levels at the ends of epochs, and reveal the positions of all epochs but the last, "
+        "which cost x. With mu_ij the string of two positions of the last epoch from its level, "
+        "delta(eps) <= E_x sum_ij p_ij delta_{sqrt(x + mu_ij^2)}(eps + log(q_ij/p_ij)) for any "
+        "masses whose rows p sum to 1/B and whose columns q sum to at most 1/B; never more than "
+        "the boundary policy."
+    )
+    schemes = (Reshuffled,)
+    assumptions = (
+        "a new uniformly random partition every epoch, all of them secret and independent",
+        "updates are Lipschitz",
+        "the sensitivity bounds any two records (replace) or every record (zero-out)",
+    )
+    rounding = True
+    covers = frozenset({"gradient_norm"})
+
+    def objection(self, run: Run) -> str | None:
+        return BoundaryPolicy().objection(run)
+
+    def prove(self, run: Run) -> Bound:
+        policy = BoundaryPolicy().prove(run)
+        batches = run.training.batches_per_epoch or 1
+        if batches == 1:
+            return dataclasses.replace(policy, theorem=self)
+        last = LastEpoch(
+            run.steps,
+            run.having(s=dynamics.impulses(run.etas, run.training)),
+            batches,
+            run.releases[:-1],
+            run.window,
+            run.training.diameter,
+            exchanged_sizes(run.training, run.exposure),
+            drifted_mu(run),
+        )
+
+        def at(delta: float) -> Proof:
+            proof = policy.at(delta)
+            assert isinstance(proof.curve, Mixture)
+            found = last.bound(proof.curve, delta)
+            if found is None:
+                return proof
+            return Proof(found.curve, {**proof.witness, "exchange": found.witness})
 
         return Bound.searched(self, at)
 

@@ -82,7 +82,7 @@ def reshuffled(
         why = "the levels are chosen to be good at one point of the curve"
         raise DescriptionError("epsilon, delta", (epsilon, delta), "one of them, and not both", why)
     steps = len(ss)
-    end, segments = _segments(steps, batches, releases, window)
+    end, segments = epoch_segments(steps, batches, releases, window)
     if steps == 0 or not np.any(ss > 0):
         return _certain(0.0, -(-steps // batches), "no record is ever used")
     if not np.any(ns > 0):
@@ -91,7 +91,7 @@ def reshuffled(
     search = _Objective(costs, LevelSearch(costs, segments, diameter), epsilon, delta)
     kappa, levels = search.best()
     rows, counts = levels.costs(costs)
-    law = law_of_sum(rows, counts, search.cap, _points(rows, counts))
+    law = law_of_sum(rows, counts, search.cap, grid_points(rows, counts))
     mus = np.sqrt(law.costs) * (1 + 2.0**-50)
     mus = np.where(mus > 1e100, math.inf, mus)  # paid where there is no noise
     paying = int(levels.pays.sum())
@@ -112,7 +112,7 @@ def reshuffled(
     )
 
 
-def _segments(
+def epoch_segments(
     steps: int, batches: int, releases: Sequence[int], window: int
 ) -> tuple[int, list[tuple[int, int]]]:
     """Where the string ends, and the stretches of epochs between known points."""
@@ -144,8 +144,8 @@ def _certain(mu: float, epochs: int, description: str) -> BoundaryPolicy:
     )
 
 
-def _points(rows: Floats, counts: np.ndarray[tuple[int], np.dtype[np.intp]]) -> int:
-    """A grid fine enough that rounding up adds at most about a thousandth, within reason."""
+def grid_points(rows: Floats, counts: np.ndarray[tuple[int], np.dtype[np.intp]]) -> int:
+    """Points of a grid fine enough that rounding up adds at most about a thousandth, within reason."""
     wanted = max(1 << 14, 512 * int(counts.sum()))
     points = max(min(wanted, _FINEST), 8 * int(counts.sum()))
     return 1 << math.ceil(math.log2(points))

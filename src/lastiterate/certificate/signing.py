@@ -291,6 +291,8 @@ def _confirmed(judge: Judge, proposed: float, delta: float, gap: float) -> float
         if high > proposed * (1 + gap) + 1e-9:
             return None
         low, high = high, high + 4 * (high - proposed)
+    if low == proposed:
+        return high
     return halved(lambda epsilon: judge.holds(epsilon, asked), good=high, bad=low, rounds=8)
 
 

@@ -26,7 +26,7 @@ from lastiterate.verifier import correlated, epochs, placed, sampled, strings
 from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, greatest, proved
 from lastiterate.verifier.coupled import Coupled
-from lastiterate.verifier.exchanged import exchanged
+from lastiterate.verifier.exchanged import exchanged, exchanged_last
 from lastiterate.verifier.profile import Profile
 from lastiterate.verifier.steps import Case, spreads
 from lastiterate.verifier.strings import infinite, ratio, repeated
@@ -327,6 +327,19 @@ def boundary_policy(case: Case, witness: Witness) -> Profile:
     law = epochs.sum_of_costs(priced, cap)
     squares = _drifted(case, [square for square, _ in law])
     return Profile(tuple(squares), tuple(weight for _, weight in law))
+
+
+def reshuffled_exchange(case: Case, witness: Witness) -> Profile:
+    """Reshuffled batches: the boundary policy, or masses that are exchanged in the last epoch."""
+    policy = boundary_policy(case, witness)
+    _demand(case.exposure.differs <= {"gradient_norm"}, "its unit is not one record of every step")
+    if "exchange" not in witness:
+        return policy
+    found = witness["exchange"]
+    levels, pays = list(found["levels"]), [bool(p) for p in found["pays"]]
+    earlier, last = epochs.earlier_and_last(case, levels, pays)
+    law, root = epochs.sum_of_costs(earlier), _drift_root(case)
+    return replace(policy, coupled=exchanged_last(case, law, last, levels[-2], root, found))
 
 
 def composition(case: Case, witness: Witness) -> Profile:
@@ -685,6 +698,7 @@ _INDEPENDENT: dict[str, Check] = {
     "worst-position": _plain_descent(worst_position),
     "exchange": _plain_descent(exchange),
     "hidden-position": _plain_descent(hidden_position),
+    "reshuffled-exchange": _plain_descent(reshuffled_exchange),
     "boundary-policy": _plain_descent(boundary_policy),
     "known-groups": _plain_descent(known_groups),
     "cycle-law": _plain_descent(cycle_law),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -241,7 +242,30 @@ class Priced(NamedTuple):
 
 
 def epoch_costs(case: Case, levels: Sequence[float], pays: Sequence[bool]) -> list[Priced]:
-    """What each epoch costs at each position under the certificate's levels.
+    """What each epoch costs at each position under the certificate's levels."""
+    return _counted(_each_epoch(case, levels, pays))
+
+
+def earlier_and_last(
+    case: Case, levels: Sequence[float], pays: Sequence[bool]
+) -> tuple[list[Priced], tuple[Ball, ...]]:
+    """The costs of all epochs but the last, and those of the last one."""
+    every = _each_epoch(case, levels, pays)
+    if not every:
+        raise CertificateError("the run has no epoch")
+    return _counted(every[:-1]), every[-1]
+
+
+def _counted(every: Sequence[tuple[Ball, ...]]) -> list[Priced]:
+    """Epochs of the same costs (the same object), counted."""
+    counts = Counter(map(id, every))
+    return [Priced(costs, counts[id(costs)]) for costs in {id(x): x for x in every}.values()]
+
+
+def _each_epoch(
+    case: Case, levels: Sequence[float], pays: Sequence[bool]
+) -> list[tuple[Ball, ...]]:
+    """The costs of every epoch, one object for equal epochs.
 
     Checked here: levels start and end at 0 at every known point; an epoch may be skipped only if
     a later one of the same stretch starts at the diameter.
@@ -256,7 +280,8 @@ def epoch_costs(case: Case, levels: Sequence[float], pays: Sequence[bool]) -> li
     ends = {-(-last // batches) for _, last in case.segments}
     if any(last % batches for _, last in case.segments[:-1]):
         raise CertificateError("a checkpoint inside an epoch shares its hidden position")
-    seen: dict[Any, tuple[tuple[Ball, ...], int]] = {}
+    seen: dict[Any, tuple[Ball, ...]] = {}
+    every = []
     known = True  # whether the level at the start of this epoch is proved
     for e in range(epochs):
         known = known or levels[e] >= training.diameter
@@ -272,11 +297,10 @@ def epoch_costs(case: Case, levels: Sequence[float], pays: Sequence[bool]) -> li
         if key not in seen:
             row = _row(case, start, 0, case.end, batches)
             level = _priced(row, levels[e], levels[e + 1]) if pays[e] else [arb(0)] * batches
-            seen[key] = tuple(_extra(case, start, level)), 0
-        costs, count = seen[key]
-        seen[key] = costs, count + 1
+            seen[key] = tuple(_extra(case, start, level))
+        every.append(seen[key])
         known = known or e + 1 in ends
-    return [Priced(costs, count) for costs, count in seen.values()]
+    return every
 
 
 def _priced(row: Row, x: float, y: float) -> list[Ball]:

@@ -7,6 +7,9 @@ The masses prove
 
 if the p of every row sum to at least 1/B and the q of every column to at most 1/B.  mu_ij is pooled
 here, with both sensitivities at every epoch.
+
+Where every epoch has a new partition, positions are exchanged in the last epoch alone. Masses
+belong to values of the cost of all earlier epochs, whose law is moved up to these values.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.errors import CertificateError
@@ -83,22 +86,37 @@ def exchanged(
     strings = _Strings(replace(case, exposure=ONE_RECORD))
     orders = []
     for order, size in zip(witness, sizes, strict=True):
-        row, column = (_places(order[name], len(squares)) for name in ("row", "column"))
-        p, q = (_masses(order[name]) for name in ("p", "q"))
-        own_p, own_q = (_masses(order[name]) for name in ("own_p", "own_q"))
-        if len(own_p) != len(squares) or len(own_q) != len(squares):
-            raise CertificateError("the witness has masses for another number of positions")
-        if not len(row) == len(column) == len(p) == len(q):
-            raise CertificateError("the witness has masses for another number of pairs")
-        if len(row) * strings.events > MOST_PAIRS:
-            raise CertificateError(f"more than {MOST_PAIRS:,} events cannot be pooled")
-        _check_margins(own_p, row, p, lowest=True)
-        _check_margins(own_q, column, q, lowest=False)
-        terms = [Term(s, *masses) for s, *masses in zip(squares, own_p, own_q, strict=True)]
-        for i, j, one, other in zip(row, column, p, q, strict=True):
-            terms.append(Term(_drifted(strings.square(i, j, size), drift), one, other))
+        masses = _read(order, len(squares), strings.events)
+        own = zip(squares, masses.own_p, masses.own_q, strict=True)
+        terms = [Term(*values) for values in own]
+        for i, j, p, q in masses.pairs:
+            terms.append(Term(_drifted(strings.square(i, j, size), drift), p, q))
         orders.append(terms)
     return Exchanged(orders)
+
+
+class _Masses(NamedTuple):
+    """Masses of one order: what stays at each position, and (i, j, p, q) for pairs."""
+
+    own_p: list[Ball]
+    own_q: list[Ball]
+    pairs: list[tuple[int, int, Ball, Ball]]
+
+
+def _read(order: Mapping[str, Any], batches: int, events: int) -> _Masses:
+    """The masses of a witness, once their margins are checked."""
+    row, column = (_places(order[name], batches) for name in ("row", "column"))
+    p, q = (_masses(order[name]) for name in ("p", "q"))
+    own_p, own_q = (_masses(order[name]) for name in ("own_p", "own_q"))
+    if len(own_p) != batches or len(own_q) != batches:
+        raise CertificateError("the witness has masses for another number of positions")
+    if not len(row) == len(column) == len(p) == len(q):
+        raise CertificateError("the witness has masses for another number of pairs")
+    if len(row) * events > MOST_PAIRS:
+        raise CertificateError(f"more than {MOST_PAIRS:,} events cannot be pooled")
+    _check_margins(own_p, row, p, lowest=True)
+    _check_margins(own_q, column, q, lowest=False)
+    return _Masses(own_p, own_q, list(zip(row, column, p, q, strict=True)))
 
 
 def _sizes(case: Case) -> tuple[tuple[Ball, Ball], ...]:
@@ -151,31 +169,19 @@ def _check_margins(
         raise CertificateError(f"the masses of the witness: {side} than 1/B")
 
 
-class _Strings:
-    """mu_ij^2 of two positions that are used in every epoch."""
+class _Windows:
+    """Windows of consecutive steps from a step on: what two uses of a record have between them."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, first: int = 0) -> None:
         if case.factors(0, 1) is None:
             raise CertificateError("the updates have no known Lipschitz constant")
-        self._case = case
+        self._case, self._first = case, first
         self._batches = case.training.batches_per_epoch or 1
-        steps = case.training.steps
-        self._windows: dict[int, tuple[Ball, Ball]] = {}
-        self._repeats = False  # whether all steps are equal and not expansive
-        if case.constant:
-            self._repeats = bool(proved(self._one[0] <= 1))
-            long = steps > EXACT_EPOCHS * self._batches
-            if long and (len(case.segments) > 1 or not self._repeats):
-                raise CertificateError("its strings of two positions are too long to be pooled")
-        elif steps > MOST_STEPS:
-            raise CertificateError(f"more than {MOST_STEPS:,} steps cannot be pooled")
-        else:
+        self._known: dict[int, tuple[Ball, Ball]] = {}
+        if not case.constant:
+            if case.training.steps - first > MOST_STEPS:
+                raise CertificateError(f"more than {MOST_STEPS:,} steps cannot be pooled")
             self._tabulate()
-
-    @property
-    def events(self) -> int:
-        """At most how many uses enter a string."""
-        return 2 * min(self._case.training.steps // self._batches + 2, EXACT_EPOCHS + 1)
 
     @property
     def _one(self) -> tuple[Ball, Ball, Ball]:
@@ -185,15 +191,15 @@ class _Strings:
 
     def _tabulate(self) -> None:
         """Factors and carried variances of windows of 1, 2, 4, ... steps."""
-        case, steps = self._case, self._case.training.steps
-        factors = case.factors(0, steps)
+        case, first, last = self._case, self._first, self._case.training.steps
+        factors = case.factors(first, last)
         assert factors is not None
         self._c = factors
-        self._s, self._nu = case.impulses(0, steps), case.noises(0, steps)
+        self._s, self._nu = case.impulses(first, last), case.noises(first, last)
         level = [(c, nu * nu) for c, nu in zip(factors, self._nu, strict=True)]
         self._table = [level]
         width = 1
-        while 2 * width <= min(self._batches, steps):
+        while 2 * width <= min(self._batches, last - first):
             level = [
                 (c * level[k + width][0], v * level[k + width][0] ** 2 + level[k + width][1])
                 for k, (c, v) in enumerate(level[:-width])
@@ -204,31 +210,35 @@ class _Strings:
     def _window(self, start: int, length: int) -> tuple[Ball, Ball]:
         """Product of the factors of steps, and their noise variance carried to their end."""
         if self._case.constant:
-            if length not in self._windows:
+            if length not in self._known:
                 c, _, nu = self._one
-                self._windows[length] = c**length, nu * nu * geometric(c * c, length)
-            return self._windows[length]
-        factor, variance = arb(1), arb(0)
+                self._known[length] = c**length, nu * nu * geometric(c * c, length)
+            return self._known[length]
+        factor, variance, place = arb(1), arb(0), start - self._first
         for bit, level in enumerate(self._table):
             if length >> bit & 1:
-                c, v = level[start]
+                c, v = level[place]
                 factor, variance = factor * c, variance * c * c + v
-                start += 1 << bit
+                place += 1 << bit
         return factor, variance
 
     def _at(self, step: int) -> tuple[Ball, Ball, Ball]:
-        return self._one if self._case.constant else (self._c[step], self._s[step], self._nu[step])
+        if self._case.constant:
+            return self._one
+        place = step - self._first
+        return self._c[place], self._s[place], self._nu[place]
 
-    def square(self, i: int, j: int, sizes: tuple[Ball, Ball]) -> Ball:
-        """mu_ij^2, with ``sizes`` times the sensitivity of one record at i and at j."""
-        if i == j:
-            raise CertificateError("a pair of the witness exchanges a position with itself")
-        uses = [(i, sizes[0]), (j, sizes[1])]
-        uses = uses if i < j else uses[::-1]
-        total = sum((self._string(*segment, uses) for segment in self._case.segments), arb(0))
-        first, last = self._case.end, self._case.training.steps
+    def _used(self, step: int, size: Ball, following: int) -> Block:
+        """A use of a record of ``size``, and the steps after it up to the following use."""
+        carried, noise = self._window(step + 1, following - step - 1)
+        c, s, nu = self._at(step)
+        return Block(size * s * carried, nu * nu * carried * carried + noise, c * carried)
+
+    def _paid(self, first: int, uses: Sequence[tuple[int, Ball]]) -> Ball:
+        """What uses inside a released window cost, from a step on: they are paid on arrival."""
+        total, last = arb(0), self._case.training.steps
         count = max(last - first, 0)
-        if count:  # uses inside a released window are paid on arrival
+        if count:
             impulses = repeated(self._case.impulses(first, last), count)
             noises = repeated(self._case.noises(first, last), count)
             for k, (s, nu) in enumerate(zip(impulses, noises, strict=True), first):
@@ -236,6 +246,30 @@ class _Strings:
                     if k % self._batches == place:
                         total += ratio(size * s, nu) ** 2
         return total
+
+
+class _Strings(_Windows):
+    """mu_ij^2 of two positions that are used in every epoch."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self._repeats = False  # whether all steps are equal and not expansive
+        if case.constant:
+            self._repeats = bool(proved(self._one[0] <= 1))
+            long = case.training.steps > EXACT_EPOCHS * self._batches
+            if long and (len(case.segments) > 1 or not self._repeats):
+                raise CertificateError("its strings of two positions are too long to be pooled")
+
+    @property
+    def events(self) -> int:
+        """At most how many uses enter a string."""
+        return 2 * min(self._case.training.steps // self._batches + 2, EXACT_EPOCHS + 1)
+
+    def square(self, i: int, j: int, sizes: tuple[Ball, Ball]) -> Ball:
+        """mu_ij^2, with ``sizes`` times the sensitivity of one record at i and at j."""
+        uses = _ordered(i, j, sizes)
+        total = sum((self._string(*segment, uses) for segment in self._case.segments), arb(0))
+        return total + self._paid(self._case.end, uses)
 
     def _string(self, begin: int, end: int, uses: Sequence[tuple[int, Ball]]) -> Ball:
         """mu^2 of a segment, pooled from the right, from a common start or from the diameter."""
@@ -252,12 +286,10 @@ class _Strings:
                 step = epoch * batches + place
                 if not begin <= step < end:
                     continue
-                carried, noise = self._window(step + 1, following - step - 1)
-                c, s, nu = self._at(step)
                 if math.isfinite(width):
+                    carried, noise = self._window(step + 1, following - step - 1)
                     stack.restart(Block(arb(width) * carried, noise, carried))
-                variance = nu * nu * carried * carried + noise
-                stack.push(Block(size * s * carried, variance, c * carried))
+                stack.push(self._used(step, size, following))
                 following = step
         return (stack.common if common is None else common).min(stack.restarted)
 
@@ -293,6 +325,131 @@ class _Strings:
         for block in reversed(blocks):
             stack.push(block)
         return stack.common
+
+
+def _ordered(i: int, j: int, sizes: tuple[Ball, Ball]) -> list[tuple[int, Ball]]:
+    """Two positions with their sizes, the earlier one first."""
+    if i == j:
+        raise CertificateError("a pair of the witness exchanges a position with itself")
+    uses = [(i, sizes[0]), (j, sizes[1])]
+    return uses if i < j else uses[::-1]
+
+
+class _LastEpoch(_Windows):
+    """mu_ij^2 of two positions of the last epoch, from a distance at its start."""
+
+    def __init__(self, case: Case, level: Ball) -> None:
+        batches = case.training.batches_per_epoch or 1
+        self._start = (case.training.steps - 1) // batches * batches
+        super().__init__(case, self._start)
+        self._level = level
+        self._squares: dict[tuple[int, int, int], Ball] = {}
+
+    def square(self, i: int, j: int, order: int, sizes: tuple[Ball, Ball]) -> Ball:
+        """mu_ij^2, with ``sizes`` (those of ``order``) times one record's sensitivity."""
+        if (i, j, order) not in self._squares:
+            self._squares[i, j, order] = self._pooled(_ordered(i, j, sizes))
+        return self._squares[i, j, order]
+
+    def _pooled(self, uses: Sequence[tuple[int, Ball]]) -> Ball:
+        start, stack = self._start, Stack()
+        end = following = max(self._case.end, start)
+        for place, size in reversed(uses):
+            step = start + place
+            if step < end:
+                stack.push(self._used(step, size, following))
+                following = step
+        carried, noise = self._window(start, following - start)
+        stack.push(Block(self._level * carried, noise, carried))
+        return stack.common + self._paid(end, uses)
+
+
+def exchanged_last(
+    case: Case,
+    law: Sequence[tuple[Ball, Ball]],
+    own: Sequence[Ball],
+    level: float,
+    drift: Ball,
+    witness: Mapping[str, Any],
+) -> Exchanged:
+    """The bound of the masses of a witness for a last epoch of reshuffled batches.
+
+    Args:
+        case: the run.
+        law: costs of all earlier epochs, in rising order, and their masses.
+        own: what the last epoch costs at each position, from ``level`` to 0.
+        level: the distance at the start of the last epoch.
+        drift: what rounding adds to every mu.
+        witness: values of the cost of earlier epochs; for each order, masses for each of them.
+    """
+    sizes = _sizes(case)
+    costs, weights = _gathered(law, list(witness["costs"]))
+    if len(witness["orders"]) != len(sizes):
+        raise CertificateError("the witness has masses for another number of orders")
+    strings = _LastEpoch(replace(case, exposure=ONE_RECORD), arb(level))
+    orders = []
+    for index, size in enumerate(sizes):
+        chosen = witness["orders"][index]
+        if len(chosen) != len(costs):
+            raise CertificateError("the witness has masses for another number of costs")
+        terms: list[Term] = []
+        for cost, weight, order in zip(costs, weights, chosen, strict=True):
+            masses = _read(order, len(own), 2 * len(costs))
+            each = list(zip(own, masses.own_p, masses.own_q, strict=True))
+            for i, j, p, q in masses.pairs:
+                each.append((strings.square(i, j, index, size), p, q))
+            found = [
+                Term(_drifted(cost + square, drift), weight * p, weight * q)
+                for square, p, q in each
+            ]
+            terms.extend(_merged(found))
+        orders.append(terms)
+    return Exchanged(orders)
+
+
+def _gathered(
+    law: Sequence[tuple[Ball, Ball]], values: Sequence[float]
+) -> tuple[list[Ball], list[Ball]]:
+    """Every cost of a law moved up to a value of the witness, and what each value carries.
+
+    The last value grows to the largest cost.
+    """
+    if not values or not all(math.isfinite(value) and value >= 0 for value in values):
+        raise CertificateError("a cost of the witness is not a number of at least 0")
+    costs = list(map(arb, values))
+    weights, place = [arb(0)] * len(costs), 0
+    for cost, mass in law:
+        while place + 1 < len(costs) and not proved(cost <= costs[place]):
+            place += 1
+        if not proved(cost <= costs[place]):
+            costs[place] = costs[place].max(above(cost))
+        weights[place] += mass
+    return costs, weights
+
+
+def _merged(terms: Sequence[Term]) -> list[Term]:
+    """Fewer terms of no smaller sum.
+
+    Terms of similar mu and q/p become one, with the largest mu and the smallest q/p: delta_mu
+    grows with mu and falls with epsilon.  Which are similar is decided in floats: proves nothing.
+    """
+    alone: list[Term] = []
+    similar: dict[tuple[int, int], list[Term]] = {}
+    for term in terms:
+        square, p, q = (float(above(value)) for value in (term.square, term.p, term.q))
+        if not (0 < square < math.inf and p > 0 and q > 0):
+            alone.append(term)
+            continue
+        key = math.floor(250 * math.log(square)), math.floor(200 * math.log(q / p))
+        similar.setdefault(key, []).append(term)
+    for group in similar.values():
+        p = sum((term.p for term in group), arb(0))
+        shares = [term.q / term.p for term in group]
+        square, share = above(group[0].square), shares[0]
+        for term, other in zip(group, shares, strict=True):
+            square, share = square.max(above(term.square)), share.min(other)
+        alone.append(Term(square, p, p * share))
+    return alone
 
 
 def _power(block: Block, count: int) -> Block:

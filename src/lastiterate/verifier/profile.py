@@ -152,11 +152,11 @@ class Judge:
             value = arb(1)
             if sufficient and self._thinned is not None:
                 value = self._or_failed(self._thinned.delta(point))
-            if not value <= sufficient:
-                mixed = mixture_delta(self.profile.squares, self.profile.weights, point)
-                value = self._or_failed(mixed)
         if self.profile.coupled is not None and not value <= sufficient:
             value = value.min(arb(self.profile.coupled.delta(epsilon, sufficient)))
+        if not self.profile.steps and not value <= sufficient:
+            mixed = mixture_delta(self.profile.squares, self.profile.weights, point)
+            value = value.min(self._or_failed(mixed))
         return value
 
     def _or_failed(self, value: Ball) -> Ball:

@@ -47,6 +47,11 @@ THEOREMS: dict[str, Named] = {
         "this library, docs/theory/exchange.md; level family of masses",
         covers=frozenset({"gradient_norm"}),
     ),
+    "reshuffled-exchange": Named(
+        "Exchange in the last epoch",
+        "this library, docs/theory/exchange.md; levels and level family of masses",
+        covers=frozenset({"gradient_norm"}),
+    ),
     "boundary-policy": Named(
         "Boundary policy",
         "this library: independent epoch costs under fixed boundary levels",
