@@ -256,7 +256,7 @@ def test_reshuffled_releases_on_epoch_boundaries_only():
     loss = Loss(smoothness=1.0)
     keys = [b.theorem.key for b in account(run, loss, releases=(3,)).bounds]
     assert keys == ["gaussian-composition"]
-    assert account(run, loss, releases=(4,)).theorem.key == "boundary-policy"
+    assert account(run, loss, releases=(4,)).theorem.key == "reshuffled-exchange"
 
 
 def test_plateaus():

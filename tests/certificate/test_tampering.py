@@ -310,7 +310,7 @@ HIDDEN = {
     "full": "taut-string",
     "cyclic": "worst-position",
     "shuffled": "hidden-position",
-    "reshuffled, bounded": "boundary-policy",
+    "reshuffled, bounded": "reshuffled-exchange",
     "Poisson": "poisson-deferral",
     "without replacement": "chien-li-2025-3.12",
 }

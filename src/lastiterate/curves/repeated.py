@@ -10,6 +10,7 @@ import math
 from fractions import Fraction
 
 from lastiterate.curves.base import Curve
+from lastiterate.curves.coupled_labels import CoupledLabels
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.mixture import Mixture
@@ -33,6 +34,8 @@ def repeated(curve: Curve, times: int) -> Curve:
         return Gaussian(_root_times(curve.mu, times))
     if isinstance(curve, Mixture):
         return _repeated_mixture(curve, times)
+    if isinstance(curve, CoupledLabels):  # masses are chosen for one run: the average composes
+        return _repeated_mixture(curve.average, times)
     if isinstance(curve, LossDistribution):
         return curve.self_compose(times)
     if isinstance(curve, Renyi):

@@ -106,6 +106,7 @@ def tasks(description: Description) -> tuple[Task, ...]:
 _SEARCHING = {
     "stopped-coupling",
     "boundary-policy",
+    "reshuffled-exchange",
     "poisson-deferral",
     "poisson-replace-absorption",
     "chien-li-2025-3.12",

@@ -1,0 +1,194 @@
+"""Witnesses of the exchange bound of reshuffled batches: what is taken from them, what is not."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+from exchanged_laws import reshuffled_instance
+from flint import arb
+
+from lastiterate import Exposure, Loss, Reshuffled, TailAverage, Training, account, certify, verify
+from lastiterate.bounds.ordered_batches import ReshuffledExchange
+from lastiterate.bounds.taut_string import taut_string
+from lastiterate.errors import CertificateError
+from lastiterate.verifier import exchanged
+from lastiterate.verifier.balls import precision
+from lastiterate.verifier.checks import CHECKS
+from lastiterate.verifier.steps import Case
+
+LOSS = Loss(smoothness=1.0, regularization=0.01)
+DELTA = 1e-5
+
+
+def training(**changes) -> Training:
+    fields = dict(
+        records=8,
+        steps=16,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=Reshuffled(1),
+        adjacency="zero-out",
+    )
+    return Training(**{**fields, **changes})
+
+
+def proved(run: Training, witness, epsilon: float, loss: Loss = LOSS) -> float:
+    """delta that the check proves at an epsilon."""
+    with precision():
+        profile = CHECKS["reshuffled-exchange"](Case(run, loss), witness)
+        return float(profile.judge(DELTA).delta(epsilon))
+
+
+def exact_witness(run: Training, loss: Loss = LOSS, delta: float = DELTA):
+    return copy.deepcopy(dict(ReshuffledExchange().bound(run, loss).at(delta).witness))
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"steps": 8},
+        {"steps": 13},
+        {"steps": 24, "noise": [1 + 0.01 * k for k in range(24)]},
+        {"diameter": 0.8},
+        {"release": TailAverage(3)},
+    ],
+)
+def test_what_is_certified_is_what_was_accounted(adjacency, changes) -> None:
+    run = training(adjacency=adjacency, **changes)
+    certificate = certify(run, LOSS, DELTA)
+    assert certificate.theorem_key == "reshuffled-exchange"
+    assert certificate.epsilon == pytest.approx(account(run, LOSS).epsilon(DELTA), rel=2e-3)
+    verify(certificate)
+
+
+def test_releases_and_units_with_a_bound_of_their_own_are_certified() -> None:
+    run, unit = training(steps=24), Exposure(gradient_norm=0.4)
+    certificate = certify(run, LOSS, DELTA, releases=(8,), exposure=unit)
+    assert certificate.theorem_key == "reshuffled-exchange"
+    assert certificate.epsilon < certify(run, LOSS, DELTA, releases=(8,)).epsilon
+    verify(certificate)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "factor"), [("p", 0.99), ("own_p", 0.99), ("q", 1.01), ("own_q", 1.01), ("p", -1.0)]
+)
+def test_masses_that_do_not_add_up_are_refused(order, name, factor) -> None:
+    run = training()
+    witness = exact_witness(run)
+    witness["exchange"]["orders"][order][0][name] *= factor
+    with pytest.raises(CertificateError):
+        proved(run, witness, 1.0)
+
+
+def test_masses_of_another_cost_or_order_cannot_be_left_out() -> None:
+    run = training()
+    for tamper, message in (
+        (lambda found: found["orders"].pop(), "orders"),
+        (lambda found: found["orders"][0].pop(), "costs"),
+        (lambda found: found.update(costs=[-1.0]), "cost"),
+        (lambda found: found.update(costs=[]), "cost"),
+    ):
+        witness = exact_witness(run)
+        tamper(witness["exchange"])
+        with pytest.raises(CertificateError, match=message):
+            proved(run, witness, 1.0)
+
+
+def test_smaller_costs_of_earlier_epochs_prove_no_more() -> None:
+    """Each cost moves up to a value of the witness; the last value grows to the largest cost."""
+    run = training()
+    epsilon = account(run, LOSS).epsilon(DELTA)
+    assert proved(run, exact_witness(run), epsilon) <= 1.001 * DELTA
+    for factor in (0.0, 0.5, 0.9):
+        witness = exact_witness(run)
+        witness["exchange"]["costs"] = np.array(witness["exchange"]["costs"]) * factor
+        assert proved(run, witness, epsilon) > 1.1 * DELTA
+
+
+def test_levels_are_priced_by_the_check() -> None:
+    run = training()
+    epsilon = account(run, LOSS).epsilon(DELTA)
+    for level in (0.0, 3.0):
+        witness = exact_witness(run)
+        levels = np.array(witness["exchange"]["levels"])
+        levels[1] = level
+        witness["exchange"]["levels"] = levels
+        assert proved(run, witness, epsilon) > 1.1 * DELTA
+    for levels, pays in (([0.0, 0.5, 0.5], [1, 1]), ([0.5, 0.5], [1]), ([0.0, 0.5, 0.0], [0, 1])):
+        witness = exact_witness(run)
+        witness["exchange"] |= {"levels": levels, "pays": pays}
+        with pytest.raises(CertificateError):
+            proved(run, witness, epsilon)
+
+
+def test_a_unit_that_is_not_one_record_of_every_step_is_refused() -> None:
+    run = training()
+    witness = exact_witness(run)
+    with precision(), pytest.raises(CertificateError, match="unit"):
+        CHECKS["reshuffled-exchange"](Case(run, LOSS, exposure=Exposure(joined=3)), witness)
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+@pytest.mark.parametrize("seed", range(500, 520))
+def test_the_check_is_never_below_the_law_over_all_arrangements(seed, adjacency) -> None:
+    found = reshuffled_instance(np.random.default_rng(seed), adjacency)
+    proof = ReshuffledExchange().bound(found.training, found.loss).at(1e-2)
+    for epsilon in (0.1, 0.7, 2.0):
+        value = proved(found.training, proof.witness, epsilon, found.loss)
+        assert value >= found.pair.delta(epsilon, 800) * (1 - 1e-9) - 1e-13
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_strings_of_the_last_epoch_are_taut(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    batches = int(rng.integers(2, 7))
+    last = int(rng.integers(1, batches + 1))
+    steps = batches + last
+    alike = rng.random() < 0.5
+    run = training(
+        records=batches,
+        steps=steps,
+        step_size=0.7 if alike else rng.uniform(0.1, 1.0, steps).tolist(),
+        noise=0.5 if alike else rng.uniform(0.2, 1.0, steps).tolist(),
+    )
+    i, j = (int(place) for place in rng.permutation(batches)[:2])
+    level = float(rng.uniform(0, 2))
+    with precision():
+        case = Case(run, LOSS)
+        strings = exchanged._LastEpoch(case, arb(level))
+        square = float(strings.square(i, j, 0, (arb(2), arb(1))).upper())
+        c = np.array([float(x) for x in _every(case.factors(batches, steps), last)])
+        s = np.array([float(x) for x in _every(case.impulses(batches, steps), last)])
+    place = np.arange(last)
+    jumps = np.append(level, (2.0 * (place == i) + (place == j)) * s)
+    nu = np.append(1e-9, run.noises[batches:steps])
+    want = taut_string(np.append(1.0, c), jumps, nu).mu ** 2
+    assert square == pytest.approx(want, rel=1e-7)
+
+
+def _every(values, count):
+    return values if len(values) == count else values * count
+
+
+def test_similar_terms_become_one_that_is_no_smaller() -> None:
+    rng = np.random.default_rng(1)
+    with precision():
+        terms = [
+            exchanged.Term(arb(1 + 0.01 * float(a)), arb(0.01 * float(b)), arb(0.01 * float(d)))
+            for a, b, d in rng.uniform(0.5, 1, (200, 3))
+        ]
+        few = exchanged._merged(terms)
+        assert len(few) < len(terms)
+        for epsilon in (0.1, 1.0, 3.0):
+            exact, merged = (
+                float(sum((t.delta(arb(epsilon)) for t in each), arb(0))) for each in (terms, few)
+            )
+            assert exact <= merged * (1 + 1e-12) <= exact * 1.05
+    assert math.isclose(float(sum(t.p for t in few)), float(sum(t.p for t in terms)))
