@@ -145,7 +145,7 @@ def _certain(mu: float, epochs: int, description: str) -> BoundaryPolicy:
 
 
 def grid_points(rows: Floats, counts: np.ndarray[tuple[int], np.dtype[np.intp]]) -> int:
-    """Points of a grid fine enough that rounding up adds at most about a thousandth, within reason."""
+    """Points of a grid on which rounding up adds at most about a thousandth, within reason."""
     wanted = max(1 << 14, 512 * int(counts.sum()))
     points = max(min(wanted, _FINEST), 8 * int(counts.sum()))
     return 1 << math.ceil(math.log2(points))

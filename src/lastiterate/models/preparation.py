@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from lastiterate.accounting import account
 from lastiterate.curves import gaussian
+from lastiterate.curves.coupled_labels import CoupledLabels
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import Training
@@ -99,7 +100,9 @@ def beside(mu: float, choice: Choice, epsilon: float, delta: float) -> Training:
         if not target > 0:
             break
         training = calibrate(choice.training, choice.loss, target, delta)
-        curve = account(training, choice.loss).best_at(delta).curve
+        curve = account(training, choice.loss).best_at(delta).at(delta).curve
+        if isinstance(curve, CoupledLabels):  # its masses are chosen for this run alone
+            curve = curve.average
         if not isinstance(curve, Gaussian | Mixture):
             break
         together = curve.compose(Gaussian(mu)).epsilon(delta)
