@@ -185,3 +185,12 @@ def test_a_unit_with_a_bound_of_its_own_is_never_below_its_law(seed, adjacency) 
 def test_a_thousand_batches_in_fifty_epochs() -> None:
     run = of_batches(1000, 50_000, 1.0, 1.0, "replace")
     assert ReshuffledExchange().bound(*run).curve.epsilon(1e-5) < 0.9
+
+
+def test_a_release_costs_what_it_does_where_later_epochs_restart_from_the_diameter() -> None:
+    noise = [1.0] * 4 + [10.0] * 12
+    run, loss = of_batches(4, 16, 1.0, 1.0, "replace", diameter=1.0, noise=noise)
+    alone = run.replace(steps=4, noise=noise[:4])
+    first = BoundaryPolicy().bound(alone, loss).curve.epsilon(1e-5)
+    both = BoundaryPolicy().bound(run, loss, (4,)).curve.epsilon(1e-5)
+    assert both >= first > 0

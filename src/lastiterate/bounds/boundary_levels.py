@@ -62,7 +62,7 @@ class LevelSearch:
                     trial, cost = self._solve(restart, last, self.diameter, kappa)
                     if cost < value:
                         best, value, start = trial, cost, restart
-            zeta[first:start] = self.diameter if start > first else 0.0
+            zeta[first + 1 : start] = self.diameter  # the level at a release stays 0
             zeta[start : last + 1] = best
             pays[first:start] = False
         # Nearly equal levels are made equal (never above the diameter): equal epochs are

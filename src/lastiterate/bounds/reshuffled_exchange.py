@@ -196,7 +196,7 @@ class _Search:
 
         def excess(epsilon: float) -> float:
             deltas = [self._dual(prices, table, x, epsilon)[0] @ w for table in prices.tables]
-            return math.log(max(*deltas, 1e-300)) - goal
+            return math.log(max(1e-300, *map(float, deltas))) - goal
 
         if excess(0.0) <= 0:
             return 0.0
