@@ -243,6 +243,11 @@ def test_a_function_that_warns_of_records_is_refused(step: Any, match: str) -> N
             certificate_of(make_pipeline(step))
 
 
+def test_sums_of_a_record_that_warn_are_refused() -> None:
+    """The sum of [1e308, 1e308, 1e308] overflows with a warning, and the fit went on."""
+    refused(Normalizer("l1"), numbers(0.5), "overflows")
+
+
 FILLED = SimpleImputer(strategy="constant", fill_value=0.0, keep_empty_features=True)
 
 
@@ -316,5 +321,6 @@ def test_no_warning_of_a_fit_tells_of_huge_values() -> None:
     """Squares of such values overflow, and a warning told it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
-        for step in (FunctionTransformer(), Normalizer()):
-            assert outcome(step, numbers(0.5)) == outcome(step, numbers(1e300))
+        for step in (FunctionTransformer(), Normalizer(), Normalizer("max")):
+            for huge in (1e300, 1e308, np.finfo(float).max):
+                assert outcome(step, numbers(0.5)) == outcome(step, numbers(huge))

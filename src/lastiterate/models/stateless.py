@@ -225,6 +225,12 @@ def _imputer(step: Any) -> str:
     )
 
 
+def _normalizer(step: Any) -> str:
+    if step.norm == "l1":  # the others overflow without a word, and the row becomes 0
+        return 'NumPy warns where the sum of a record overflows: use norm="l2" or "max"'
+    return ""
+
+
 def _fourier(step: Any) -> str:
     if isinstance(step.gamma, str):
         return "it measures how far values are spread: give gamma as a number"
@@ -244,7 +250,7 @@ ALLOWED: dict[type, Callable[[Any], str]] = {
     FunctionTransformer: _function,
     GaussianRandomProjection: _nothing,  # drawn for the number of columns, and of records at most
     HashingVectorizer: _hashing,
-    Normalizer: _nothing,
+    Normalizer: _normalizer,
     OneHotEncoder: _encoder,
     OrdinalEncoder: _encoder,
     PolynomialCountSketch: _nothing,
