@@ -317,6 +317,95 @@ def test_labels_and_words_of_any_range_pass_the_check():
     assert not done.experiment
 
 
+class Counting(nn.Module):
+    """Acts on how often it was called, from some call on."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.calls = nn.Linear(57, 3), 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.head(x) * (2.0 if self.calls > 50 else 1.0)
+
+
+def test_a_layer_that_counts_its_calls_is_refused():
+    """How many chunks there were depends on who was in earlier batches."""
+    _, inputs, loss = network("linear")
+    with pytest.raises(UnsupportedError, match="remembers"):
+        noisy_module_descent(Counting(), loss, inputs, torch.arange(N) % 3, describe())
+
+
+class Centring(nn.Module):
+    """Subtracts a little of the mean of what is above a threshold."""
+
+    def __init__(self, threshold):
+        super().__init__()
+        self.head, self.threshold = nn.Linear(57, 3), threshold
+
+    def forward(self, x):
+        x = x.float()
+        return self.head(x - 1e-6 * (x * (x.abs() > self.threshold)).mean(0, keepdim=True))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "threshold", "says"),
+    [
+        (torch.float32, 10, "to the last bit"),
+        (torch.uint8, 0, "to the last bit"),
+        (torch.int16, 0, "to the last bit"),
+        (torch.int32, 0, "floats"),
+        (torch.int64, 0, "floats"),
+    ],
+)
+def test_hooks_of_layers_that_mix_far_or_whole_numbers_are_refused(dtype, threshold, says):
+    pytest.importorskip("opacus")
+    inputs = torch.randint(0, 100, (N, 57)).to(dtype)
+    told = (nn.CrossEntropyLoss(), inputs, torch.arange(N) % 3, describe())
+    with pytest.raises(UnsupportedError, match=says):
+        noisy_module_descent(Centring(threshold), *told, per_record="hooks")
+
+
+class Asking(nn.Linear):
+    """Notes which kernels PyTorch was to take."""
+
+    seen: list[bool]
+
+    def forward(self, x):
+        cudnn = torch.backends.cudnn
+        told = torch.are_deterministic_algorithms_enabled()
+        self.seen.append(told and cudnn.deterministic and not cudnn.benchmark)
+        return super().forward(x)
+
+
+def test_kernels_always_round_alike_and_the_settings_come_back():
+    """One that adds in any order passed the check by chance and then did not repeat itself."""
+    _, inputs, loss = network("linear")
+    net = Asking(57, 3)
+    net.seen = []
+    torch.backends.cudnn.benchmark = True
+    try:
+        noisy_module_descent(net, loss, inputs, torch.arange(N) % 3, describe())
+        assert torch.backends.cudnn.benchmark
+    finally:
+        torch.backends.cudnn.benchmark = False
+    assert len(net.seen) > 4
+    assert all(net.seen)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_kernel_that_cannot_repeat_itself_is_refused(monkeypatch):
+    _, inputs, loss = network("linear")
+
+    def forward(self, x):
+        warnings.warn("add_cuda does not have a deterministic implementation", stacklevel=1)
+        return x @ self.weight.T
+
+    monkeypatch.setattr(nn.Linear, "forward", forward)
+    with pytest.raises(UnsupportedError, match="to the last bit"):
+        noisy_module_descent(nn.Linear(57, 3), loss, inputs, torch.arange(N) % 3, describe())
+
+
 @pytest.mark.parametrize("make", [Centred, Remembering])
 def test_layers_that_mix_a_little_are_refused_with_hooks(make):
     """Opacus' clipped gradients differ from those of single records by less than is compared."""

@@ -450,8 +450,11 @@ def test_a_gradient_function_is_held_to_its_bound():
     clipped = noisy_descent(gradient, None, run.replace(clipping="gradient"), start=np.zeros(2))
     np.testing.assert_allclose(clipped.parameters, [-(12 * 1.0 + 2.0), 0.0])
     nowhere = run.replace(clipping="gradient")
-    with pytest.raises(AssumptionError, match="not finite"):
-        noisy_descent(lambda t, i: np.full((len(i), 2), np.nan), None, nowhere, start=np.zeros(2))
+    for wrong in (np.nan, np.inf):
+        told = (lambda t, i, wrong=wrong: np.full((len(i), 2), wrong)), None
+        assert not noisy_descent(*told, nowhere, start=np.zeros(2)).parameters.any()
+        with pytest.raises(AssumptionError, match="not finite"):
+            noisy_descent(*told, run, start=np.zeros(2))
     with pytest.raises(DescriptionError, match="one gradient per record"):
         noisy_descent(lambda t, i: np.zeros(2), None, nowhere, start=np.zeros(2))
 

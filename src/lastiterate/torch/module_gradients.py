@@ -7,7 +7,9 @@ checked on made-up records.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -97,7 +99,8 @@ class ModuleGradients:
         each, norms = None, torch.zeros(len(index), dtype=torch.float64, device=device)
         for at, places, chunk in placed(index.cpu().numpy(), self._places):
             rows = torch.from_numpy(chunk).to(device)
-            some = self.at_once(vector, self._inputs[rows], self._targets[rows])
+            with repeatable():
+                some = self.at_once(vector, self._inputs[rows], self._targets[rows])
             lengths = chunk_lengths(some)
             to, of = torch.from_numpy(at).to(device), torch.from_numpy(places).to(device)
             if each is None:
@@ -112,7 +115,13 @@ class ModuleGradients:
         The records are made up (`_made_up`), so that a refusal tells nothing of private ones.
         """
         inputs, targets, vector = *self._made_up(), self.vector()
-        first = self._bits(vector, inputs[0], targets[0])
+        before = _remembered(self._module)
+        with warnings.catch_warnings(record=True) as said, repeatable():
+            warnings.simplefilter("always")
+            first = self._bits(vector, inputs[0], targets[0])
+        changing = any(_UNREPEATABLE in str(each.message) for each in said)
+        if changing or _remembered(self._module) != before:
+            raise UnsupportedError(_COMPANIONS)
         for parity in (0, 1):
             shared = torch.arange(self._places, device=vector.device) % 2 == parity
             x, y = inputs[1].clone(), targets[1].clone()
@@ -124,14 +133,16 @@ class ModuleGradients:
 
     def _bits(self, vector: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
         """Gradients and norms of a chunk, as whole numbers that are equal where all bits are."""
-        each = self.at_once(vector, inputs, targets).detach()
+        with repeatable():
+            each = self.at_once(vector, inputs, targets).detach()
         return torch.cat([_as_bits(each), _as_bits(chunk_lengths(each))[:, None]], dim=1)
 
     def _made_up(self) -> tuple[Tensor, Tensor]:
         """Two chunks of records: inputs and targets.
 
-        Numbers are drawn, and words of an embedding. Other whole numbers, whose range only the
-        network knows, are those of the first record in every place: they are allowed.
+        Numbers are drawn, those of fewer than 32 bits as well, which no table is read by, and words
+        of an embedding. Other whole numbers, whose range only the network knows, are those of the
+        first record in every place: they are allowed.
         """
         words = [m.num_embeddings for m in self._module.modules() if isinstance(m, nn.Embedding)]
         source = torch.Generator().manual_seed(0)
@@ -139,13 +150,19 @@ class ModuleGradients:
         def like(values: Tensor, most: int) -> Tensor:
             shape = (2, self._places, *values.shape[1:])
             whole = not (values.is_floating_point() or values.is_complex())
+            if values.dtype in _SHORT:
+                most = _SHORT[values.dtype]
             if whole and not most:
                 return values[:1].expand(shape).clone()
             drawn = torch.rand(shape, generator=source, dtype=torch.float64)
             drawn = (drawn * most).floor() if whole else drawn
             return drawn.to(values.device, values.dtype)
 
-        return like(self._inputs, min(words, default=0)), like(self._targets, 0)
+        inputs, targets = like(self._inputs, min(words, default=0)), like(self._targets, 0)
+        if inputs.is_floating_point():  # some far from 0: a layer may act on them alone
+            inputs[:, 2::4] *= -30
+            inputs[:, 3::4] *= 1000
+        return inputs, targets
 
     def content(self) -> Iterator[NDArray[Any]]:
         """Targets and inputs in their order."""
@@ -174,8 +191,11 @@ class ModuleGradients:
         return self._limited(*self.per_record(vector, index))
 
     def _limited(self, each: Tensor, norms: Tensor) -> Tensor:
-        # A finite gradient whose norm overflows is shortened to 0.
-        if not each[~norms.isfinite()].isfinite().all():
+        endless = ~norms.isfinite()
+        if self._training.clipping == "gradient":
+            # 0 is what clipping makes of it: a run that ended here would tell of the record.
+            each = torch.where(endless[:, None], 0.0, each)
+        elif not each[endless].isfinite().all():
             raise AssumptionError(_NOT_FINITE)
         factors = self.factors(norms)
         total = torch.zeros(each.shape[1], dtype=torch.float64, device=each.device)
@@ -212,6 +232,39 @@ _COMPANIONS = (
 )
 
 
+_UNREPEATABLE = "does not have a deterministic implementation"
+_SHORT = {torch.bool: 2, torch.uint8: 256, torch.int8: 128, torch.int16: 1 << 15}
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Kernels that always round alike: those that add in any order may pass a check by chance."""
+    kernels, told = torch.backends.cudnn, torch.are_deterministic_algorithms_enabled()
+    only = torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic
+    filled = memory.fill_uninitialized_memory
+    with kernels.flags(
+        enabled=kernels.enabled, benchmark=False, deterministic=True, allow_tf32=kernels.allow_tf32
+    ):
+        torch.use_deterministic_algorithms(True, warn_only=only or not told)
+        memory.fill_uninitialized_memory = False
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(told, warn_only=only)
+            memory.fill_uninitialized_memory = filled
+
+
+def _remembered(module: nn.Module) -> dict[tuple[str, str], Any]:
+    """Plain values of layers: one that counts its calls knows how many batches there were."""
+    return {
+        (name, field): value
+        for name, part in module.named_modules()
+        for field, value in vars(part).items()
+        if isinstance(value, (bool, int, float, str))
+    }
+
+
 def _as_bits(values: Tensor) -> Tensor:
     """The bits of numbers, as whole numbers."""
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -241,3 +294,5 @@ def _refuse(module: nn.Module, inputs: Tensor, targets: Tensor, training: Traini
             found: Any = len(values) if hasattr(values, "__len__") else type(values).__name__
             allowed = f"a tensor with one entry for each of training.records = {training.records}"
             raise DescriptionError(name, found, allowed, "what is certified must be what runs")
+        if values.is_floating_point() and not values.isfinite().all():
+            raise AssumptionError(f"The {name} are not finite: fill or drop such records.")

@@ -52,7 +52,8 @@ def noisy_module_descent(
         loss: (outputs, targets) of a batch of one record -> its loss.
         inputs: one per record, on the device of the network.
         targets: one per record.
-        training: what to run; clipping is "gradient", or "none" where no gradient is longer.
+        training: what to run; clipping is "gradient", or "none" where no gradient is longer. What
+            is not finite is clipped to 0.
         regularization: coefficient of the data-free L2 term on the trainable parameters.
         noise, random_state, radius, progress, checkpoint: as in `noisy_descent`. A resumed run
             starts from a network with the same parameters.

@@ -32,7 +32,7 @@ class OpacusGradients(ModuleGradients):
 
     def __init__(self, plain: ModuleGradients, *, ghost: bool) -> None:
         self.__dict__.update(plain.__dict__)
-        _refuse(plain._module)
+        _refuse(plain._module, plain._inputs)
         self._ghost = ghost
         self._copy = copy.deepcopy(plain._module)
         self._weights = [p for p in self._copy.parameters() if p.requires_grad]
@@ -56,7 +56,7 @@ class OpacusGradients(ModuleGradients):
         losses = self._forward(vector, self._inputs[index], self._targets[index])
         _backward(losses.sum(), again=True)
         norms = self._hooked.get_norm_sample().detach().double()
-        if not norms.isfinite().all():
+        if not norms.isfinite().all():  # here one of them would reach the sum of all
             raise AssumptionError("A per-record gradient is not finite: it has no bound.")
         clips = self._training.clipping == "gradient"
         room = _ROOM.get(losses.dtype, 2.0**-4)
@@ -133,10 +133,17 @@ def _sequences(module: nn.Module, one: Tensor) -> bool:
     return any(seen)
 
 
-def _refuse(module: nn.Module) -> None:
+def _refuse(module: nn.Module, inputs: Tensor) -> None:
     if not module.training:
         raise UnsupportedError(
             "Opacus' hooks work on networks in training mode: call module.train() first, or use "
+            "per_record='func'."
+        )
+    words = any(isinstance(part, nn.Embedding) for part in module.modules())
+    if inputs.dtype in (torch.int32, torch.int64) and not words:
+        raise UnsupportedError(
+            f"The inputs are {inputs.dtype} and the network has no nn.Embedding: nobody knows what "
+            "records could be made up to check that it mixes none. Pass them as floats, or use "
             "per_record='func'."
         )
     for name, part in module.named_modules():

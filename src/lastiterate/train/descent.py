@@ -51,7 +51,8 @@ def noisy_descent(
 
     Args:
         objective: a loss of `lastiterate.losses`, or a function (parameters, indices) -> one
-            gradient per record (then ``data`` may be None and ``start`` is needed).
+            gradient per record (then ``data`` may be None and ``start`` is needed). With
+            clipping="gradient" one that is not finite counts as 0.
         data: one row per record: an array, a table or a sparse matrix; a torch tensor or
             `lastiterate.torch.Shards`, which run on a device by the same law; or records that lie
             elsewhere (`lastiterate.train.Records`).

@@ -203,10 +203,12 @@ class CallableGradients:
         each = given.reshape(count, parameters.size)
         norms = lengths(each)
         K = self._training.gradient_norm
-        if not np.isfinite(each[~np.isfinite(norms)]).all():
-            raise AssumptionError("A per-record gradient is not finite: it has no bound.")
+        endless = ~np.isfinite(norms)
         if self._training.clipping == "gradient":
-            each = each * shortening(norms, K)[:, None]
+            # 0 is what clipping makes of it: a run that ended here would tell of the record.
+            each = np.where(endless[:, None], 0.0, each) * shortening(norms, K)[:, None]
+        elif not np.isfinite(each[endless]).all():
+            raise AssumptionError("A per-record gradient is not finite: it has no bound.")
         elif (norms > K * (1 + CALLABLE_OVERSHOOT)).any():
             raise AssumptionError(
                 f"A per-record gradient is longer than gradient_norm = {K:g}, which "
