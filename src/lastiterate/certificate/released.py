@@ -89,6 +89,14 @@ def certify_released(
             "less curved than their records. Give loss= with strong_convexity=0; an L2 term "
             "(regularization) stays."
         )
+    told, length = released.training.declared_sensitivity, released.training.gradient_norm
+    exchanged = released.training.batches.name == "shuffled"
+    if released.above and exchanged and told is not None and told < length:
+        raise AssumptionError(
+            f"Records above per_person were dropped, and a record differs from an empty slot by up "
+            f"to gradient_norm = {length:g}, not by the declared sensitivity {told:g}: in a hidden "
+            "partition a record may change places with such a slot. Leave sensitivity out."
+        )
     person = released.exposure if exposure is None else read_exposure(exposure)
     apart = released.exposure.per_batch
     if person.per_batch != apart and released.training.batches.hidden:
