@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lastiterate import Loss, account
+from lastiterate import Loss, Training, account
 from lastiterate.curves import gaussian
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
@@ -436,3 +436,19 @@ def test_a_clip_below_what_numbers_can_keep_is_refused() -> None:
             step_size=0.1,
             clip=1e-320,
         )
+
+
+def test_chains_of_one_hidden_partition_each_are_composed() -> None:
+    """The bound of one chain lets records change places, and only averages are composed."""
+    run = Training(
+        records=500,
+        steps=100,
+        step_size=1.0,
+        noise=0.1,
+        gradient_norm=0.5,
+        batches=Shuffled(10),
+        adjacency="replace",
+    )
+    loss = Loss(smoothness=1.0)
+    one, two = (Returned(run, (100,), chains=c).guarantee(loss).epsilon(1e-5) for c in (1, 2))
+    assert 0 < one < two < math.inf
