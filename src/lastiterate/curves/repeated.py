@@ -32,12 +32,10 @@ def repeated(curve: Curve, times: int) -> Curve:
         return curve
     if isinstance(curve, Gaussian):
         return Gaussian(_root_times(curve.mu, times))
-    if isinstance(curve, CoupledLabels):  # couplings bound delta alone
+    if isinstance(curve, CoupledLabels):  # masses are chosen for one run: the average composes
         return repeated(curve.average, times)
     if isinstance(curve, Mixture):
         return _repeated_mixture(curve, times)
-    if isinstance(curve, CoupledLabels):  # masses are chosen for one run: the average composes
-        return _repeated_mixture(curve.average, times)
     if isinstance(curve, LossDistribution):
         return curve.self_compose(times)
     if isinstance(curve, Renyi):
