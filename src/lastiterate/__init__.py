@@ -16,7 +16,7 @@ __version__ = "1.0.0rc1"
 _PACKAGES = {
     "lastiterate.description": (
         "L1 Allowance Arithmetic Box Cyclic Exposure FullBatch GroupLasso Loss Poisson "
-        "Reshuffled Shuffled Simplex TailAverage Training WithoutReplacement"
+        "RandomAllocation Reshuffled Shuffled Simplex TailAverage Training WithoutReplacement"
     ),
     "lastiterate.accounting": "account compare theorems",
     "lastiterate.guarantee": "Guarantee",
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         GroupLasso,
         Loss,
         Poisson,
+        RandomAllocation,
         Reshuffled,
         Shuffled,
         Simplex,
@@ -92,6 +93,7 @@ __all__ = [
     "LastIterateError",
     "Loss",
     "Poisson",
+    "RandomAllocation",
     "Reshuffled",
     "Shuffled",
     "Simplex",

@@ -10,6 +10,7 @@ has to find out twice; they can never carry a guarantee.
 """
 
 from lastiterate.bounds.adaptive_stretches import AdaptiveStretches
+from lastiterate.bounds.allocated_batches import AllocationComposition, AllocationDeferral
 from lastiterate.bounds.composition import Composition
 from lastiterate.bounds.correlated import CorrelatedComposition, CorrelatedLastIterate
 from lastiterate.bounds.coupling import StoppedCoupling
@@ -62,6 +63,8 @@ LEDGER: tuple[Theorem, ...] = (
     EqualisedLastEpoch(),
     AdaptiveStretches(),
     Composition(),
+    AllocationDeferral(),
+    AllocationComposition(),
     PoissonDeferral(),
     PoissonComposition(),
     PoissonReplaceAbsorption(),

@@ -24,6 +24,7 @@ from lastiterate.bounds.poisson_lower import linear_lower
 from lastiterate.bounds.steps import Array, Steps
 from lastiterate.curves import gaussian
 from lastiterate.description import (
+    RandomAllocation,
     Training,
 )
 
@@ -56,6 +57,8 @@ def lower_reference(run: Run) -> Callable[[float], float]:
         return lambda delta: 0.0
     if training.batches.ordered:
         return _ordered_batches(run)
+    if isinstance(training.batches, RandomAllocation):
+        return lambda delta: 0.0
     return _without_replacement(run) if training.batches.fixed_size else _poisson(run)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar, cast, final
 
 import numpy as np
@@ -36,6 +37,10 @@ class _Scheme:
     def divisor(self, records: int) -> float:
         """What the sum of gradients is divided by: nominal, never the realised count."""
         return float(self.largest(records))
+
+    def exact_divisor(self, records: int) -> Fraction:
+        """The divisor without rounding."""
+        return Fraction(self.divisor(records))
 
     def share(self, records: int) -> float:
         """The probability that a record is in a batch, to the nearest float."""
@@ -173,6 +178,60 @@ class Reshuffled(_Partition):
 
 @final
 @dataclass(frozen=True)
+class RandomAllocation(_Sized):
+    """Every record independently picks one of the ``records // size`` batches of an epoch.
+
+    It picks anew in every epoch or, with ``same_every_epoch``, once for the whole run. No record is
+    dropped. How many records a batch holds is random and stays secret; the divisor is ``size``.
+    """
+
+    same_every_epoch: bool = False
+
+    name: ClassVar[str] = "random-allocation"
+    fixed_size: ClassVar[bool] = False
+    wandering: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.same_every_epoch, bool):
+            why = "it says whether records pick a batch once or in every epoch"
+            field = "batches.same_every_epoch"
+            raise DescriptionError(field, self.same_every_epoch, "true or false", why)
+
+    def largest(self, records: int) -> int:
+        """All records: each can pick the same batch."""
+        return records
+
+    def divisor(self, records: int) -> float:
+        """What the sum of gradients is divided by: nominal, never the realised count."""
+        return float(self.size)
+
+    def share(self, records: int) -> float:
+        """The probability that a record is in a batch, to the nearest float."""
+        return 1.0 / (records // self.size)
+
+    def per_epoch(self, records: int) -> int:
+        """Updates in one pass over the data."""
+        return records // self.size
+
+    def batch(self, stream: RowStream) -> Rows:
+        """Those that picked this batch; of several runs, a row of True and False for each."""
+        batches = self.per_epoch(stream.records)
+        k = stream.step % batches
+        if stream.step == 0 or (k == 0 and not self.same_every_epoch):
+            stream.order = stream.source.integers(batches, stream.records)
+        if stream.order is None or stream.order.shape[-1] != stream.records:
+            raise AssumptionError(
+                f"The secret batches that records picked before update {stream.step:,} are lost, or "
+                "are those of other records: with other ones the run would not be the one that is "
+                "accounted. Keep `order` in the checkpoint, or start again."
+            )
+        chosen = stream.order == k
+        return np.flatnonzero(chosen) if chosen.ndim == 1 else chosen
+
+
+@final
+@dataclass(frozen=True)
 class WithoutReplacement(_Sized):
     """A fresh, secret, uniformly random subset of ``size`` records at every update."""
 
@@ -204,6 +263,10 @@ class Poisson(_Scheme):
         """What the sum of gradients is divided by: nominal, never the realised count."""
         return self.rate * records
 
+    def exact_divisor(self, records: int) -> Fraction:
+        """The divisor without rounding."""
+        return Fraction(self.rate) * records
+
     def share(self, records: int) -> float:
         """The probability that a record is in a batch."""
         return self.rate
@@ -214,10 +277,20 @@ class Poisson(_Scheme):
         return np.flatnonzero(coins) if coins.ndim == 1 else coins
 
 
-Batches = FullBatch | Cyclic | Shuffled | Reshuffled | Poisson | WithoutReplacement
+Batches = (
+    FullBatch | Cyclic | Shuffled | Reshuffled | RandomAllocation | Poisson | WithoutReplacement
+)
 SCHEMES: dict[str, type[Batches]] = {
     scheme.name: scheme
-    for scheme in (FullBatch, Cyclic, Shuffled, Reshuffled, Poisson, WithoutReplacement)
+    for scheme in (
+        FullBatch,
+        Cyclic,
+        Shuffled,
+        Reshuffled,
+        RandomAllocation,
+        Poisson,
+        WithoutReplacement,
+    )
 }
 
 
@@ -229,7 +302,7 @@ def read_batches(table: Any) -> Batches:
     """
     if type(table) in SCHEMES.values():
         return cast(Batches, table)
-    fields = known_fields("batches", table, {"scheme", "size", "rate"})
+    fields = known_fields("batches", table, {"scheme", "size", "rate", "same_every_epoch"})
     name = one_of(
         "batches.scheme",
         fields.pop("scheme", None),
@@ -237,8 +310,9 @@ def read_batches(table: Any) -> Batches:
         "the privacy of a run depends on how its batches are drawn",
     )
     scheme = SCHEMES[name]
-    wanted = {f.name for f in dataclasses.fields(scheme)}
-    if set(fields) != wanted:
+    every = dataclasses.fields(scheme)
+    wanted = {f.name for f in every if f.default is dataclasses.MISSING}
+    if not wanted <= set(fields) <= {f.name for f in every}:
         allowed = f"a {name} scheme with {' and '.join(wanted) or 'nothing'} beside its name"
         why = "the batch size decides how much one record weighs"
         raise DescriptionError("batches", dict(table), allowed, why)

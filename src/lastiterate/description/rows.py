@@ -24,6 +24,9 @@ class Draws(Protocol):
     is to hold, nobody can predict the source.
     """
 
+    def integers(self, bound: int, size: int, /) -> NDArray[np.int64]:
+        """Independent uniform draws from 0, ..., bound − 1."""
+
     def permutation(self, length: int, /) -> NDArray[np.int64]:
         """A uniformly random order of 0, ..., length − 1."""
 
@@ -49,7 +52,7 @@ class RowStream:
 
     Attributes:
         step: the number of the next update.
-        order: the secret partition in use, if there is one.
+        order: the secret partition or the secret picks in use, if there are any.
         nonce: its name. Two runs with equal nonces share their partition, and must not be
             composed as independent.
         kept: the records that count; the slots of others are empty. None: all of them.

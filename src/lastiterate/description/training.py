@@ -607,7 +607,7 @@ def _scheme(batches: Batches) -> Batches:
             "batches",
             batches,
             "one of FullBatch(), Cyclic(size), Shuffled(size), "
-            "Reshuffled(size), Poisson(rate), WithoutReplacement(size)",
+            "Reshuffled(size), RandomAllocation(size), Poisson(rate), WithoutReplacement(size)",
             "the privacy of a run depends on how its batches are drawn",
         )
     return batches

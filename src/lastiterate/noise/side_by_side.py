@@ -22,6 +22,10 @@ class SideBySide:
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
 
+    def integers(self, bound: int, size: int) -> NDArray[np.int64]:
+        """Independent uniform draws from 0, ..., bound − 1 for every run."""
+        return np.stack([source.integers(bound, size) for source in self._sources])
+
     def permutation(self, length: int) -> NDArray[np.int64]:
         """A uniformly random order of 0, ..., length − 1 for every run."""
         return np.stack([source.permutation(length) for source in self._sources])

@@ -27,6 +27,9 @@ class SeededDraws:
     def __init__(self, generator: np.random.Generator, chains: int) -> None:
         self._generator, self._chains = generator, chains
 
+    def integers(self, bound: int, size: int) -> NDArray[np.int64]:
+        return self._generator.integers(bound, size=(self._chains, size))
+
     def permutation(self, length: int) -> NDArray[np.int64]:
         everyone = np.tile(np.arange(length), (self._chains, 1))
         return self._generator.permuted(everyone, axis=1)

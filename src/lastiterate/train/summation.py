@@ -115,7 +115,7 @@ def arithmetic_of_sums(
     batches, records = training.batches, training.records
     count = batches.largest(records)
     error = sum_error(count, training.gradient_norm, h, entries, over)
-    divisor = Fraction(count) if batches.fixed_size else Fraction(batches.share(records)) * records
+    divisor = batches.exact_divisor(records)
     return Arithmetic(error=up(Fraction(error) / divisor))
 
 
@@ -194,9 +194,7 @@ def _ratio(training: Training) -> Fraction:
     """The largest batch over the nominal divisor."""
     batches, records = training.batches, training.records
     count = Fraction(batches.largest(records))
-    return (
-        Fraction(1) if batches.fixed_size else count / (Fraction(batches.share(records)) * records)
-    )
+    return count / batches.exact_divisor(records)
 
 
 def gradient_arithmetic(

@@ -221,7 +221,7 @@ def fixed_arithmetic(
     entries = Fraction(root_up(Fraction(columns * head.outputs)))
     error += gamma(_FEW + ranks) * 4 * count * Fraction(units.limit * units.entry) * entries
     error += gamma(_FEW + ranks) * count * K
-    divisor = Fraction(count) if batches.fixed_size else Fraction(batches.share(records)) * records
+    divisor = batches.exact_divisor(records)
     return Arithmetic(error=up(error / divisor))
 
 

@@ -1,0 +1,676 @@
+"""Random allocation: every record independently picks one of the B batches of an epoch.
+
+*Statement* (docs/theory/allocation.md).  Let the record pick label w with probability p_w in one
+world, and be absent from the other.  The updates are f_k + m_k^w + nu_k N(0, I) against
+f_k + nu_k N(0, I), f_k c_k-Lipschitz, |m_k^w| <= s_k^w.  For every label take a path z^w >= 0 that
+is 0 at the start and at releases, and a_k^w = (c_k z_k^w + s_k^w - z_{k+1}^w)_+ / nu_k.  Then
+
+    ( sum_w p_w N(a^w, I), N(0, I) )
+
+dominates the two runs in both orders.  Its likelihood ratio under N(0, I) is
+L = sum_w p_w exp(<a^w, y> - |a^w|^2 / 2); an entrywise larger positive semidefinite matrix of inner
+products is a bound too.
+
+Here c_k <= 1 and all s_k/nu_k are at most r.  Labels are deferred in groups that use disjoint steps, so
+that L is a sum of independent terms: `Group(labels, square, count)` is ``count`` independent
+terms labels/B * Lambda(square), Lambda(v) = exp(sqrt(v) N(0, 1) - v/2).  The labels of the last U
+steps form a `Tail`.  Labels of different epochs use disjoint steps, so that epochs compose.
+
+*Computation.*  Moving the mass of L to its two neighbours on a grid, mean kept, increases
+E phi(L) for every convex phi.  Lowering the mean increases put(kappa) = E(kappa - L)_+ further,
+and put determines both orders: E(1 - gamma L)_+ = gamma put(1/gamma), and E(L - gamma)_+ =
+1 - gamma + put(gamma).  All masses are sums of non-negative products, rounded up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from lastiterate.bounds.steps import Array
+from lastiterate.curves.loss_distribution import SCREENED, LossDistribution
+from lastiterate.curves.pairs import ROUNDING, Atoms, Pair, SampledPair
+
+POINTS = 1 << 13  # of the grid of likelihood ratios
+ROUGH = 1 << 10  # while payments are searched
+_FAR = 12.0  # a standard normal is farther out with probability 4e-33
+_NODES = np.polynomial.legendre.leggauss(5)
+_LOWERED = 1e-10  # of a cell: the rounding of its edges moves the mean by less
+_KAPPAS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, math.inf)  # that are searched
+_BEYOND = 2e-3  # of delta, counted as infinite losses
+_UNUSUAL = 1e-5  # mass of likelihood ratios that the other order does not tell apart
+_LEAST_TOP, _MOST_TOP = 1e-3, 60.0
+_TINY = 1e-26  # mass that is moved down to shorten a law
+
+
+class Group(NamedTuple):
+    """``count`` independent terms labels/B * Lambda(square)."""
+
+    labels: int
+    square: float
+    count: int
+
+
+class Tail(NamedTuple):
+    """The labels of the last ``steps`` steps: (labels, private square, common square) by steps left.
+
+    With u = 1, 2, ... steps left, R_u = labels_u/B * Lambda(private_u) + Lambda(common_u) R_{u-1}.
+    """
+
+    rows: tuple[tuple[int, float, float], ...]
+
+
+@dataclass(frozen=True)
+class AllocationPair:
+    """The dominating pair of an epoch, as atoms of its likelihood ratio.
+
+    Args:
+        batches: labels in all.
+        groups: independent terms.
+        tail: the labels of the last steps, or None.
+        idle: labels whose batch is not used.
+        top: log of the largest likelihood ratio that is not counted as infinite.
+        usual: log of the largest one that the other order tells apart from larger ones.
+        points: of the grid of likelihood ratios.
+    """
+
+    batches: int
+    groups: tuple[Group, ...]
+    tail: Tail | None
+    idle: int
+    top: float
+    usual: float
+    points: int = POINTS
+
+    @cached_property
+    def _law(self) -> tuple[Array, Array]:
+        return _law(self, self.top)
+
+    @cached_property
+    def _low_law(self) -> tuple[Array, Array]:
+        return self._law if self.usual >= self.top else _law(self, self.usual)
+
+    @cached_property
+    def missing(self) -> tuple[float, float]:
+        """Mass above the largest likelihood ratio, with and without the record."""
+        ratios, masses = self._law
+        return max(1.0 - float(masses @ ratios), 0.0), max(1.0 - float(masses.sum()), 0.0)
+
+    @property
+    def reach(self) -> float:
+        return self.top + self.usual + 2 * math.sqrt(self.variance) * _FAR
+
+    @cached_property
+    def variance(self) -> float:
+        losses, masses = _positive(*self._law)
+        weights = masses * np.exp(losses)
+        if not weights.sum() > 0:
+            return 1.0
+        weights = weights / weights.sum()
+        return float(weights @ (losses - weights @ losses) ** 2) + 1e-20
+
+    def atoms(self, grid: float) -> tuple[Atoms, Atoms]:
+        ratios, masses = self._law
+        slack = max(float(masses.sum()) - 1.0, 0.0) + (len(masses) + 8) * ROUNDING
+        beyond = self.missing[0] + math.exp(self.top) * slack
+        losses, weights = _positive(ratios, masses)
+        forward = _joined(losses, weights * np.exp(losses), grid, beyond)
+        ratios, masses = self._low_law
+        zero = float(masses[ratios <= 0].sum()) * (1 + 8 * ROUNDING)
+        losses, weights = self._low_atoms()
+        return forward, _joined(-losses, weights, grid, zero)
+
+    def _low_atoms(self) -> tuple[Array, Array]:
+        """Losses and masses of the other order, the mass of larger ratios at ``usual``."""
+        ratios, masses = self._low_law
+        losses, weights = _positive(ratios, masses)
+        missing = max(1.0 - float(masses.sum()), 0.0) + (len(masses) + 8) * ROUNDING
+        return np.append(losses, min(self.usual, self.top)), np.append(weights, missing)
+
+    def log_moments(self, tilt: float) -> tuple[float, float]:
+        """Of the finite atoms; infinite losses are counted apart (see `AllocationCurve`)."""
+        losses, masses = _positive(*self._law)
+        low, weights = self._low_atoms()
+        ahead = _log_sum(np.log(masses) + (1 + tilt) * losses)
+        return ahead + 1e-9, _log_sum(np.log(weights) - tilt * low) + 1e-9
+
+    def largest_moment(self, tilt: float) -> float:
+        """Log of E exp(tilt * loss) in either order, by convexity of the power in L."""
+        squares = [(g.labels * g.count, g.square) for g in self.groups] + [(self.idle, 0.0)]
+        common = 0.0
+        for labels, private, shared in reversed(() if self.tail is None else self.tail.rows):
+            squares.append((labels, private + common))
+            common += shared
+        logs = [
+            math.log(labels / self.batches) + tilt * (tilt + 1) * square / 2
+            for labels, square in squares
+            if labels
+        ]
+        return _log_sum(np.array(logs)) * (1 + 1e-12) + 1e-12
+
+
+class AllocationCurve(LossDistribution):
+    """The composition of epochs; its pairs may have infinite losses of small probability."""
+
+    @cached_property
+    def _divergences(self) -> list[tuple[float, float]]:
+        return [(order - 1, self.rdp(order)) for order in SCREENED]
+
+    def rdp(self, order: float) -> float:
+        if self._unbounded() or math.isinf(order):
+            return super().rdp(order)
+        total = 0.0
+        for pair, count in self.counts.items():
+            exact = isinstance(pair, AllocationPair)
+            one = pair.largest_moment(order - 1) if exact else max(pair.log_moments(order - 1))
+            total += count * one
+        return max(total, 0.0) / (order - 1) * (1 + 1e-12)
+
+
+def _positive(ratios: Array, masses: Array) -> tuple[Array, Array]:
+    """Logs of the likelihood ratios that have mass and are not 0, and their masses."""
+    inside = (ratios > 0) & (masses > 0)
+    return np.log(ratios[inside]), masses[inside]
+
+
+def _log_sum(logs: Array) -> float:
+    top = float(logs.max())
+    return top + math.log(float(np.exp(logs - top).sum()))
+
+
+def _joined(losses: Array, masses: Array, grid: float, infinity: float) -> Atoms:
+    """Each atom moved to the two multiples of ``grid`` around it, the masses of both laws kept."""
+    place = np.floor(losses / grid)
+    gap = np.maximum(losses - place * grid, 0.0) + 8 * ROUNDING * (1 + np.abs(losses))
+    right = np.minimum(masses * (-np.expm1(-gap) / -math.expm1(-grid)), masses)
+    first = int(place.min())
+    index = (place - first).astype(int)
+    length = int(index.max()) + 2
+    weights = np.bincount(index + 1, right, length) + np.bincount(index, masses - right, length)
+    return Atoms(first, weights * (1 + (len(masses) + 8) * ROUNDING), infinity)
+
+
+# The law of L
+
+
+@dataclass(frozen=True)
+class _Geometric:
+    """``masses[i]`` at exp(width * (first + i)); ``zero`` at 0."""
+
+    width: float
+    first: int
+    masses: Array
+    zero: float
+
+    def times(self, square: float) -> _Geometric:
+        """The product with an independent Lambda(square)."""
+        if square <= 0:
+            return self
+        other = _lognormal(1.0, square, self.width)
+        masses = _convolved(self.masses, other.masses)
+        return _Geometric(
+            self.width, self.first + other.first, masses, self.zero + other.zero
+        )._short()
+
+    def plus(self, other: _Geometric) -> _Geometric:
+        """The sum with an independent law: where a pair goes depends on its distance alone."""
+        width, low = self.width, min(self.first, other.first)
+        one, two = self.masses, other.masses
+        length = max(self.first + len(one), other.first + len(two)) - low
+        length += math.ceil(math.log(2) / width) + 2
+        total = np.zeros(length)
+        for apart in range(other.first - self.first - len(one) + 1, other.first - self.first + len(two)):
+            # pairs i (of self) and i + apart (of other), as indices of the grid
+            begin = max(self.first, other.first - apart)
+            end = min(self.first + len(one), other.first + len(two) - apart)
+            mass = one[begin - self.first : end - self.first]
+            mass = mass * two[begin + apart - other.first : end + apart - other.first]
+            step = math.log1p(math.exp(width * apart)) / width if apart * width < 600 else apart
+            step -= 64 * ROUNDING * (1 + abs(step))  # the mean may be lowered
+            place = math.floor(step)
+            share = max(math.expm1(width * (step - place)) / math.expm1(width) - _LOWERED, 0.0)
+            at = begin + place - low
+            total[at : at + len(mass)] += (1 - share) * mass
+            total[at + 1 : at + 1 + len(mass)] += share * mass
+        rounded = 1 + (len(one) + len(two) + 8) * ROUNDING
+        return _Geometric(width, low, total * rounded, self.zero + other.zero)._short()
+
+    def _short(self) -> _Geometric:
+        """Without thin ends: the top is moved down, the bottom to 0."""
+        sums = np.cumsum(self.masses[::-1])[::-1]
+        end = max(int(np.searchsorted(-sums, -_TINY)), 1)
+        begin = min(int(np.searchsorted(np.cumsum(self.masses), _TINY)), end - 1)
+        kept = self.masses[begin:end].copy()
+        kept[-1] += self.masses[end:].sum() * (1 + 2.0**-30)
+        zero = self.zero + float(self.masses[:begin].sum()) * (1 + 2.0**-30)
+        return _Geometric(self.width, self.first + begin, kept, zero)
+
+    def on_line(self, step: float, points: int) -> Array:
+        """The law on multiples of ``step``, without what is above the last of them."""
+        values = np.exp(self.width * (self.first + np.arange(len(self.masses)))) * (1 - 1e-13)
+        place = values / step
+        kept = place < points + 1
+        place, masses = place[kept], self.masses[kept]
+        index = np.floor(place).astype(int)
+        share = np.maximum(place - index - _LOWERED, 0.0)
+        law = np.bincount(index, masses * (1 - share), points + 2)
+        law += np.bincount(index + 1, masses * share, points + 2)[: points + 2]
+        law *= 1 + (len(masses) + 8) * ROUNDING
+        law[0] += self.zero
+        return np.asarray(law[: points + 1])
+
+
+def _integrals(edges: Array, sigma: float) -> tuple[Array, Array]:
+    """Of phi(g) and phi(g) expm1(sigma (g - left edge)) between edges.
+
+    Five Legendre nodes on pieces of length at most 0.5/(|g| + sigma + 2): the relative error is
+    below 1e-15.
+    """
+    left, right = edges[:-1], edges[1:]
+    most = np.maximum(np.abs(left), np.abs(right)) + sigma + 2
+    pieces = np.maximum(np.ceil((right - left) * most / 0.5), 1).astype(int)
+    starts = np.concatenate([[0], np.cumsum(pieces)[:-1]])
+    cell = np.repeat(np.arange(len(left)), pieces)
+    inner = np.arange(len(cell)) - starts[cell]
+    half = ((right - left) / pieces / 2)[cell]
+    centre = left[cell] + (2 * inner + 1) * half
+    apart = half[:, None] * _NODES[0]
+    g = centre[:, None] + apart
+    density = np.exp(-g * g / 2) / math.sqrt(2 * math.pi) * _NODES[1] * half[:, None]
+    rise = np.expm1(sigma * (((2 * inner + 1) * half)[:, None] + apart))
+    return np.add.reduceat(density.sum(1), starts), np.add.reduceat((density * rise).sum(1), starts)
+
+
+def _cells(edges: Array, sigma: float, scale: Array | float) -> tuple[Array, Array]:
+    """Masses that go to the left and to the right end of each cell, rounded towards the left."""
+    mass, rise = _integrals(edges, sigma)
+    mass = mass * (1 + 256 * ROUNDING)  # exp(-g^2/2), |g| <= 12, and sums of few terms
+    right = np.maximum(scale * rise * (1 - 512 * ROUNDING) - _LOWERED * mass, 0.0)
+    right = np.minimum(right, mass)
+    return mass - right, right
+
+
+@lru_cache(maxsize=64)
+def _lognormal(labels: float, square: float, width: float) -> _Geometric:
+    """labels * Lambda(square) on a geometric grid."""
+    square = max(square, (width / (2 * _FAR)) ** 2)  # no narrower than its cells
+    sigma, middle = math.sqrt(square), math.log(labels) - square / 2
+    first = math.floor((middle - _FAR * sigma) / width)
+    last = math.ceil((middle + _FAR * sigma) / width)
+    edges = (width * np.arange(first, last + 1) - middle) / sigma
+    left, right = _cells(edges, sigma, 1 / math.expm1(width))
+    masses = np.append(left, 0.0)
+    masses[1:] += right
+    return _Geometric(width, first, masses, 3 * float(ndtr(-_FAR)))
+
+
+def _convolved(one: Array, two: Array) -> Array:
+    """Without transforms: relatively exact, rounded up."""
+    return np.asarray(np.convolve(one, two) * (1 + (min(len(one), len(two)) + 4) * ROUNDING))
+
+
+def _linear(labels: int, square: float, step: float, points: int) -> Array:
+    """labels * Lambda(square) on multiples of ``step``, without what is above the last of them."""
+    sigma, middle = math.sqrt(square), math.log(labels) - square / 2
+    law = np.zeros(points + 2)
+    g = (np.log(step * np.arange(1, points + 2)) - middle) / sigma
+    low = float(ndtr(g[0])) * (1 + 256 * ROUNDING)
+    share = float(ndtr(g[0] - sigma)) * labels / step * (1 - 512 * ROUNDING) if g[0] > -_FAR else 0.0
+    right = min(max(share, 0.0), low)
+    law[0], law[1] = low - right + 4 * float(ndtr(-_FAR)), right
+    within = np.flatnonzero((g[1:] > -_FAR) & (g[:-1] < _FAR))
+    if len(within):
+        begin, end = int(within[0]), int(within[-1]) + 1
+        left, right_ = _cells(g[begin : end + 1], sigma, np.arange(begin + 1, end + 1))
+        law[begin + 1 : end + 1] += left
+        law[begin + 2 : end + 2] += right_
+    return _trimmed(law[: points + 1])
+
+
+def _trimmed(law: Array) -> Array:
+    """Without its thin top, which is moved down."""
+    sums = np.cumsum(law[::-1])[::-1]
+    end = max(int(np.searchsorted(-sums, -_TINY)), 1)
+    if end >= len(law):
+        return law
+    kept = law[:end].copy()
+    kept[-1] += float(law[end:].sum()) * (1 + 2.0**-30)
+    return kept
+
+
+def _product(one: Array, two: Array, points: int) -> Array:
+    return _trimmed(_convolved(one, two)[: points + 1])
+
+
+def _power(law: Array, count: int, points: int) -> Array:
+    answer: Array | None = None
+    while count:
+        if count & 1:
+            answer = law if answer is None else _product(answer, law, points)
+        count >>= 1
+        if count:
+            law = _product(law, law, points)
+    assert answer is not None
+    return answer
+
+
+def _geometric_part(pair: AllocationPair) -> tuple[_Geometric | None, list[Group]]:
+    """The tail and single terms on a geometric grid, and what is left for the line."""
+    rows = () if pair.tail is None else pair.tail.rows
+    few = sum(g.count for g in pair.groups) <= 4
+    own = list(pair.groups) if few else []
+    sizes = [g.square for g in own] + [private + common for _, private, common in rows]
+    largest = max(sizes, default=0.0)
+    width = max(0.01 if pair.points >= POINTS else 0.04, 8 * _FAR * math.sqrt(largest) / 6000)
+    width = min(width, max(math.sqrt(largest) / 20, 1e-4)) if largest else width
+    total: _Geometric | None = None
+    for labels, private, common in rows:
+        one = _fixed(labels, width) if private <= 0 else _lognormal(labels, private, width)
+        total = one if total is None else one.plus(total)
+        total = total.times(common)
+    for group in own:
+        for _ in range(group.count):
+            one = _lognormal(group.labels, group.square, width)
+            total = one if total is None else one.plus(total)
+    if few and pair.idle:
+        one = _fixed(pair.idle, width)
+        total = one if total is None else one.plus(total)
+    return total, [] if few else list(pair.groups)
+
+
+def _fixed(labels: int, width: float) -> _Geometric:
+    """A constant, spread over its two neighbours."""
+    place = math.log(labels) / width
+    first = math.floor(place - 64 * ROUNDING * (1 + place))
+    share = math.expm1(width * (place - first)) / math.expm1(width) - _LOWERED
+    share = min(max(share, 0.0), 1.0)
+    return _Geometric(width, first, np.array([1 - share, share]) * (1 + 4 * ROUNDING), 0.0)
+
+
+def _law(pair: AllocationPair, top: float) -> tuple[Array, Array]:
+    """Likelihood ratios up to exp(top), and their masses under the world without the record."""
+    total, groups = _geometric_part(pair)
+    largest = math.exp(top) * pair.batches
+    if not groups:
+        assert total is not None
+        values = np.exp(total.width * (total.first + np.arange(len(total.masses)))) * (1 - 1e-13)
+        kept = values <= largest
+        ratios = np.append(0.0, values[kept] / pair.batches)
+        return ratios, np.append(total.zero, total.masses[kept])
+    points = pair.points
+    step = largest / points
+    law = np.ones(1) if total is None else _trimmed(total.on_line(step, points))
+    for group in groups:
+        one = _linear(group.labels, group.square, step, points)
+        law = _product(law, _power(one, group.count, points), points)
+    if pair.idle:
+        place = pair.idle / step * (1 - 1e-13)
+        index = math.floor(place)
+        shifted = np.zeros(index + len(law) + 1)
+        shifted[index : index + len(law)] += law * (1 - (place - index)) * (1 + 4 * ROUNDING)
+        shifted[index + 1 :] += law * (place - index) * (1 + 4 * ROUNDING)
+        law = shifted[: points + 1]
+    ratios = step * np.arange(len(law)) / pair.batches
+    return ratios, law
+
+
+# Payments
+
+
+class Plan(NamedTuple):
+    """Which steps pay for which labels.
+
+    Args:
+        blocks: (sizes of the blocks of an epoch, how many such epochs follow each other).
+        steps: of the tail in the last epoch.
+        kappa: the label with u steps left pays 1/min(u + kappa, steps) of r at each later step.
+
+    The labels of a block that is not the first of their epoch, all but its first one, pay in the next
+    block, r/m at each of its m steps; the first one pays in its own block. If anything of an
+    epoch is left to the next one, all labels of its first block wait for the second. Blocks of one
+    step each and a tail of one step: every label pays when it is used, all iterates public.
+    """
+
+    blocks: tuple[tuple[tuple[int, ...], int], ...]
+    steps: int
+    kappa: float
+
+
+def tail_rows(ratio: float, steps: int, kappa: float, waiting: int) -> Tail:
+    """The tail, with so many labels beside the own one that pay like its first one.
+
+    The label with u steps left pays r_u at each later step and r - (u - 1) r_u at its own; it has
+    inner product r_i r with every later one, so that the tree has increments (r_i - r_(i+1)) r.
+    """
+    spans = [min(u + kappa, float(steps)) for u in range(1, steps + 1)]
+    square, up = ratio * ratio, 1 + 64 * ROUNDING
+    rows = []
+    for u, span in enumerate(spans, 1):
+        apart = span - u  # r_u = r/span, and |a_u|^2 - r_u r = r^2 apart (apart + 1)/span^2
+        private = square * apart * (apart + 1) / (span * span)
+        common = square * (1 / span if u == steps else 1 / span - 1 / spans[u])
+        private += 8 * ROUNDING * square if private > 0 else 0.0
+        common += 8 * ROUNDING * square if common > 0 else 0.0
+        rows.append((1 + (waiting if u == steps else 0), private * up, common * up))
+    return Tail(tuple(rows))
+
+
+class Epoch(NamedTuple):
+    """The terms of an epoch, and how many epochs have the same ones."""
+
+    groups: tuple[Group, ...]
+    tail: Tail | None
+    idle: int
+    count: int
+
+
+def epochs_of(batches: int, ratio: float, plan: Plan, idle: int = 0) -> list[Epoch]:
+    """The terms of every epoch; ``idle`` labels of the last one are not used."""
+    square = ratio * ratio * (1 + 8 * ROUNDING)
+    rows = list[tuple[tuple[int, ...], int]]()  # the first and last of equal epochs by themselves
+    for sizes, count in plan.blocks:
+        rows += [(sizes, n) for n in (1, count - 2, 1)[: min(count, 3)] if n] if count > 2 else []
+        rows += [(sizes, 1)] * count if count <= 2 else []
+    answer = list[Epoch]()
+    waits = False  # whether labels of the epoch before pay in the first block
+    for index, (sizes, count) in enumerate(rows):
+        terms = list[tuple[int, int]]()
+        waiting = 0
+        for place, size in enumerate(sizes):
+            if place or not waits:  # those of the block before, and the first one
+                terms.append((waiting + 1, size))
+                waiting = size - 1
+            else:
+                waiting = size
+        tail = None
+        if index == len(rows) - 1:
+            tail = tail_rows(ratio, plan.steps, plan.kappa, waiting)
+        else:
+            waits = waiting > 0
+            if waits:
+                terms.append((waiting, (sizes if count > 1 else rows[index + 1][0])[0]))
+        counts = Counter(terms)
+        groups = tuple(
+            Group(labels, square / steps * (1 + 8 * ROUNDING), number)
+            for (labels, steps), number in sorted(counts.items())
+        )
+        answer.append(Epoch(groups, tail, 0 if tail is None else idle, count))
+    return answer
+
+
+def public_epoch(batches: int, ratio: float, count: int, idle: int = 0) -> Epoch:
+    """An epoch with all iterates public."""
+    square = ratio * ratio * (1 + 8 * ROUNDING)
+    return Epoch((Group(1, square, batches - idle),), None, idle, count)
+
+
+class Accountant:
+    """Curves of epochs for questions near one delta; what it learns about tops is kept."""
+
+    def __init__(self, batches: int, delta: float, several: bool) -> None:
+        self._batches, self._delta, self._several = batches, delta, several
+        self._tops: dict[Epoch, tuple[float, float]] = {}
+        self._guess = 0.1
+
+    def curve(self, epochs: Sequence[Epoch], points: int, drift: float = 0.0) -> AllocationCurve:
+        """The composition, and of one Gaussian for what rounding adds."""
+        total = sum(epoch.count for epoch in epochs)
+        counts: dict[Pair, int] = {}
+        for epoch in epochs:
+            pair = self._pair(epoch, points, self._delta * _BEYOND / total)
+            counts[pair] = counts.get(pair, 0) + epoch.count
+        if drift:
+            counts[SampledPair(1.0, 0.0, drift)] = 1
+        return AllocationCurve(counts)
+
+    def tops(self, epoch: Epoch) -> tuple[float, float]:
+        """Logs of the largest likelihood ratios of an epoch; 0 where none were needed."""
+        return self._tops.get(epoch._replace(count=1), (0.0, 0.0))
+
+    def _pair(self, epoch: Epoch, points: int, budget: float) -> Pair:
+        groups, tail, idle, _ = epoch
+        if len(groups) == 1 and groups[0].count == 1 and tail is None and not idle:
+            return SampledPair(1.0, 0.0, math.sqrt(groups[0].square) * (1 + 4 * ROUNDING))
+        key = epoch._replace(count=1)
+        if points == ROUGH:  # what is cut off is counted, so that searches need no better top
+            key = Epoch((), None, 0, 1 if tail is None else 2)
+        if key not in self._tops:
+            self._tops[key] = self._found(epoch._replace(count=1), budget)
+        top, usual = self._tops[key]
+        return AllocationPair(self._batches, groups, tail, idle, top, usual, points)
+
+    def _found(self, epoch: Epoch, budget: float) -> tuple[float, float]:
+        """Logs of the largest likelihood ratios that are told apart in either order."""
+
+        def at(top: float) -> tuple[float, float]:
+            own = self._batches, epoch.groups, epoch.tail, epoch.idle
+            return AllocationPair(*own, top, top, ROUGH).missing
+
+        top = self._guess
+        ahead, usual = at(top)
+        while ahead <= budget and top > _LEAST_TOP:
+            lower = top / 1.25
+            if at(lower)[0] > budget:
+                break
+            top = lower
+        while ahead > budget and top < _MOST_TOP:
+            top *= 1.25
+            ahead, _ = at(top)
+        self._guess = top
+        if not self._several:
+            return top, 0.0
+        usual = top
+        while usual > _LEAST_TOP and at(usual / 1.25)[1] <= _UNUSUAL:
+            usual /= 1.25
+        return top, usual
+
+
+def _cut(labels: int, size: int, grow: bool) -> tuple[int, ...]:
+    """Blocks of at most ``size`` labels; they grow from the start of the run, or end short."""
+    sizes, rest, now = list[int](), labels, size
+    if grow and size > 2:
+        now = max(1, round(size / 3))
+    while rest > 0:
+        sizes.append(min(now, size, rest))
+        rest -= sizes[-1]
+        now = math.ceil(1.7 * min(now, size))
+    return tuple(sorted(sizes)) if grow else tuple(sizes)
+
+
+def plan_of(
+    batches: int, labels: int, epochs: int, steps: int, kappa: float, last: int, other: int
+) -> Plan:
+    """Blocks of ``other`` labels, of ``last`` in the last epoch, which has so many labels."""
+    if epochs == 1:
+        return Plan(((_cut(labels - steps, last, True), 1),), steps, kappa)
+    rows = [(_cut(batches, other, True), 1), (_cut(batches, other, False), epochs - 2)]
+    rows.append((_cut(labels - steps, last, False), 1))
+    return Plan(tuple(row for row in rows if row[1]), steps, kappa)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A curve and the payments that prove it; no plan: all iterates are public."""
+
+    curve: AllocationCurve
+    plan: Plan | None
+    epochs: list[Epoch]
+    accountant: Accountant
+
+
+def best(
+    batches: int, ratio: float, epochs: int, delta: float, labels: int, drift: float = 0.0
+) -> Found:
+    """The best payments found, for whole epochs and a last one of ``labels`` steps.
+
+    Any payments are a proof, so that the search may be approximate.
+    """
+    accountant = Accountant(batches, delta, epochs > 1)
+    idle = batches - labels
+
+    def rough(plan: tuple[int, float, int, int]) -> AllocationCurve:
+        terms = epochs_of(batches, ratio, plan_of(batches, labels, epochs, *plan), idle)
+        return accountant.curve(terms, ROUGH)
+
+    few = epochs > 1
+    if labels < 1 + few:
+        return _public(accountant, batches, ratio, epochs, labels)
+    most = labels - few
+    start = max(min(round(0.3 * labels ** 0.75 * ratio), most), 1)
+    starts = [
+        (start, math.inf, max(size // 2, 1), min(size, batches))
+        for size in (max(start // 2, 1), start, 2 * start, 4 * start)
+    ]
+    now = starts[1]
+    epsilon = rough(now).epsilon(delta)
+    now = min(starts, key=lambda plan: rough(plan).rough_delta(epsilon))
+    for factor in (1.6, 1.2):
+        curve = rough(now)
+        epsilon = curve.epsilon(delta)
+        values = {now: curve.rough_delta(epsilon)}
+        for place in range(4 if few else 3):
+            for up in (True, False):
+                while True:
+                    other = _moved(now, place, factor, up, most, batches)
+                    if other not in values:
+                        values[other] = rough(other).rough_delta(epsilon)
+                    if values[other] >= values[now] * (1 - 1e-3):
+                        break
+                    now = other
+    plan = plan_of(batches, labels, epochs, *now)
+    terms = epochs_of(batches, ratio, plan, idle)
+    curve = accountant.curve(terms, POINTS, drift)
+    public = _public(accountant, batches, ratio, epochs, labels)
+    if public.curve.epsilon(delta) <= curve.epsilon(delta):
+        return public
+    return Found(curve, plan, terms, accountant)
+
+
+def _public(
+    accountant: Accountant, batches: int, ratio: float, epochs: int, labels: int
+) -> Found:
+    rows = [public_epoch(batches, ratio, epochs - 1)] if epochs > 1 else []
+    rows.append(public_epoch(batches, ratio, 1, batches - labels))
+    return Found(accountant.curve(rows, POINTS), None, rows, accountant)
+
+
+def _moved(
+    now: tuple[int, float, int, int], place: int, factor: float, up: bool, most: int, batches: int
+) -> tuple[int, float, int, int]:
+    """The next value of one parameter."""
+    values = list(now)
+    value = values[place]
+    if place == 1:
+        index = _KAPPAS.index(value) + (1 if up else -1)
+        values[1] = _KAPPAS[min(max(index, 0), len(_KAPPAS) - 1)]
+    else:
+        moved = max(round(value * factor), int(value) + 1) if up else int(value / factor)
+        values[place] = min(max(moved, 1), most if place == 0 else batches)
+    return int(values[0]), values[1], int(values[2]), int(values[3])
