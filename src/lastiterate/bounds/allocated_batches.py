@@ -114,7 +114,7 @@ class AllocationComposition(Theorem):
     def prove(self, run: Run) -> Bound:
         known = _unprotected(run)
         if known is not None:
-            return Bound(self, known)
+            return Bound(self, known, {"tops": [], "cap": run.training.records})
         squares = dynamics.squared_ratio(run.impulses, run.training.noises[: len(run.impulses)])
         ratio = math.sqrt(float(squares.max())) * _SLACK
         epochs = public_epochs(run, ratio)
@@ -176,7 +176,7 @@ class AllocationDeferral(Theorem):
     def prove(self, run: Run) -> Bound:
         known = _unprotected(run)
         if known is not None:
-            return Bound(self, known)
+            return Bound(self, known, {"tops": [], "cap": run.training.records})
         noise = float(np.min(run.training.noises))
         ratio = float(np.max(run.impulses)) / noise * _SLACK
         drift = float(np.max(run.drifts)) / noise * _SLACK

@@ -146,8 +146,8 @@ class AllocationPair:
         squares = [(g.labels * g.count, g.square) for g in self.groups] + [(self.idle, 0.0)]
         common = 0.0
         for labels, private, shared in reversed(() if self.tail is None else self.tail.rows):
-            squares.append((labels, private + common))
             common += shared
+            squares.append((labels, private + common))
         logs = [
             math.log(labels / self.batches) + tilt * (tilt + 1) * square / 2
             for labels, square in squares

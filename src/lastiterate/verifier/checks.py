@@ -22,7 +22,7 @@ from lastiterate.description import (
     WithoutReplacement,
 )
 from lastiterate.errors import CertificateError
-from lastiterate.verifier import correlated, epochs, placed, sampled, strings
+from lastiterate.verifier import allocated, correlated, epochs, placed, sampled, strings
 from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, greatest, proved
 from lastiterate.verifier.coupled import Coupled
@@ -614,6 +614,18 @@ def _stretches(case: Case, witness: Witness) -> list[Witness]:
     return stretches
 
 
+def allocation_composition(case: Case, witness: Witness) -> Profile:
+    """Random allocation, all iterates published."""
+    return Profile.sampled(_counted(allocated.public(case, witness)))
+
+
+def allocation_deferral(case: Case, witness: Witness) -> Profile:
+    """Random allocation: the payments of deferred labels."""
+    steps = _counted(allocated.deferred(case, witness))
+    failure = allocated.overcrowded(case, int(witness["cap"]))
+    return Profile.sampled(steps, failure if proved(above(failure) > 0) else None)
+
+
 def _replaced_in_poisson(case: Case) -> float:
     _scheme(case, Poisson)
     _demand(case.training.adjacency == "replace", "its adjacency is not replace")
@@ -705,6 +717,8 @@ _INDEPENDENT: dict[str, Check] = {
     "superposed-groups": _plain_descent(superposed_groups),
     "gaussian-composition": composition,
     "output-perturbation": _plain_descent(output_perturbation),
+    "allocation-composition": allocation_composition,
+    "allocation-deferral": _plain_descent(allocation_deferral),
     "poisson-composition": poisson_composition,
     "poisson-deferral": _plain_descent(poisson_deferral),
     "poisson-replace-composition": poisson_replace_composition,

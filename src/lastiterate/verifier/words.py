@@ -83,6 +83,17 @@ THEOREMS: dict[str, Named] = {
         "Gaussian mechanism with the diameter; Chien & Li 2025, Figure 1 and appendix A.13",
         status="corrected",
     ),
+    "allocation-composition": Named(
+        "Random allocation",
+        "this library, docs/theory/allocation.md; balls in bins: Chua et al. 2024",
+        hidden_state=False,
+        covers=frozenset({"gradient_norm"}),
+    ),
+    "allocation-deferral": Named(
+        "Random allocation, deferred",
+        "this library, docs/theory/allocation.md",
+        covers=frozenset({"gradient_norm"}),
+    ),
     "poisson-composition": Named(
         "Poisson composition (Zhu, Dong & Wang 2022)",
         "sampled Gaussian mechanism; Zhu, Dong & Wang 2022; privacy-loss distributions",
