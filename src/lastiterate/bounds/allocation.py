@@ -361,28 +361,37 @@ def _power(law: Array, count: int, points: int) -> Array:
     return answer
 
 
-def _geometric_part(pair: AllocationPair) -> tuple[_Geometric | None, list[Group]]:
-    """The tail and single terms on a geometric grid, and what is left for the line."""
-    rows = () if pair.tail is None else pair.tail.rows
-    few = sum(g.count for g in pair.groups) <= 4
-    own = list(pair.groups) if few else []
-    sizes = [g.square for g in own] + [private + common for _, private, common in rows]
-    largest = max(sizes, default=0.0)
-    width = max(0.01 if pair.points >= POINTS else 0.04, 8 * _FAR * math.sqrt(largest) / 6000)
-    width = min(width, max(math.sqrt(largest) / 20, 1e-4)) if largest else width
+@lru_cache(maxsize=32)
+def _tree(
+    singles: tuple[Group, ...], tail: Tail | None, idle: int, width: float
+) -> _Geometric | None:
+    """The tail, single terms and idle labels on a geometric grid."""
     total: _Geometric | None = None
-    for labels, private, common in rows:
+    for labels, private, common in () if tail is None else tail.rows:
         one = _fixed(labels, width) if private <= 0 else _lognormal(labels, private, width)
         total = one if total is None else one.plus(total)
         total = total.times(common)
-    for group in own:
+    for group in singles:
         for _ in range(group.count):
             one = _lognormal(group.labels, group.square, width)
             total = one if total is None else one.plus(total)
-    if few and pair.idle:
-        one = _fixed(pair.idle, width)
+    if idle:
+        one = _fixed(idle, width)
         total = one if total is None else one.plus(total)
-    return total, [] if few else list(pair.groups)
+    return total
+
+
+def _geometric_part(pair: AllocationPair) -> tuple[_Geometric | None, list[Group]]:
+    """What is on a geometric grid, single terms where there are few, and the rest."""
+    few = sum(g.count for g in pair.groups) <= 4
+    singles = pair.groups if few else ()
+    rows = () if pair.tail is None else pair.tail.rows
+    sizes = [g.square for g in singles] + [private + common for _, private, common in rows]
+    largest = max([*sizes, sum(common for _, _, common in rows)])
+    width = max(0.01 if pair.points >= POINTS else 0.04, 8 * _FAR * math.sqrt(largest) / 6000)
+    width = min(width, max(math.sqrt(largest) / 20, 1e-4)) if largest else width
+    tree = _tree(singles, pair.tail, pair.idle if few else 0, width)
+    return tree, [] if few else list(pair.groups)
 
 
 def _fixed(labels: int, width: float) -> _Geometric:

@@ -16,7 +16,7 @@ import numpy as np
 
 from lastiterate.description.rows import Draws, Rows, RowStream
 from lastiterate.description.validation import known_fields, number, one_of, whole
-from lastiterate.errors import AssumptionError, DescriptionError
+from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 
 
 class _Scheme:
@@ -292,6 +292,15 @@ SCHEMES: dict[str, type[Batches]] = {
         WithoutReplacement,
     )
 }
+
+
+def check_drawn_by(engine: str, batches: Batches) -> None:
+    """Raise if this engine does not draw the batches."""
+    if isinstance(batches, RandomAllocation):
+        raise UnsupportedError(
+            f"{engine} does not draw RandomAllocation batches, whose sizes are random and have to "
+            "stay secret: train NumPy arrays with noisy_descent, or take Shuffled batches."
+        )
 
 
 def read_batches(table: Any) -> Batches:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.description import Arithmetic, Batches, FullBatch, Training
+from lastiterate.description.batches import check_drawn_by
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError
 from lastiterate.noise import SecureSource, unpredictable
@@ -105,6 +106,7 @@ def sgld(
     records, chains = len(X), len(theta)
     _check(records, len(y), steps, temperature, clip, burn_in, thin)
     batches.check(records)
+    check_drawn_by("The sampler", batches)
     scale = records / batches.divisor(records)
     number("prior_precision", prior_precision, "0 is the flat prior", at_least=0)
 

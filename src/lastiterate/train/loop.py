@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.description import Arithmetic, Loss, Training
+from lastiterate.description.batches import check_drawn_by
 from lastiterate.description.rows import Rows, RowStream
 from lastiterate.errors import UnsupportedError
 from lastiterate.noise import Source, unpredictable
@@ -177,6 +178,8 @@ class Run:
         if training.proximal is not None:
             fits(training.proximal, centre.shape, training.diameter, spacing)
         people = told.people(training)
+        if rows is not None:
+            check_drawn_by("Training on records outside of memory", training.batches)
         batches = training.batches.rows(training.records, source) if rows is None else rows(source)
         digested = told.checkpoint is not None
         content: Iterable[NDArray[Any]] = gradients.content() if digested else ()
@@ -189,6 +192,8 @@ class Run:
 
     def descended(self, gradients: Gradients, backend: Backend) -> Descent:
         """Run it, and say what ran."""
+        if type(backend) is not Backend:
+            check_drawn_by("Training with PyTorch", self.training.batches)
         final = descend(self, gradients, Draws(self, backend), backend)
         return self.told(final, gradients)
 
