@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastiterate import Cyclic, FullBatch, Poisson, Reshuffled, Shuffled, WithoutReplacement
+from lastiterate import (
+    Cyclic,
+    FullBatch,
+    Poisson,
+    RandomAllocation,
+    Reshuffled,
+    Shuffled,
+    WithoutReplacement,
+)
 from lastiterate.description.batches import SCHEMES, read_batches
 from lastiterate.errors import DescriptionError, LastIterateError
 
 HUGE = pytest.param(10**5000, id="5000-digits")
-SIZED = (Cyclic, Shuffled, Reshuffled, WithoutReplacement)
+SIZED = (Cyclic, Shuffled, Reshuffled, RandomAllocation, WithoutReplacement)
 PARTITIONS = (Cyclic, Shuffled, Reshuffled)
 
 
@@ -69,7 +78,16 @@ def test_schemes_of_one_size_are_different_values() -> None:
 
 @pytest.mark.parametrize(
     "batches",
-    [FullBatch(), Cyclic(2), Shuffled(3), Reshuffled(4), Poisson(0.25), WithoutReplacement(5)],
+    [
+        FullBatch(),
+        Cyclic(2),
+        Shuffled(3),
+        Reshuffled(4),
+        RandomAllocation(4),
+        RandomAllocation(4, same_every_epoch=True),
+        Poisson(0.25),
+        WithoutReplacement(5),
+    ],
 )
 def test_every_scheme_reads_its_own_table(batches: object) -> None:
     name = batches.name  # type: ignore[attr-defined]
@@ -97,3 +115,17 @@ def test_a_bad_table_is_refused_by_name(table: object, says: str) -> None:
     with pytest.raises(DescriptionError) as error:
         read_batches(table)
     assert says in str(error.value)
+
+
+def test_same_every_epoch_is_true_or_false() -> None:
+    for value in (1, 0, "yes", None):
+        with pytest.raises(DescriptionError, match="same_every_epoch"):
+            RandomAllocation(4, same_every_epoch=value)  # type: ignore[arg-type]
+
+
+def test_random_allocation_drops_nobody_and_has_a_nominal_divisor() -> None:
+    scheme = RandomAllocation(10)
+    assert (scheme.per_epoch(47), scheme.dropped(47), scheme.divisor(47)) == (4, 0, 10.0)
+    assert scheme.share(47) == 0.25
+    assert scheme.largest(47) == 47
+    assert Fraction(10) == scheme.exact_divisor(47)

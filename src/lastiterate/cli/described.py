@@ -237,7 +237,7 @@ def _used(
 
 
 def _batches_table(table: Any, flags: Mapping[str, Any]) -> dict[str, Any]:
-    merged = known_fields("batches", table or {}, {"scheme", "size", "rate"})
+    merged = known_fields("batches", table or {}, {"scheme", "size", "rate", "same_every_epoch"})
     scheme = flags.get("batches", merged.get("scheme"))
     if scheme != merged.get("scheme"):  # what only the file's scheme needed goes with it
         used = BATCH_FIELDS.get(scheme, {"size", "rate"})

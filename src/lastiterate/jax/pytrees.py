@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from lastiterate import train
 from lastiterate.description import Training
+from lastiterate.description.batches import check_drawn_by
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.noise import Source
 from lastiterate.noise.seeded import Seed
@@ -77,6 +78,7 @@ def noisy_descent(
     array([ 1.177, -1.177], dtype=float32)
     """
     flat, unravel = _vector(start)
+    check_drawn_by("Training with JAX", training.batches)
     gradients = _RecordGradients(loss, _records(data, training.records), training, flat, unravel)
     with np.errstate(over="ignore", invalid="ignore"):  # constants of a loss, while it is compiled
         gradients.check_independence(flat)
