@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 
@@ -90,23 +88,22 @@ def test_the_divisor_is_nominal() -> None:
     np.testing.assert_allclose(found, want, rtol=1e-6)
 
 
-def test_nothing_shows_how_large_batches_were(capsys, monkeypatch) -> None:
-    """Two runs with equal parameters but other sizes differ in nothing that is returned."""
+def test_nothing_shows_how_large_batches_were(capsys) -> None:
+    """Two runs with other sizes differ in nothing that is returned but the parameters."""
     X, y = data()
     done = noisy_descent(Logistic(), X, training(), labels=y, progress=True)
     shown = capsys.readouterr()
     other = noisy_descent(Logistic(), X, training(), labels=y, progress=True)
     fields = {name: value for name, value in vars(done).items() if name != "parameters"}
     assert fields == {name: value for name, value in vars(other).items() if name != "parameters"}
-    assert all(str(RECORDS) not in text for text in (shown.out, shown.err))
-    assert isinstance(io.StringIO(shown.err).read(), str)
+    assert "batch" not in shown.out + shown.err
 
 
 def test_a_checkpoint_keeps_the_picks() -> None:
     X, y = data()
     run = training(batches=RandomAllocation(SIZE, same_every_epoch=True))
     once = noisy_descent(Logistic(), X, run, labels=y, random_state=1)
-    kept = MemoryCheckpoint(every=5) if "every" in MemoryCheckpoint.__init__.__annotations__ else None
+    kept = MemoryCheckpoint(every=5)
     again = noisy_descent(Logistic(), X, run, labels=y, random_state=1, checkpoint=kept)
     np.testing.assert_array_equal(once.parameters, again.parameters)
 

@@ -117,9 +117,7 @@ def test_other_runs_are_refused(witness, changes, loss, reason) -> None:
 def test_the_law_dominates_samples_of_the_payments() -> None:
     """E(kappa - L)_+ of the integers is no less than that of explicit payments, and close."""
     batches, blocks, steps, kappa, ratio = 8, (1, 2, 2), 3, 1.0, 0.8
-    rows = allocated._terms(
-        [(blocks, 1)], {"tail": steps, "kappa": kappa}, arb(ratio)
-    )
+    rows = allocated._terms([(blocks, 1)], {"tail": steps, "kappa": kappa}, arb(ratio))
     ((groups, tail, _),) = rows
     pays = explicit(batches, blocks, steps, kappa, ratio)
     rng = np.random.default_rng(0)

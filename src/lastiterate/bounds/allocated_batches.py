@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from lastiterate.bounds import allocation, dynamics
-from lastiterate.bounds.allocation import Accountant, AllocationCurve, Epoch
+from lastiterate.bounds.allocation import Accountant, Epoch
 from lastiterate.bounds.ledger import Bound, Proof, Run, Theorem
 from lastiterate.bounds.sampled_batches import poisson_contraction
 from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
+from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import RandomAllocation
 
@@ -53,7 +54,7 @@ def _unprotected(run: Run) -> Curve | None:
     """The curve where nothing is used, or some noise is missing; None in between."""
     used = run.impulses > 0
     if not run.training.steps or not np.any(used):
-        return AllocationCurve({})
+        return LossDistribution({})
     nu = run.training.noises if len(run.impulses) > 1 else run.training.noises[:1]
     return Gaussian(math.inf) if np.any(nu[used] <= 0) else None
 
@@ -120,7 +121,7 @@ class AllocationComposition(Theorem):
         epochs = public_epochs(run, ratio)
 
         def at(delta: float) -> Proof:
-            accountant = Accountant(_epochs(run)[0], delta, sum(e.count for e in epochs) > 1)
+            accountant = Accountant(_epochs(run)[0], delta, sum(e.copies for e in epochs) > 1)
             curve = accountant.curve(epochs, allocation.POINTS)
             return Proof(curve, _written(accountant, epochs, None))
 
@@ -163,9 +164,9 @@ class AllocationDeferral(Theorem):
             return "it needs a smooth loss"
         if not self._contracts(run, _USUAL_DELTA):
             return (
-                "its updates may expand: it needs a convex loss, gradients that are not clipped one "
-                "by one, and step_size * smoothness of the largest batch, which is random, at "
-                "most 2"
+                "its updates may expand: it needs a convex loss, gradients that are not clipped "
+                "one by one, and step_size * smoothness of the largest batch, which is random, "
+                "at most 2"
             )
         return None
 

@@ -11,10 +11,10 @@ dominates the two runs in both orders.  Its likelihood ratio under N(0, I) is
 L = sum_w p_w exp(<a^w, y> - |a^w|^2 / 2); an entrywise larger positive semidefinite matrix of inner
 products is a bound too.
 
-Here c_k <= 1 and all s_k/nu_k are at most r.  Labels are deferred in groups that use disjoint steps, so
-that L is a sum of independent terms: `Group(labels, square, count)` is ``count`` independent
-terms labels/B * Lambda(square), Lambda(v) = exp(sqrt(v) N(0, 1) - v/2).  The labels of the last U
-steps form a `Tail`.  Labels of different epochs use disjoint steps, so that epochs compose.
+Here c_k <= 1 and all s_k/nu_k are at most r.  Labels are deferred in groups that use disjoint
+steps, so that L is a sum of independent terms: `Group(labels, square, copies)` is that many
+independent terms labels/B * Lambda(square), Lambda(v) = exp(sqrt(v) N(0, 1) - v/2).  The labels of
+the last U steps form a `Tail`.  Labels of different epochs use disjoint steps: epochs compose.
 
 *Computation.*  Moving the mass of L to its two neighbours on a grid, mean kept, increases
 E phi(L) for every convex phi.  Lowering the mean increases put(kappa) = E(kappa - L)_+ further,
@@ -29,13 +29,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
 from lastiterate.bounds.steps import Array
-from lastiterate.curves.loss_distribution import SCREENED, LossDistribution
+from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import ROUNDING, Atoms, Pair, SampledPair
 
 POINTS = 1 << 13  # of the grid of likelihood ratios
@@ -51,15 +51,15 @@ _TINY = 1e-26  # mass that is moved down to shorten a law
 
 
 class Group(NamedTuple):
-    """``count`` independent terms labels/B * Lambda(square)."""
+    """So many independent terms labels/B * Lambda(square)."""
 
     labels: int
     square: float
-    count: int
+    copies: int
 
 
 class Tail(NamedTuple):
-    """The labels of the last ``steps`` steps: (labels, private square, common square) by steps left.
+    """The labels of the last steps: (labels, private square, common square) by steps left.
 
     With u = 1, 2, ... steps left, R_u = labels_u/B * Lambda(private_u) + Lambda(common_u) R_{u-1}.
     """
@@ -135,15 +135,15 @@ class AllocationPair:
         return np.append(losses, min(self.usual, self.top)), np.append(weights, missing)
 
     def log_moments(self, tilt: float) -> tuple[float, float]:
-        """Of the finite atoms; infinite losses are counted apart (see `AllocationCurve`)."""
+        """Of the finite atoms; infinite losses are counted apart."""
         losses, masses = _positive(*self._law)
         low, weights = self._low_atoms()
         ahead = _log_sum(np.log(masses) + (1 + tilt) * losses)
         return ahead + 1e-9, _log_sum(np.log(weights) - tilt * low) + 1e-9
 
-    def largest_moment(self, tilt: float) -> float:
-        """Log of E exp(tilt * loss) in either order, by convexity of the power in L."""
-        squares = [(g.labels * g.count, g.square) for g in self.groups] + [(self.idle, 0.0)]
+    def renyi_moments(self, tilt: float) -> tuple[float, float]:
+        """Log of E exp(tilt * loss) in both orders, infinite losses included: L^p is convex."""
+        squares = [(g.labels * g.copies, g.square) for g in self.groups] + [(self.idle, 0.0)]
         common = 0.0
         for labels, private, shared in reversed(() if self.tail is None else self.tail.rows):
             common += shared
@@ -153,25 +153,8 @@ class AllocationPair:
             for labels, square in squares
             if labels
         ]
-        return _log_sum(np.array(logs)) * (1 + 1e-12) + 1e-12
-
-
-class AllocationCurve(LossDistribution):
-    """The composition of epochs; its pairs may have infinite losses of small probability."""
-
-    @cached_property
-    def _divergences(self) -> list[tuple[float, float]]:
-        return [(order - 1, self.rdp(order)) for order in SCREENED]
-
-    def rdp(self, order: float) -> float:
-        if self._unbounded() or math.isinf(order):
-            return super().rdp(order)
-        total = 0.0
-        for pair, count in self.counts.items():
-            exact = isinstance(pair, AllocationPair)
-            one = pair.largest_moment(order - 1) if exact else max(pair.log_moments(order - 1))
-            total += count * one
-        return max(total, 0.0) / (order - 1) * (1 + 1e-12)
+        bound = _log_sum(np.array(logs)) * (1 + 1e-12) + 1e-12
+        return bound, bound
 
 
 def _positive(ratios: Array, masses: Array) -> tuple[Array, Array]:
@@ -185,7 +168,7 @@ def _log_sum(logs: Array) -> float:
     return top + math.log(float(np.exp(logs - top).sum()))
 
 
-def _joined(losses: Array, masses: Array, grid: float, infinity: float) -> Atoms:
+def _joined(losses: Any, masses: Any, grid: float, infinity: float) -> Atoms:
     """Each atom moved to the two multiples of ``grid`` around it, the masses of both laws kept."""
     place = np.floor(losses / grid)
     gap = np.maximum(losses - place * grid, 0.0) + 8 * ROUNDING * (1 + np.abs(losses))
@@ -194,7 +177,7 @@ def _joined(losses: Array, masses: Array, grid: float, infinity: float) -> Atoms
     index = (place - first).astype(int)
     length = int(index.max()) + 2
     weights = np.bincount(index + 1, right, length) + np.bincount(index, masses - right, length)
-    return Atoms(first, weights * (1 + (len(masses) + 8) * ROUNDING), infinity)
+    return Atoms(first, np.asarray(weights * (1 + (len(masses) + 8) * ROUNDING)), infinity)
 
 
 # The law of L
@@ -226,7 +209,9 @@ class _Geometric:
         length = max(self.first + len(one), other.first + len(two)) - low
         length += math.ceil(math.log(2) / width) + 2
         total = np.zeros(length)
-        for apart in range(other.first - self.first - len(one) + 1, other.first - self.first + len(two)):
+        for apart in range(
+            other.first - self.first - len(one) + 1, other.first - self.first + len(two)
+        ):
             # pairs i (of self) and i + apart (of other), as indices of the grid
             begin = max(self.first, other.first - apart)
             end = min(self.first + len(one), other.first + len(two) - apart)
@@ -262,7 +247,7 @@ class _Geometric:
         share = np.maximum(place - index - _LOWERED, 0.0)
         law = np.bincount(index, masses * (1 - share), points + 2)
         law += np.bincount(index + 1, masses * share, points + 2)[: points + 2]
-        law *= 1 + (len(masses) + 8) * ROUNDING
+        law = law * (1 + (len(masses) + 8) * ROUNDING)
         law[0] += self.zero
         return np.asarray(law[: points + 1])
 
@@ -288,7 +273,7 @@ def _integrals(edges: Array, sigma: float) -> tuple[Array, Array]:
     return np.add.reduceat(density.sum(1), starts), np.add.reduceat((density * rise).sum(1), starts)
 
 
-def _cells(edges: Array, sigma: float, scale: Array | float) -> tuple[Array, Array]:
+def _cells(edges: Any, sigma: float, scale: Any) -> tuple[Array, Array]:
     """Masses that go to the left and to the right end of each cell, rounded towards the left."""
     mass, rise = _integrals(edges, sigma)
     mass = mass * (1 + 256 * ROUNDING)  # exp(-g^2/2), |g| <= 12, and sums of few terms
@@ -322,7 +307,9 @@ def _linear(labels: int, square: float, step: float, points: int) -> Array:
     law = np.zeros(points + 2)
     g = (np.log(step * np.arange(1, points + 2)) - middle) / sigma
     low = float(ndtr(g[0])) * (1 + 256 * ROUNDING)
-    share = float(ndtr(g[0] - sigma)) * labels / step * (1 - 512 * ROUNDING) if g[0] > -_FAR else 0.0
+    share = (
+        float(ndtr(g[0] - sigma)) * labels / step * (1 - 512 * ROUNDING) if g[0] > -_FAR else 0.0
+    )
     right = min(max(share, 0.0), low)
     law[0], law[1] = low - right + 4 * float(ndtr(-_FAR)), right
     within = np.flatnonzero((g[1:] > -_FAR) & (g[:-1] < _FAR))
@@ -372,7 +359,7 @@ def _tree(
         total = one if total is None else one.plus(total)
         total = total.times(common)
     for group in singles:
-        for _ in range(group.count):
+        for _ in range(group.copies):
             one = _lognormal(group.labels, group.square, width)
             total = one if total is None else one.plus(total)
     if idle:
@@ -383,7 +370,7 @@ def _tree(
 
 def _geometric_part(pair: AllocationPair) -> tuple[_Geometric | None, list[Group]]:
     """What is on a geometric grid, single terms where there are few, and the rest."""
-    few = sum(g.count for g in pair.groups) <= 4
+    few = sum(g.copies for g in pair.groups) <= 4
     singles = pair.groups if few else ()
     rows = () if pair.tail is None else pair.tail.rows
     sizes = [g.square for g in singles] + [private + common for _, private, common in rows]
@@ -418,7 +405,7 @@ def _law(pair: AllocationPair, top: float) -> tuple[Array, Array]:
     law = np.ones(1) if total is None else _trimmed(total.on_line(step, points))
     for group in groups:
         one = _linear(group.labels, group.square, step, points)
-        law = _product(law, _power(one, group.count, points), points)
+        law = _product(law, _power(one, group.copies, points), points)
     if pair.idle:
         place = pair.idle / step * (1 - 1e-13)
         index = math.floor(place)
@@ -441,8 +428,8 @@ class Plan(NamedTuple):
         steps: of the tail in the last epoch.
         kappa: the label with u steps left pays 1/min(u + kappa, steps) of r at each later step.
 
-    The labels of a block that is not the first of their epoch, all but its first one, pay in the next
-    block, r/m at each of its m steps; the first one pays in its own block. If anything of an
+    The labels of a block that is not the first of their epoch, all but its first one, pay in the
+    next block, r/m at each of its m steps; the first one pays in its own block. If anything of an
     epoch is left to the next one, all labels of its first block wait for the second. Blocks of one
     step each and a tail of one step: every label pays when it is used, all iterates public.
     """
@@ -477,7 +464,7 @@ class Epoch(NamedTuple):
     groups: tuple[Group, ...]
     tail: Tail | None
     idle: int
-    count: int
+    copies: int
 
 
 def epochs_of(batches: int, ratio: float, plan: Plan, idle: int = 0) -> list[Epoch]:
@@ -528,30 +515,30 @@ class Accountant:
         self._tops: dict[Epoch, tuple[float, float]] = {}
         self._guess = 0.1
 
-    def curve(self, epochs: Sequence[Epoch], points: int, drift: float = 0.0) -> AllocationCurve:
+    def curve(self, epochs: Sequence[Epoch], points: int, drift: float = 0.0) -> LossDistribution:
         """The composition, and of one Gaussian for what rounding adds."""
-        total = sum(epoch.count for epoch in epochs)
+        total = sum(epoch.copies for epoch in epochs)
         counts: dict[Pair, int] = {}
         for epoch in epochs:
             pair = self._pair(epoch, points, self._delta * _BEYOND / total)
-            counts[pair] = counts.get(pair, 0) + epoch.count
+            counts[pair] = counts.get(pair, 0) + epoch.copies
         if drift:
             counts[SampledPair(1.0, 0.0, drift)] = 1
-        return AllocationCurve(counts)
+        return LossDistribution(counts)
 
     def tops(self, epoch: Epoch) -> tuple[float, float]:
         """Logs of the largest likelihood ratios of an epoch; 0 where none were needed."""
-        return self._tops.get(epoch._replace(count=1), (0.0, 0.0))
+        return self._tops.get(epoch._replace(copies=1), (0.0, 0.0))
 
     def _pair(self, epoch: Epoch, points: int, budget: float) -> Pair:
         groups, tail, idle, _ = epoch
-        if len(groups) == 1 and groups[0].count == 1 and tail is None and not idle:
+        if len(groups) == 1 and groups[0].copies == 1 and tail is None and not idle:
             return SampledPair(1.0, 0.0, math.sqrt(groups[0].square) * (1 + 4 * ROUNDING))
-        key = epoch._replace(count=1)
+        key = epoch._replace(copies=1)
         if points == ROUGH:  # what is cut off is counted, so that searches need no better top
             key = Epoch((), None, 0, 1 if tail is None else 2)
         if key not in self._tops:
-            self._tops[key] = self._found(epoch._replace(count=1), budget)
+            self._tops[key] = self._found(epoch._replace(copies=1), budget)
         top, usual = self._tops[key]
         return AllocationPair(self._batches, groups, tail, idle, top, usual, points)
 
@@ -608,7 +595,7 @@ def plan_of(
 class Found:
     """A curve and the payments that prove it; no plan: all iterates are public."""
 
-    curve: AllocationCurve
+    curve: LossDistribution
     plan: Plan | None
     epochs: list[Epoch]
     accountant: Accountant
@@ -624,7 +611,7 @@ def best(
     accountant = Accountant(batches, delta, epochs > 1)
     idle = batches - labels
 
-    def rough(plan: tuple[int, float, int, int]) -> AllocationCurve:
+    def rough(plan: tuple[int, float, int, int]) -> LossDistribution:
         terms = epochs_of(batches, ratio, plan_of(batches, labels, epochs, *plan), idle)
         return accountant.curve(terms, ROUGH)
 
@@ -632,7 +619,7 @@ def best(
     if labels < 1 + few:
         return _public(accountant, batches, ratio, epochs, labels)
     most = labels - few
-    start = max(min(round(0.3 * labels ** 0.75 * ratio), most), 1)
+    start = max(min(round(0.3 * labels**0.75 * ratio), most), 1)
     starts = [
         (start, math.inf, max(size // 2, 1), min(size, batches))
         for size in (max(start // 2, 1), start, 2 * start, 4 * start)
@@ -662,9 +649,7 @@ def best(
     return Found(curve, plan, terms, accountant)
 
 
-def _public(
-    accountant: Accountant, batches: int, ratio: float, epochs: int, labels: int
-) -> Found:
+def _public(accountant: Accountant, batches: int, ratio: float, epochs: int, labels: int) -> Found:
     rows = [public_epoch(batches, ratio, epochs - 1)] if epochs > 1 else []
     rows.append(public_epoch(batches, ratio, 1, batches - labels))
     return Found(accountant.curve(rows, POINTS), None, rows, accountant)

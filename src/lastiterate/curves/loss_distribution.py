@@ -10,7 +10,7 @@ delta. (dp-accounting's distributions compose pairwise without such a bound; the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple, Self
 
@@ -404,10 +404,17 @@ def _screening(counts: Counted) -> list[tuple[float, float]]:
 
 def _divergence(counts: Counted, order: float) -> float:
     """The Renyi divergence of the composition, the worse of both orders of the pair."""
-    both = [(n, pair.log_moments(order - 1.0)) for pair, n in counts]
+    both = [(n, _all_moments(pair, order - 1.0)) for pair, n in counts]
     logs = [math.fsum(n * moments[side] for n, moments in both) for side in (0, 1)]
     worst: float = max(*logs, 0.0)
     return worst / (order - 1.0)
+
+
+def _all_moments(pair: Pair, tilt: float) -> tuple[float, float]:
+    """`Pair.log_moments`; a pair whose losses may be infinite has bounds of its own for Renyi."""
+    bounds: Callable[[float], tuple[float, float]]
+    bounds = getattr(pair, "renyi_moments", pair.log_moments)
+    return bounds(tilt)
 
 
 def _check_rate(rate: float) -> None:

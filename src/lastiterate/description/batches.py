@@ -222,9 +222,9 @@ class RandomAllocation(_Sized):
             stream.order = stream.source.integers(batches, stream.records)
         if stream.order is None or stream.order.shape[-1] != stream.records:
             raise AssumptionError(
-                f"The secret batches that records picked before update {stream.step:,} are lost, or "
-                "are those of other records: with other ones the run would not be the one that is "
-                "accounted. Keep `order` in the checkpoint, or start again."
+                f"The secret batches that records picked before update {stream.step:,} are lost, "
+                "or are those of other records: with other ones the run would not be the one that "
+                "is accounted. Keep `order` in the checkpoint, or start again."
             )
         chosen = stream.order == k
         return np.flatnonzero(chosen) if chosen.ndim == 1 else chosen

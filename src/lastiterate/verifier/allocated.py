@@ -1,12 +1,12 @@
 """Random allocation in ball arithmetic: the law of the likelihood ratio of an epoch, in integers.
 
 A certificate lists payments: blocks whose labels pay in the next block, and a tail of the last
-steps (docs/theory/allocation.md). They prove that an epoch is dominated by N(a^w, I), mixed over the
-labels w, against N(0, I), whose likelihood ratio is a sum of independent terms. Its law is computed
-on a grid in whole multiples of 2^-F: masses go to both neighbours, the mean never raised, so that
-E(kappa - L)_+ never shrinks. Powers are products of polynomials. The tail, in which sums and products
-alternate, has a geometric grid of doubles: all terms are non-negative, and what doubles round is
-added.
+steps (docs/theory/allocation.md). They prove that an epoch is dominated by N(a^w, I), mixed over
+the labels w, against N(0, I), whose likelihood ratio is a sum of independent terms. Its law is
+computed on a grid in whole multiples of 2^-F: masses go to both neighbours, the mean never raised,
+so that E(kappa - L)_+ never shrinks. Powers are products of polynomials. The tail, in which sums
+and products alternate, has a geometric grid of doubles: all terms are non-negative, and what
+doubles round is added.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ from lastiterate.verifier.balls import (
     proved,
     units_up,
 )
-from lastiterate.verifier.losses import LossLaw, Scale, Shift
+from lastiterate.verifier.losses import LossLaw, Scale, Shift, Step
 from lastiterate.verifier.sampled import Counted, float_above
 from lastiterate.verifier.steps import Case, factors
 from lastiterate.verifier.strings import ratio
 
 Floats = NDArray[np.float64]
+Groups = tuple[tuple[int, float, int], ...]
+Rows = tuple[tuple[int, float, float], ...]
 POINTS = 1 << 13  # of the grid of likelihood ratios
 MOST_BATCHES = 100_000
 MOST_BLOCKS = 200_000
@@ -94,7 +96,7 @@ def _places(pair: Allocated, values: Sequence[Ball], masses: Sequence[int]) -> l
 
 
 def _ahead(pair: Allocated, values: Sequence[Ball], masses: Sequence[int], scale: Scale) -> LossLaw:
-    """The loss log L with the record: masses of the other world times L; what is missing is infinite."""
+    """The loss log L with the record: masses of the other world times L; the rest is infinite."""
     unit = arb(2) ** _BITS
     found, total, mean = dict[int, Ball](), arb(0), arb(0)
     for x, units in _places(pair, values, masses):
@@ -359,14 +361,21 @@ def public(case: Case, witness: Mapping[str, Any]) -> Counted:
         terms = [(labels, epochs), (batches - labels, epochs - 1)]
         groups = tuple((1, _product(square, uses), n) for n, uses in terms if n and uses)
         idle = batches - labels if epochs == 1 else 0
-        return [(Allocated(batches, groups, (), idle, *_top(tops, 0)), 1)]
+        return [(_step(batches, groups, (), idle, _top(tops, 0)), 1)]
     rows: Counted = []
     if epochs > 1:
-        whole = Allocated(batches, ((1, square, batches),), (), 0, *_top(tops, 0))
-        rows.append((whole, epochs - 1))
+        whole = ((1, square, batches),)
+        rows.append((_step(batches, whole, (), 0, _top(tops, 0)), epochs - 1))
     top = _top(tops, len(rows))
-    rows.append((Allocated(batches, ((1, square, labels),), (), batches - labels, *top), 1))
+    rows.append((_step(batches, ((1, square, labels),), (), batches - labels, top), 1))
     return rows
+
+
+def _step(batches: int, groups: Groups, tail: Rows, idle: int, top: tuple[float, float]) -> Step:
+    """An epoch; a single label that is sure to be picked makes one Gaussian."""
+    if not tail and len(groups) == 1 and groups[0][2] == 1 and not idle:
+        return Shift(1.0, 0.0, float_above(arb(groups[0][1]).sqrt()))
+    return Allocated(batches, groups, tail, idle, *top)
 
 
 def deferred(case: Case, witness: Mapping[str, Any]) -> Counted:
@@ -395,11 +404,8 @@ def deferred(case: Case, witness: Mapping[str, Any]) -> Counted:
     terms = _terms(_blocks(witness, batches, epochs, labels), witness, unit)
     tops, rows = _tops(witness), list[Any]()
     for place, (groups, tail, count) in enumerate(terms):
-        if not tail and len(groups) == 1 and groups[0][2] == 1:
-            rows.append((Shift(1.0, 0.0, float_above(arb(groups[0][1]).sqrt())), count))
-        else:
-            idle = batches - labels if tail else 0
-            rows.append((Allocated(batches, groups, tail, idle, *_top(tops, place)), count))
+        idle = batches - labels if tail else 0
+        rows.append((_step(batches, groups, tail, idle, _top(tops, place)), count))
     if drift > 0:
         extra = drift * (2 * epochs * unit + steps * drift)
         rows.append((Shift(1.0, 0.0, float_above(extra.sqrt())), 1))
@@ -440,9 +446,7 @@ def _shape(case: Case) -> tuple[int, int, int]:
 
 def _square(case: Case) -> float:
     """The largest (s/nu)^2."""
-    impulses, noises = (
-        values(0, case.training.steps) for values in (case.impulses, case.noises)
-    )
+    impulses, noises = (values(0, case.training.steps) for values in (case.impulses, case.noises))
     if case.training.steps == 0 or all(s == 0 for s in impulses):
         return 0.0
     many = max(len(impulses), len(noises))
@@ -497,7 +501,9 @@ def _terms(rows: Blocks, witness: Mapping[str, Any], unit: Ball) -> list[Any]:
     """(groups, tail, count) of all epochs: who pays where, by (labels, steps)."""
     every: list[tuple[tuple[int, ...], int]] = []
     for sizes, count in rows:
-        every += [(sizes, 1)] * count if count <= 2 else [(sizes, 1), (sizes, count - 2), (sizes, 1)]
+        every += (
+            [(sizes, 1)] * count if count <= 2 else [(sizes, 1), (sizes, count - 2), (sizes, 1)]
+        )
     answer, carried = list[Any](), False
     for place, (sizes, count) in enumerate(every):
         paid: dict[tuple[int, int], int] = {}
@@ -524,10 +530,8 @@ def _terms(rows: Blocks, witness: Mapping[str, Any], unit: Ball) -> list[Any]:
     return answer
 
 
-def _tail(
-    steps: int, kappa: float, owed: int, unit: Ball
-) -> tuple[tuple[int, float, float], ...]:
-    """The label with u steps left pays r_u = r/min(u + kappa, steps) later, the rest at its step."""
+def _tail(steps: int, kappa: float, owed: int, unit: Ball) -> tuple[tuple[int, float, float], ...]:
+    """The label with u steps left pays r/min(u + kappa, steps) later, the rest at its step."""
     if not kappa >= 0:
         raise CertificateError("kappa of the witness is negative")
     pays = [
