@@ -13,6 +13,8 @@ from lastiterate import Arithmetic, Loss, Poisson, RandomAllocation, Training, a
 from lastiterate.bounds import BY_KEY, allocation
 from lastiterate.bounds.allocation import Accountant, Plan
 from lastiterate.bounds.ledger import Run
+from lastiterate.curves.gaussian import Gaussian
+from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.errors import UnsupportedError
 
 EPSILONS = (0.0, 0.1, 0.5, 1.5)
@@ -233,3 +235,33 @@ def test_no_noise_protects_nobody_and_no_step_costs_nothing() -> None:
     assert epsilon_of(PUBLIC, run_of(20, 1, 1.0, noise=0.0)) == math.inf
     assert epsilon_of(PUBLIC, run_of(20, 0, 1.0)) == 0.0
     assert epsilon_of(PUBLIC, run_of(20, 1, 1.0, gradient_norm=0.0)) == 0.0
+
+
+@pytest.mark.parametrize("key", [PUBLIC, HIDDEN])
+def test_ratios_out_of_range(key: str) -> None:
+    """Tiny and huge ratios have an answer, in order."""
+    ratios = (1e-200, 1e-9, 5e-5, 1e-3, 7.9, 8.1, 1e5)
+    found = [epsilon_of(key, run_of(20, 1, ratio), delta=1e-6) for ratio in ratios]
+    assert all(a <= b for a, b in itertools.pairwise(found))
+    assert math.isfinite(found[-1])
+    assert found[0] == 0.0
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_one_batch_is_one_gaussian(epochs: int) -> None:
+    mu = math.sqrt(epochs)
+    want = Gaussian(mu).epsilon(1e-5)
+    assert epsilon_of(PUBLIC, run_of(1, epochs, 1.0)) == pytest.approx(want, rel=5e-3)
+
+
+def test_renyi_bounds_see_infinite_losses() -> None:
+    """A law whose top is cut off early has infinite losses, and its moments are still bounds."""
+    epoch = allocation.public_epoch(5, 1.0, 1)
+    pair = allocation.AllocationPair(5, epoch.groups, None, 0, 0.5, 0.5, ROUGH)
+    ahead, _ = pair.atoms(0.01)
+    assert ahead.infinity > 0.05
+    curve = LossDistribution({pair: 1})
+    x = np.random.default_rng(0).standard_normal((200_000, 5))
+    ratio = np.exp(x - 0.5).mean(1)
+    assert curve.rdp(2.0) >= math.log((ratio**2).mean()) - 0.01
+    assert curve.delta(1.0) >= np.maximum(ratio - math.e, 0).mean() - 1e-3

@@ -7,6 +7,7 @@ loss and an empty one none: what holds for every realised batch counts.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from lastiterate.description import RandomAllocation
 
 MOST_BATCHES = 100_000  # in an epoch
 MOST_EPOCHS = 10**6
+_EVERY = 2**53  # records that a batch may have: no cap
 _SLACK = 1 + 2**-48  # a few rounding errors of a ratio
 
 
@@ -92,6 +94,24 @@ def _written(accountant: Accountant, epochs: list[Epoch], plan: Any) -> dict[str
     return found
 
 
+def _or_gaussian(
+    at: Callable[[float], Proof], ratio: float, epochs: int, charged: float | None = None
+) -> Callable[[float], Proof]:
+    """The dearest label in every epoch, r sqrt(E)-GDP, where it is cheaper or all there is."""
+    charged = ratio if charged is None else charged
+    alone = Proof(Gaussian(ratio * math.sqrt(epochs) * _SLACK), {"gaussian": True, "cap": _EVERY})
+
+    def chosen(delta: float) -> Proof:
+        if charged > allocation.MOST:
+            return alone
+        found = at(delta)
+        if charged >= allocation.LEAST:
+            return found
+        return min(found, alone, key=lambda proof: proof.curve.epsilon(delta))
+
+    return chosen
+
+
 class AllocationComposition(Theorem):
     """All iterates published, random allocation."""
 
@@ -118,14 +138,14 @@ class AllocationComposition(Theorem):
             return Bound(self, known, {"tops": [], "cap": run.training.records})
         squares = dynamics.squared_ratio(run.impulses, run.training.noises[: len(run.impulses)])
         ratio = math.sqrt(float(squares.max())) * _SLACK
-        epochs = public_epochs(run, ratio)
+        epochs = public_epochs(run, max(ratio, allocation.LEAST))
 
         def at(delta: float) -> Proof:
             accountant = Accountant(_epochs(run)[0], delta, sum(e.copies for e in epochs) > 1)
             curve = accountant.curve(epochs, allocation.POINTS)
             return Proof(curve, _written(accountant, epochs, None))
 
-        return Bound.searched(self, at)
+        return Bound.searched(self, _or_gaussian(at, ratio, _epochs(run)[1]))
 
 
 class AllocationDeferral(Theorem):
@@ -190,12 +210,15 @@ class AllocationDeferral(Theorem):
             contraction, cap, failure = poisson_contraction(run, delta)
             if not np.all(contraction <= 1.0):
                 return Proof(Gaussian(math.inf))
-            found = allocation.best(batches, ratio, epochs, delta - failure, labels, rounded)
+            own = max(ratio, allocation.LEAST)
+            found = allocation.best(batches, own, epochs, delta - failure, labels, rounded)
             witness = {"cap": cap, **_written(found.accountant, found.epochs, found.plan)}
             curve: Curve = found.curve
             return Proof(WithFailure(curve, failure) if failure else curve, witness)
 
-        return Bound.searched(self, at)
+        squares = dynamics.squared_ratio(run.impulses, run.training.noises[: len(run.impulses)])
+        public = math.sqrt(float(squares.max())) * _SLACK
+        return Bound.searched(self, _or_gaussian(at, public, epochs, ratio))
 
 
 _USUAL_DELTA = 1e-6  # at which it is looked whether updates can be used at all

@@ -46,7 +46,9 @@ _LOWERED = 1e-10  # of a cell: the rounding of its edges moves the mean by less
 _KAPPAS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, math.inf)  # that are searched
 _BEYOND = 2e-3  # of delta, counted as infinite losses
 _UNUSUAL = 1e-5  # mass of likelihood ratios that the other order does not tell apart
-_LEAST_TOP, _MOST_TOP = 1e-3, 60.0
+_NOISE = 1e-7  # below which a mass may be what rounding leaves
+_LEAST_TOP, _MOST_TOP = 1e-3, 45.0
+LEAST, MOST = 1e-4, 8.0  # s/nu outside of which labels are not averaged
 _TINY = 1e-26  # mass that is moved down to shorten a law
 
 
@@ -138,7 +140,7 @@ class AllocationPair:
         """Of the finite atoms; infinite losses are counted apart."""
         losses, masses = _positive(*self._law)
         low, weights = self._low_atoms()
-        ahead = _log_sum(np.log(masses) + (1 + tilt) * losses)
+        ahead = _log_sum(np.log(masses) + (1 + tilt) * losses) if len(losses) else -1e3
         return ahead + 1e-9, _log_sum(np.log(weights) - tilt * low) + 1e-9
 
     def renyi_moments(self, tilt: float) -> tuple[float, float]:
@@ -170,6 +172,8 @@ def _log_sum(logs: Array) -> float:
 
 def _joined(losses: Any, masses: Any, grid: float, infinity: float) -> Atoms:
     """Each atom moved to the two multiples of ``grid`` around it, the masses of both laws kept."""
+    if not len(losses):
+        return Atoms(0, np.zeros(1), infinity)
     place = np.floor(losses / grid)
     gap = np.maximum(losses - place * grid, 0.0) + 8 * ROUNDING * (1 + np.abs(losses))
     right = np.minimum(masses * (-np.expm1(-gap) / -math.expm1(-grid)), masses)
@@ -245,9 +249,9 @@ class _Geometric:
         place, masses = place[kept], self.masses[kept]
         index = np.floor(place).astype(int)
         share = np.maximum(place - index - _LOWERED, 0.0)
-        law = np.bincount(index, masses * (1 - share), points + 2)
-        law += np.bincount(index + 1, masses * share, points + 2)[: points + 2]
-        law = law * (1 + (len(masses) + 8) * ROUNDING)
+        law: Array = np.bincount(index, masses * (1 - share), points + 2).astype(float)
+        law += np.bincount(index + 1, masses * share, points + 2)
+        law = np.asarray(law * (1 + (len(masses) + 8) * ROUNDING))
         law[0] += self.zero
         return np.asarray(law[: points + 1])
 
@@ -258,18 +262,20 @@ def _integrals(edges: Array, sigma: float) -> tuple[Array, Array]:
     Five Legendre nodes on pieces of length at most 0.5/(|g| + sigma + 2): the relative error is
     below 1e-15.
     """
-    left, right = edges[:-1], edges[1:]
+    start = edges[:-1]
+    inside = np.clip(edges, -_FAR - 1, _FAR + 1)  # all that is beyond counts as lost
+    left, right = inside[:-1], inside[1:]
     most = np.maximum(np.abs(left), np.abs(right)) + sigma + 2
     pieces = np.maximum(np.ceil((right - left) * most / 0.5), 1).astype(int)
     starts = np.concatenate([[0], np.cumsum(pieces)[:-1]])
     cell = np.repeat(np.arange(len(left)), pieces)
     inner = np.arange(len(cell)) - starts[cell]
     half = ((right - left) / pieces / 2)[cell]
-    centre = left[cell] + (2 * inner + 1) * half
+    offset = (2 * inner + 1) * half
     apart = half[:, None] * _NODES[0]
-    g = centre[:, None] + apart
+    g = (left[cell] + offset)[:, None] + apart
     density = np.exp(-g * g / 2) / math.sqrt(2 * math.pi) * _NODES[1] * half[:, None]
-    rise = np.expm1(sigma * (((2 * inner + 1) * half)[:, None] + apart))
+    rise = np.expm1(sigma * (((left - start)[cell] + offset)[:, None] + apart))
     return np.add.reduceat(density.sum(1), starts), np.add.reduceat((density * rise).sum(1), starts)
 
 
@@ -557,8 +563,10 @@ class Accountant:
                 break
             top = lower
         while ahead > budget and top < _MOST_TOP:
-            top *= 1.25
-            ahead, _ = at(top)
+            farther, _ = at(1.25 * top)
+            if ahead < _NOISE and farther > ahead / 2:
+                break  # what is left is rounding
+            top, ahead = 1.25 * top, farther
         self._guess = top
         if not self._several:
             return top, 0.0

@@ -45,6 +45,7 @@ POINTS = 1 << 13  # of the grid of likelihood ratios
 MOST_BATCHES = 100_000
 MOST_BLOCKS = 200_000
 MOST_TOP = 61.0
+LEAST = 1e-4 * (1 + 1e-12)  # s/nu below which it is raised
 _BITS = 128  # masses are whole multiples of 2^-128
 _ROUND = 2.0**-52
 _NARROW = 1e-9  # of a cell of the tail's grid: what doubles may be off
@@ -356,7 +357,9 @@ def public(case: Case, witness: Mapping[str, Any]) -> Counted:
     square = _square(case)
     if not square > 0:
         return []
-    tops = _tops(witness)
+    if witness.get("gaussian") is True:  # the dearest label in every epoch
+        return [(Shift(1.0, 0.0, float_above(arb(_product(square, epochs)).sqrt())), 1)]
+    square, tops = max(square, LEAST * LEAST), _tops(witness)
     if _scheme(case).same_every_epoch:
         terms = [(labels, epochs), (batches - labels, epochs - 1)]
         groups = tuple((1, _product(square, uses), n) for n, uses in terms if n and uses)
@@ -380,6 +383,8 @@ def _step(batches: int, groups: Groups, tail: Rows, idle: int, top: tuple[float,
 
 def deferred(case: Case, witness: Mapping[str, Any]) -> Counted:
     """The payments of a witness, and one Gaussian for what rounding adds."""
+    if witness.get("gaussian") is True:
+        return public(case, witness)
     batches, epochs, labels = _shape(case)
     if _scheme(case).same_every_epoch and epochs > 1:
         raise CertificateError("records pick once, and labels of several epochs are not deferred")
@@ -399,6 +404,7 @@ def deferred(case: Case, witness: Mapping[str, Any]) -> Counted:
     )
     if unit == 0:
         return []
+    unit = unit.max(arb(LEAST))
     if not unit.is_finite():
         raise CertificateError("a step without noise uses the record")
     terms = _terms(_blocks(witness, batches, epochs, labels), witness, unit)
