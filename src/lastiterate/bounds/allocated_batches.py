@@ -104,10 +104,7 @@ def _or_gaussian(
     def chosen(delta: float) -> Proof:
         if charged > allocation.MOST:
             return alone
-        found = at(delta)
-        if charged >= allocation.LEAST:
-            return found
-        return min(found, alone, key=lambda proof: proof.curve.epsilon(delta))
+        return min(at(delta), alone, key=lambda proof: proof.curve.epsilon(delta))
 
     return chosen
 
