@@ -12,6 +12,7 @@ from lastiterate import (
     Cyclic,
     FullBatch,
     Poisson,
+    RandomAllocation,
     Reshuffled,
     Shuffled,
     Training,
@@ -135,7 +136,15 @@ def test_every_partition_has_its_own_name():
 # --- the facts are those of the draws --------------------------------------------------------
 
 N = 11
-EVERY = [FullBatch(), Cyclic(3), Shuffled(3), Reshuffled(3), WithoutReplacement(3), Poisson(0.3)]
+EVERY = [
+    FullBatch(),
+    Cyclic(3),
+    Shuffled(3),
+    Reshuffled(3),
+    RandomAllocation(3),
+    WithoutReplacement(3),
+    Poisson(0.3),
+]
 each = pytest.mark.parametrize("scheme", EVERY, ids=lambda scheme: scheme.name)
 
 
@@ -190,7 +199,9 @@ def test_sizes_are_as_they_are_said_to_be(scheme):
     if scheme.name in ("poisson", "without-replacement", "full"):
         count = sum(0 in batch for batch in batches)
         assert stats.binomtest(count, len(batches), scheme.share(N)).pvalue > RARE
-    assert scheme.share(N) == pytest.approx(scheme.divisor(N) / N, rel=1e-15)
+    share = scheme.divisor(N) / N  # of nobody dropped, where batches do not divide the records
+    share = 1 / scheme.per_epoch(N) if isinstance(scheme, RandomAllocation) else share
+    assert scheme.share(N) == pytest.approx(share, rel=1e-15)
 
 
 @each

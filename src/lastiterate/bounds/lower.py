@@ -55,10 +55,10 @@ def lower_reference(run: Run) -> Callable[[float], float]:
         return lambda delta: gaussian_epsilon_down(linear_map_mu(run), delta)
     if math.isfinite(training.diameter) or training.steps > _MOST_STEPS:
         return lambda delta: 0.0
-    if training.batches.ordered:
-        return _ordered_batches(run)
     if isinstance(training.batches, RandomAllocation):
         return lambda delta: 0.0
+    if training.batches.ordered:
+        return _ordered_batches(run)
     return _without_replacement(run) if training.batches.fixed_size else _poisson(run)
 
 

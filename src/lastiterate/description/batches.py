@@ -188,6 +188,7 @@ class RandomAllocation(_Sized):
     same_every_epoch: bool = False
 
     name: ClassVar[str] = "random-allocation"
+    ordered: ClassVar[bool] = True
     fixed_size: ClassVar[bool] = False
     wandering: ClassVar[bool] = True
 

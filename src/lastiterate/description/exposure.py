@@ -182,7 +182,7 @@ number of records, 9: a person cannot have more records than there are.
     def _check_spread(self, training: Training) -> None:
         batches, per_epoch = training.batches, training.batches_per_epoch
         assert self.per_batch is not None
-        if batches.full or per_epoch is None or not batches.ordered:
+        if batches.full or per_epoch is None or not batches.fixed_size:
             allowed = "None, or given with batches that pass over the data in epochs"
             why = f"{batches.name} batches cannot keep the records of a person apart"
             raise DescriptionError("exposure.per_batch", self.per_batch, allowed, why)
