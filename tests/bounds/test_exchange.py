@@ -185,3 +185,15 @@ def test_a_unit_with_a_bound_of_its_own_is_never_below_its_law(seed, adjacency) 
     for epsilon in EPSILONS:
         bound = account(found.training, found.loss, exposure=unit).delta(epsilon)
         assert bound * (1 + 1e-9) >= found.pair.delta(epsilon) - 1e-13
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_unit_that_is_present_at_times_is_never_below_its_law(seed, adjacency) -> None:
+    steps = instance(np.random.default_rng(seed), adjacency).training.steps
+    joined, left = (steps // 3, None) if seed % 2 else (0, max(2 * steps // 3, 1))
+    found = instance(np.random.default_rng(seed), adjacency, 1.0, joined, left)
+    unit = Exposure(joined=joined, left=left)
+    for epsilon in EPSILONS:
+        bound = account(found.training, found.loss, exposure=unit).delta(epsilon)
+        assert bound * (1 + 1e-9) >= found.pair.delta(epsilon) - 1e-13

@@ -309,7 +309,7 @@ def with_momentum(name):
 HIDDEN = {
     "full": "taut-string",
     "cyclic": "worst-position",
-    "shuffled": "hidden-position",
+    "shuffled": "exchange",
     "reshuffled, bounded": "reshuffled-exchange",
     "Poisson": "poisson-deferral",
     "without replacement": "chien-li-2025-3.12",

@@ -31,10 +31,17 @@ def arrangements(records: int, size: int) -> list[tuple[int, ...]]:
     return sorted(set(itertools.permutations(places)))
 
 
-def instance(rng: np.random.Generator, adjacency: str, share: float = 1.0) -> Instance:
+def instance(
+    rng: np.random.Generator,
+    adjacency: str,
+    share: float = 1.0,
+    joined: int = 0,
+    left: int | None = None,
+) -> Instance:
     """A random run of a few records, whose other gradients often oppose the record's.
 
-    ``share``: the record's own bound, in units of the run's.
+    ``share``: the record's own bound, in units of the run's.  Before ``joined`` and from ``left`` on
+    its gradient is 0.
     """
     size = int(rng.choice([1, 1, 2]))
     batches = int(rng.integers(2, 6 if size == 1 else 4))
@@ -64,16 +71,18 @@ def instance(rng: np.random.Generator, adjacency: str, share: float = 1.0) -> In
     mine = share * norm, (-share * norm if adjacency == "replace" else 0.0)
     carried = np.append(np.cumprod(multiplier[::-1])[::-1][1:], 1.0)
     spread = float(np.sqrt(np.sum((carried * noise) ** 2)))
+    times = np.arange(steps)
+    present = (times >= joined) & (times < (steps if left is None else left))
     means = []
     for own in mine:
-        gradients = np.append(own, others)
         law = []
-        for places in arrangements(records, size):
+        for place, *places in arrangements(records, size):
             totals = np.zeros(batches)
-            for place, gradient in zip(places, gradients, strict=True):
-                if place >= 0:
-                    totals[place] += gradient
-            law.append(-np.sum(carried * etas * totals[np.arange(steps) % batches]) / size)
+            for other, gradient in zip(places, others, strict=True):
+                if other >= 0:
+                    totals[other] += gradient
+            summed = totals[times % batches] + own * (present & (times % batches == place))
+            law.append(-np.sum(carried * etas * summed) / size)
         means.append(np.array(law) / spread)
     weights = np.full(len(means[0]), 1 / len(means[0]))
     return Instance(training, Loss(smoothness=0.5, regularization=ridge), Pair(*means, weights))

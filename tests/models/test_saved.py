@@ -28,8 +28,9 @@ from lastiterate.models import (
     PrivateSoftmaxRegression,
     PrivateStandardScaler,
 )
+from lastiterate.models.columns import Categorical, Numeric
 from lastiterate.models.saved import TableModel, about, report, save
-from lastiterate.models.schema import Categorical, Numeric, Schema
+from lastiterate.models.schema import Schema
 from lastiterate.plain_files import MOST_ARRAY_BYTES, archived, read_arrays, read_json
 
 RNG = np.random.default_rng(0)

@@ -9,7 +9,7 @@ import pytest
 from exchanged_laws import instance
 from flint import arb
 
-from lastiterate import Exposure, Loss, Shuffled, Training, account, certify, verify
+from lastiterate import Exposure, Loss, Reshuffled, Shuffled, Training, account, certify, verify
 from lastiterate.bounds.ordered_batches import Exchange
 from lastiterate.bounds.taut_string import best
 from lastiterate.errors import CertificateError
@@ -178,3 +178,11 @@ def test_a_term_is_right_on_both_sides_of_zero() -> None:
         want = 0.5 * (phi(-x / mu + mu / 2) - math.exp(x) * phi(-x / mu - mu / 2))
         assert found == pytest.approx(want, rel=1e-12)
         assert found >= want * (1 - 1e-14)
+
+
+@pytest.mark.parametrize("batches", [Shuffled(10), Reshuffled(10)])
+def test_a_unit_that_joins_late_is_certified_and_costs_no_more(batches) -> None:
+    run = training(batches=batches)
+    certificate = certify(run, LOSS, 1e-5, exposure=Exposure(joined=40))
+    verify(certificate)
+    assert certificate.epsilon <= account(run, LOSS).epsilon(1e-5)

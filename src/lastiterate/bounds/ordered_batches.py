@@ -36,6 +36,7 @@ from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import Cyclic, FullBatch, Reshuffled, Shuffled
+from lastiterate.description.exposure import ONE_RECORD
 
 MOST_STEPS = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
 
@@ -215,7 +216,7 @@ class Exchange(Theorem):
         "the sensitivity bounds any two records (replace) or every record (zero-out)",
     )
     rounding = True
-    covers = frozenset({"gradient_norm"})
+    covers = PRESENCE
 
     def objection(self, run: Run) -> str | None:
         reason = _objection(run, modulus=False)
@@ -240,8 +241,11 @@ class Exchange(Theorem):
 
 
 def _strings(run: Run) -> Segments:
-    """What the strings of two positions need: any record may be the other one."""
-    steps = run.having(s=dynamics.impulses(run.etas, run.training))
+    """What the strings of two positions need.
+
+    Any record may be the other one, and a unit that is absent at times has gradients 0 there.
+    """
+    steps = run.exposed(ONE_RECORD).steps
     batches = run.training.batches_per_epoch or 1
     hidden = tuple(segment for segment in run.segments if segment[1] > segment[0])
     return Segments(steps, batches, hidden, run.training.diameter)
@@ -321,7 +325,7 @@ class ReshuffledExchange(Theorem):
         "the sensitivity bounds any two records (replace) or every record (zero-out)",
     )
     rounding = True
-    covers = frozenset({"gradient_norm"})
+    covers = PRESENCE
 
     def objection(self, run: Run) -> str | None:
         return BoundaryPolicy().objection(run)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lastiterate.description.exposure import ONE_RECORD
@@ -83,7 +83,7 @@ def exchanged(
     sizes = _sizes(case)
     if len(witness) != len(sizes):
         raise CertificateError("the witness has masses for another number of orders")
-    strings = _Strings(replace(case, exposure=ONE_RECORD))
+    strings = _Strings(case.exposed(ONE_RECORD))
     orders = []
     for order, size in zip(witness, sizes, strict=True):
         masses = _read(order, len(squares), strings.events)
@@ -386,7 +386,7 @@ def exchanged_last(
     costs, weights = _gathered(law, list(witness["costs"]))
     if len(witness["orders"]) != len(sizes):
         raise CertificateError("the witness has masses for another number of orders")
-    strings = _LastEpoch(replace(case, exposure=ONE_RECORD), arb(level))
+    strings = _LastEpoch(case.exposed(ONE_RECORD), arb(level))
     orders = []
     for index, size in enumerate(sizes):
         chosen = witness["orders"][index]

@@ -45,12 +45,12 @@ THEOREMS: dict[str, Named] = {
     "exchange": Named(
         "Exchange of positions",
         "this library, docs/theory/exchange.md; level family of masses",
-        covers=frozenset({"gradient_norm"}),
+        covers=PRESENCE,
     ),
     "reshuffled-exchange": Named(
         "Exchange in the last epoch",
         "this library, docs/theory/exchange.md; levels and level family of masses",
-        covers=frozenset({"gradient_norm"}),
+        covers=PRESENCE,
     ),
     "boundary-policy": Named(
         "Boundary policy",
