@@ -3,8 +3,8 @@
 
 A seeded sample of small changes (another operator, constant, order or branch) is drawn from the
 source.  For each mutant the fast tests that name the mutated module run until the first failure.  A
-mutant is detected if a test fails within the time limit, so the score is a lower bound: some mutants
-change nothing that can be seen, and other tests would detect some of the rest.
+mutant is detected if a test fails within the time limit, so the score is a lower bound: some
+mutants change nothing that can be seen, and other tests would detect some of the rest.
 
     scripts/mutation.py --mutants 300 --seed 0 --workers 2
 

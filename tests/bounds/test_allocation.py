@@ -11,7 +11,7 @@ from allocated_laws import instance
 
 from lastiterate import Arithmetic, Loss, Poisson, RandomAllocation, Training, account
 from lastiterate.bounds import BY_KEY, allocation
-from lastiterate.bounds.allocation import Accountant, Plan
+from lastiterate.bounds.allocation import Accountant, PaymentPlan
 from lastiterate.bounds.ledger import Run
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
@@ -29,17 +29,17 @@ def random_cut(rng, labels: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def random_plan(rng, batches: int, epochs: int) -> Plan:
+def random_plan(rng, batches: int, epochs: int) -> PaymentPlan:
     """Any payments are a proof."""
     most = batches - 1 if epochs > 1 else batches
     steps = int(rng.integers(1, most + 1))
     rows = [(random_cut(rng, batches), 1) for _ in range(epochs - 1)]
     rows.append((random_cut(rng, batches - steps), 1))
     kappa = float(rng.choice([0.0, 0.5, 1.0, 3.0, math.inf]))
-    return Plan(tuple(rows), steps, kappa)
+    return PaymentPlan(tuple(rows), steps, kappa)
 
 
-def curve_of(batches: int, ratio: float, plan: Plan, points: int = ROUGH):
+def curve_of(batches: int, ratio: float, plan: PaymentPlan, points: int = ROUGH):
     epochs = allocation.epochs_of(batches, ratio, plan)
     return Accountant(batches, 1e-3, len(plan.blocks) > 1).curve(epochs, points)
 

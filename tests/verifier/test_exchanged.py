@@ -154,7 +154,7 @@ def test_strings_of_pairs_are_never_below_the_taut_string(seed: int) -> None:
     i, j = (int(place) for place in rng.permutation(batches)[:2])
     with precision():
         case = Case(run, LOSS)
-        square = float(exchanged._Strings(case).square(i, j, (2, 1)).upper())
+        square = float(exchanged._PairStrings(case).square(i, j, (2, 1)).upper())
         c = np.array([float(x) for x in _every(case.factors(0, steps), steps)])
         s = np.array([float(x) for x in _every(case.impulses(0, steps), steps)])
     place = np.arange(steps) % batches

@@ -426,7 +426,7 @@ def _law(pair: AllocationPair, top: float) -> tuple[Array, Array]:
 # Payments
 
 
-class Plan(NamedTuple):
+class PaymentPlan(NamedTuple):
     """Which steps pay for which labels.
 
     Args:
@@ -473,7 +473,7 @@ class Epoch(NamedTuple):
     copies: int
 
 
-def epochs_of(batches: int, ratio: float, plan: Plan, idle: int = 0) -> list[Epoch]:
+def epochs_of(batches: int, ratio: float, plan: PaymentPlan, idle: int = 0) -> list[Epoch]:
     """The terms of every epoch; ``idle`` labels of the last one are not used."""
     square = ratio * ratio * (1 + 8 * ROUNDING)
     rows = list[tuple[tuple[int, ...], int]]()  # the first and last of equal epochs by themselves
@@ -590,13 +590,13 @@ def _cut(labels: int, size: int, grow: bool) -> tuple[int, ...]:
 
 def plan_of(
     batches: int, labels: int, epochs: int, steps: int, kappa: float, last: int, other: int
-) -> Plan:
+) -> PaymentPlan:
     """Blocks of ``other`` labels, of ``last`` in the last epoch, which has so many labels."""
     if epochs == 1:
-        return Plan(((_cut(labels - steps, last, True), 1),), steps, kappa)
+        return PaymentPlan(((_cut(labels - steps, last, True), 1),), steps, kappa)
     rows = [(_cut(batches, other, True), 1), (_cut(batches, other, False), epochs - 2)]
     rows.append((_cut(labels - steps, last, False), 1))
-    return Plan(tuple(row for row in rows if row[1]), steps, kappa)
+    return PaymentPlan(tuple(row for row in rows if row[1]), steps, kappa)
 
 
 @dataclass(frozen=True)
@@ -604,7 +604,7 @@ class Found:
     """A curve and the payments that prove it; no plan: all iterates are public."""
 
     curve: LossDistribution
-    plan: Plan | None
+    plan: PaymentPlan | None
     epochs: list[Epoch]
     accountant: Accountant
 

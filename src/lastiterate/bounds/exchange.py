@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from lastiterate.bounds.positions import UNIT
 from lastiterate.bounds.steps import Steps
 from lastiterate.curves.bracket import halved
-from lastiterate.curves.coupled_labels import CoupledLabels, Coupling
+from lastiterate.curves.coupled_labels import CoupledLabels, LabelCoupling
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import Exposure, Training
 
@@ -368,7 +368,7 @@ def masses(
 
 
 @dataclass(frozen=True, eq=False)
-class Exchanged:
+class ExchangeBound:
     """The curve of an exchange bound, and what lets somebody else check it."""
 
     curve: CoupledLabels
@@ -377,7 +377,7 @@ class Exchanged:
 
 def coupled_labels(
     strings: Segments, mus: Floats, orders: tuple[Sizes, ...], delta: float, drift: float = 0.0
-) -> Exchanged:
+) -> ExchangeBound:
     """The exchange bound whose masses are chosen for ``delta``.
 
     Args:
@@ -394,8 +394,8 @@ def coupled_labels(
         squares = strings.pair_squares(each["row"], each["column"], sizes)
         pairs = np.sqrt(squares) * (1 + 4 * UNIT) + drift
         p, q = (np.concatenate([each[f"own_{x}"], each[x]]) for x in "pq")
-        couplings.append(Coupling(np.concatenate([mus, pairs * (1 + 4 * UNIT)]), p, q))
-    return Exchanged(CoupledLabels(average, couplings), found)
+        couplings.append(LabelCoupling(np.concatenate([mus, pairs * (1 + 4 * UNIT)]), p, q))
+    return ExchangeBound(CoupledLabels(average, couplings), found)
 
 
 def _masses(
@@ -477,7 +477,7 @@ def _best_level(
     pairs = [pair(i, j) for i, j in zip(found.row, found.column, strict=True)]
     mus = np.concatenate([d, pairs])
     p, q = np.concatenate([found.own_p, found.p]), np.concatenate([found.own_q, found.q])
-    return level, Coupling(mus, p, q).delta(epsilon)
+    return level, LabelCoupling(mus, p, q).delta(epsilon)
 
 
 def spread(batches: int, most: int) -> Integers:

@@ -27,7 +27,8 @@ _COARSE = (16, 4, 2)  # ratios of the distances that are looked at, before every
 @dataclass(frozen=True, eq=False)
 class PositionPath:
     """Shifts for a record in any of the batches ``first`` to ``last``; no shift was looked for in
-    the ``skipped`` steps at the beginning."""
+    the ``skipped`` steps at the beginning.
+    """
 
     first: int
     last: int

@@ -40,7 +40,7 @@ from lastiterate.bounds.positions import UNIT
 from lastiterate.bounds.reshuffled import epoch_segments, grid_points
 from lastiterate.bounds.steps import Steps
 from lastiterate.curves import gaussian
-from lastiterate.curves.coupled_labels import CoupledLabels, Coupling
+from lastiterate.curves.coupled_labels import CoupledLabels, LabelCoupling
 from lastiterate.curves.mixture import Mixture
 
 _VALUES = 32  # of the cost of earlier epochs that have masses of their own
@@ -55,7 +55,7 @@ _ROUNDING = 2.0**-12  # room for the coarser grid of an independent check
 
 
 @dataclass(frozen=True, eq=False)
-class ReshuffledExchange:
+class LastEpochBound:
     """The curve, and what lets somebody else check it."""
 
     curve: CoupledLabels
@@ -86,7 +86,7 @@ class LastEpoch:
     orders: tuple[Sizes, ...]
     drift: float
 
-    def bound(self, average: Mixture, delta: float) -> ReshuffledExchange | None:
+    def bound(self, average: Mixture, delta: float) -> LastEpochBound | None:
         """The bound whose parameters are chosen for ``delta``; None where none is found.
 
         Args:
@@ -100,7 +100,7 @@ class LastEpoch:
         end, segments = epoch_segments(steps.count, self.batches, self.releases, self.window)
         c, s, nu = np.array(steps.c), np.array(steps.s), np.array(steps.nu)
         costs = epoch_costs(c, s, nu, self.batches, end)
-        search = _Search(self, costs, segments, end, highest, delta)
+        search = _LevelSearch(self, costs, segments, end, highest, delta)
         found = search.best()
         if found is None:
             return None
@@ -115,7 +115,7 @@ class LastEpoch:
 
 
 @dataclass(frozen=True, eq=False)
-class _Prices:
+class _GroupPrices:
     """The cost of earlier epochs, and what pairs of groups of positions cost in the last one."""
 
     law: CostLaw
@@ -128,7 +128,7 @@ class _Prices:
 
 
 @dataclass(eq=False)
-class _Search:
+class _LevelSearch:
     run: LastEpoch
     costs: EpochCosts
     segments: list[tuple[int, int]]
@@ -164,7 +164,7 @@ class _Search:
         best = min(near, key=lambda levels: self._realised(levels, 1.005 * least))
         return best, least
 
-    def _prices(self, levels: Levels, groups: int, points: int) -> _Prices | None:
+    def _prices(self, levels: Levels, groups: int, points: int) -> _GroupPrices | None:
         run, last = self.run, len(self.costs.row) - 1
         rows, counts = Levels(levels.zeta[:-1], levels.pays[:-1]).costs(self.costs)
         level = float(levels.zeta[-2])
@@ -184,7 +184,7 @@ class _Search:
         tables = [pair_table(strings, sizes, edges) for sizes in run.orders]
         if not all(np.all(np.isfinite(table)) for table in tables):
             return None
-        return _Prices(law, own, group, count / run.batches, d, tables, strings)
+        return _GroupPrices(law, own, group, count / run.batches, d, tables, strings)
 
     def _promised(self, levels: Levels) -> float:
         """Nearly the epsilon of good masses, by duality; see `_dual`."""
@@ -220,17 +220,19 @@ class _Search:
                     return math.inf
                 pairs = [between[i][j] for i, j in zip(found.row, found.column, strict=True)]
                 p, q = np.append(found.own_p, found.p), np.append(found.own_q, found.q)
-                delta += weight * Coupling(np.append(d, pairs), p, q).delta(epsilon)
+                delta += weight * LabelCoupling(np.append(d, pairs), p, q).delta(epsilon)
             deltas.append(delta)
         return max(deltas)
 
-    def _mus(self, prices: _Prices, table: Floats, x: float) -> tuple[Floats, list[list[float]]]:
+    def _mus(
+        self, prices: _GroupPrices, table: Floats, x: float
+    ) -> tuple[Floats, list[list[float]]]:
         """mu of groups, alone and in pairs, after a cost x of earlier epochs."""
         d = np.sqrt(x + prices.d) + self.run.drift
         return d, (np.sqrt(x + table**2) + self.run.drift).tolist()
 
     def _dual(
-        self, prices: _Prices, table: Floats, x: Floats, epsilon: float
+        self, prices: _GroupPrices, table: Floats, x: Floats, epsilon: float
     ) -> tuple[Floats, Floats]:
         """For each cost x of earlier epochs: what no masses go below, and the best level X.
 
@@ -250,7 +252,7 @@ class _Search:
         best = values.argmax(axis=1)
         return np.maximum(values.max(axis=1), 0.0), X[0, 0, best]
 
-    def coupled(self, levels: Levels, epsilon: float, average: Mixture) -> ReshuffledExchange:
+    def coupled(self, levels: Levels, epsilon: float, average: Mixture) -> LastEpochBound:
         """The masses of these levels, chosen for this epsilon."""
         prices = self._prices(levels, _GROUPS, 0)
         assert prices is not None
@@ -268,11 +270,11 @@ class _Search:
             orders.append(order)
             couplings.append(self._coupling(prices.strings, sizes, order, x, w, mus))
         witness = {"levels": levels.zeta, "pays": levels.pays.astype(float), "costs": x}
-        return ReshuffledExchange(CoupledLabels(average, couplings), {**witness, "orders": orders})
+        return LastEpochBound(CoupledLabels(average, couplings), {**witness, "orders": orders})
 
     def _masses(
         self,
-        prices: _Prices,
+        prices: _GroupPrices,
         table: Floats,
         x: float,
         mus: Floats,
@@ -311,7 +313,7 @@ class _Search:
         x: Floats,
         w: Floats,
         mus: Floats,
-    ) -> Coupling:
+    ) -> LabelCoupling:
         """The masses of every cost x, times the mass of x."""
         batches = self.run.batches
         rows = np.concatenate([each["row"] for each in order])
@@ -325,7 +327,7 @@ class _Search:
             offset += count
             p, q = (np.concatenate([each[f"own_{name}"], each[name]]) for name in "pq")
             every.append(_merged(np.concatenate([own, pairs]), weight * p, weight * q))
-        return Coupling(*(np.concatenate(parts) for parts in zip(*every, strict=True)))
+        return LabelCoupling(*(np.concatenate(parts) for parts in zip(*every, strict=True)))
 
 
 def _lowest(
@@ -345,7 +347,7 @@ def _up(mus: Floats, drift: float) -> Floats:
     return np.asarray((mus * (1 + 8 * UNIT) + drift) * (1 + 8 * UNIT))
 
 
-def _values(prices: _Prices, epsilon: float, most: int) -> tuple[Floats, Floats]:
+def _values(prices: _GroupPrices, epsilon: float, most: int) -> tuple[Floats, Floats]:
     """At most ``most`` values of the cost of earlier epochs, each the largest of its cell.
 
     A cell of width h and mass w costs about w h delta'(x): cuts are dense where its root is large.

@@ -41,7 +41,7 @@ def signed_delta(mus: Floats, epsilons: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Coupling:
+class LabelCoupling:
     """Masses ``p`` and ``q`` of pairs of labels, and ``mus`` of the releases given each pair."""
 
     mus: Floats
@@ -65,7 +65,7 @@ class CoupledLabels(Curve):
     """The smaller of the average over labels and of couplings, one for each order of the pair."""
 
     average: Mixture
-    couplings: Sequence[Coupling]
+    couplings: Sequence[LabelCoupling]
 
     def delta(self, epsilon: float) -> float:
         """The smaller of the average and the worst order of the couplings."""

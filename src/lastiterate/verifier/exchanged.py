@@ -83,7 +83,7 @@ def exchanged(
     sizes = _sizes(case)
     if len(witness) != len(sizes):
         raise CertificateError("the witness has masses for another number of orders")
-    strings = _Strings(case.exposed(ONE_RECORD))
+    strings = _PairStrings(case.exposed(ONE_RECORD))
     orders = []
     for order, size in zip(witness, sizes, strict=True):
         masses = _read(order, len(squares), strings.events)
@@ -248,7 +248,7 @@ class _Windows:
         return total
 
 
-class _Strings(_Windows):
+class _PairStrings(_Windows):
     """mu_ij^2 of two positions that are used in every epoch."""
 
     def __init__(self, case: Case) -> None:
