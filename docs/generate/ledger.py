@@ -31,6 +31,7 @@ PAPERS = {
     "Bok, Su & Altschuler 2024": "2403.00278",
     "Chien & Li 2025": "2410.01068",
     "Chourasia, Ye & Shokri 2021": "2102.05855",
+    "Chua et al. 2024": "2412.16802",
     "Denisov et al. 2022": "2202.08312",
     "Dong, Roth & Su 2022": "1905.02383",
     "Feldman & Zrnic 2021": "2008.11193",

@@ -14,6 +14,7 @@ from lastiterate import (
     FullBatch,
     Loss,
     Poisson,
+    RandomAllocation,
     Reshuffled,
     Shuffled,
     TailAverage,
@@ -31,6 +32,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.plan import best_burst, optimal_schedule
 
 COMPOSITIONS = {
+    "allocation-composition",
     "gaussian-composition",
     "chourasia-ye-shokri-2021-1",
     "poisson-composition",
@@ -50,11 +52,14 @@ def random_run(rng, scheme):
         "reshuffled": Reshuffled(1),
         "poisson": Poisson(float(rng.uniform(0.05, 0.9))),
         "without-replacement": WithoutReplacement(1),
+        "random-allocation": RandomAllocation(1, bool(rng.integers(2))),
     }[scheme]
     steps = int(rng.integers(2, 7))
     sizes = rng.uniform(0.1, 1.0, steps) if rng.random() < 0.5 else float(rng.uniform(0.1, 1.0))
     noises = rng.uniform(0.3, 1.5, steps) if rng.random() < 0.5 else float(rng.uniform(0.3, 1.5))
     adjacency = str(rng.choice(["replace", "zero-out"]))
+    if scheme == "random-allocation":
+        adjacency = "zero-out"
     window = int(rng.integers(1, steps + 1))
     return Training(
         records=records,
@@ -71,7 +76,11 @@ def random_run(rng, scheme):
     )
 
 
-INSTANCES = dict.fromkeys(SCHEMES, 60) | {"poisson": 25, "without-replacement": 12}
+INSTANCES = dict.fromkeys(SCHEMES, 60) | {
+    "poisson": 25,
+    "without-replacement": 12,
+    "random-allocation": 8,
+}
 
 
 def nearness(rng, scheme):

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from sampled_laws import Mixtures
 
-from lastiterate import Cyclic, FullBatch, Poisson, Reshuffled, Shuffled
+from lastiterate import Cyclic, FullBatch, Poisson, RandomAllocation, Reshuffled, Shuffled
 
 
 def reactions(run, curvature, release=(1.0,)):
@@ -51,7 +51,8 @@ def _hidden_means(run, pushes):
         return used @ pushes, np.prod(np.where(used, rate, 1 - rate), axis=1)
     per_epoch = run.batches_per_epoch
     epochs = -(-steps // per_epoch)
-    if isinstance(batches, Reshuffled):
+    anew = isinstance(batches, Reshuffled | RandomAllocation)
+    if anew and not getattr(batches, "same_every_epoch", False):
         places = list(itertools.product(range(per_epoch), repeat=epochs))
     else:
         places = [(j,) * epochs for j in range(per_epoch)]
@@ -63,5 +64,5 @@ def _hidden_means(run, pushes):
     means = used @ pushes
     if isinstance(batches, Cyclic):
         means = means[[np.argmax(np.abs(means))]]
-    assert isinstance(batches, (Cyclic, Shuffled, Reshuffled))
+    assert isinstance(batches, (Cyclic, Shuffled, Reshuffled, RandomAllocation))
     return means, np.full(len(means), 1 / len(means))

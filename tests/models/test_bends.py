@@ -381,7 +381,7 @@ def test_a_folder_from_before_there_were_bends_opens_as_it_was(filed: Any, tmp_p
 
 def test_an_audit_bends_anew(filed: Any) -> None:
     table, run, _ = filed
-    target = named(str(run), table, 5, "mislabelled", {})
+    target = named(str(run), table, 5, "mislabelled")
     first, second = (target.train(world, 0).scaler for world in (target.inside, target.outside))
     assert isinstance(first, Bends)
     assert (first.waves[1]["pitch"] != second.waves[1]["pitch"]).any()
