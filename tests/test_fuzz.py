@@ -18,6 +18,7 @@ from flint import arb, fmpz_poly
 from random_runs import random_run, sometimes_equalised
 
 from lastiterate import UnsupportedError, account
+from lastiterate.bounds.ordered_batches import BoundaryPolicy
 from lastiterate.certificate.signing import checkable
 from lastiterate.verifier.balls import gaussian_delta, precision
 from lastiterate.verifier.checks import CHECKS, priced_levels
@@ -77,6 +78,9 @@ def enumerate_reshuffled(random):
     training = sometimes_equalised(random, plain)
     delta = float(random.choice(DELTAS[:4]))
     _, curve, case, check, witness = exact(training, loss, (), delta)
+    if "exchange" in witness:  # a mixture over sequences is the law of the policy alone
+        proof = BoundaryPolicy().bound(training, loss).at(delta)
+        curve, witness = proof.curve, proof.witness
     fast = curve.epsilon(delta)
     if math.isinf(fast) or fast == 0:
         return 0.0

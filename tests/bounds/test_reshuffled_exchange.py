@@ -148,7 +148,7 @@ def test_the_boundary_policy_is_replaced_where_the_exchange_applies() -> None:
     run, loss = of_batches(10, 30, 1.0, 1.0, "replace")
     assert account(run, loss).theorem.key == "reshuffled-exchange"
     timed = account(run, loss, exposure=Exposure(joined=10))
-    assert timed.theorem.key == "boundary-policy"
+    assert timed.theorem.key == "reshuffled-exchange"
     assert account(run, loss, releases=(10,)).theorem.key == "reshuffled-exchange"
     inside = account(run, loss, releases=(7,))
     assert [bound.theorem.key for bound in inside.bounds] == ["gaussian-composition"]

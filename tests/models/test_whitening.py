@@ -325,7 +325,7 @@ def test_numbers_that_scale_nothing_are_refused(
 
 def test_an_audit_repeats_the_matrix_too(filed: Any) -> None:
     table, run, _ = filed
-    target = named(str(run), table, 5, "mislabelled", {})
+    target = named(str(run), table, 5, "mislabelled")
     first, second, third = (
         target.train(world, seed).scaler
         for world, seed in ((target.inside, 0), (target.inside, 1), (target.outside, 0))

@@ -128,13 +128,6 @@ def test_levels_are_priced_by_the_check() -> None:
             proved(run, witness, epsilon)
 
 
-def test_a_unit_that_is_not_one_record_of_every_step_is_refused() -> None:
-    run = training()
-    witness = exact_witness(run)
-    with precision(), pytest.raises(CertificateError, match="unit"):
-        CHECKS["reshuffled-exchange"](Case(run, LOSS, exposure=Exposure(joined=3)), witness)
-
-
 @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
 @pytest.mark.parametrize("seed", range(500, 520))
 def test_the_check_is_never_below_the_law_over_all_arrangements(seed, adjacency) -> None:

@@ -14,6 +14,7 @@ from lastiterate.curves.base import Curve
 from lastiterate.curves.range_of_doubles import within_doubles
 
 _USUAL = 1e-5  # a delta to start from when the question names none
+_ROUNDS, _SETTLED = 4, 0.9  # at most so many rounds, until delta falls by less than a tenth
 
 
 class Searched(Curve):
@@ -26,11 +27,16 @@ class Searched(Curve):
         return within_doubles(lambda: self.at(delta).epsilon(delta), math.inf)
 
     def delta(self, epsilon: float) -> float:
-        # The parameters that are good at the resulting delta are found in one more round.
-        first = within_doubles(lambda: self.at(_USUAL).delta(epsilon), 1.0)
-        if not 1e-300 < first < 1:
-            return first
-        return min(first, within_doubles(lambda: self.at(first).delta(epsilon), 1.0))
+        # The parameters that are good at the resulting delta are found in a few more rounds.
+        found = within_doubles(lambda: self.at(_USUAL).delta(epsilon), 1.0)
+        for _ in range(_ROUNDS):
+            if not 1e-300 < found < 1:
+                break
+            curve, before = self.at(found), found
+            found = min(found, within_doubles(lambda curve=curve: curve.delta(epsilon), 1.0))
+            if found > _SETTLED * before:
+                break
+        return found
 
     def rdp(self, order: float) -> float:
         return within_doubles(lambda: self.at(_USUAL).rdp(order), math.inf)

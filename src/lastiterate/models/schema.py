@@ -37,6 +37,7 @@ class Schema:
     """The meaning of every column that is used, and of the target.
 
     >>> from lastiterate.models.cells import TextCells
+    >>> from lastiterate.models.columns import Numeric
     >>> schema = Schema({"age": Numeric(0, 100)}, "income", Categorical(("low", "high")))
     >>> table = Table(("age", "income"), [TextCells(["50", "20"]), TextCells(["high", "low"])])
     >>> X, y = schema.encode(table)
