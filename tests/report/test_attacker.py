@@ -147,7 +147,7 @@ def test_pairs_of_a_hidden_position_are_those_of_the_accountant() -> None:
     guarantee = account(run, loss)
     for delta, epsilon in proved_pairs(certify(run, loss, delta=1e-6)):
         # The certificate's masses are chosen for its own delta, the guarantee's for each.
-        assert guarantee.delta(epsilon) == pytest.approx(delta, rel=0.02)
+        assert guarantee.delta(epsilon) <= 1.001 * delta
 
 
 @given(rate=st.floats(1e-12, 1.0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from lastiterate.curves.base import Curve
 from lastiterate.curves.range_of_doubles import within_doubles
@@ -32,8 +32,8 @@ class Searched(Curve):
         for _ in range(_ROUNDS):
             if not 1e-300 < found < 1:
                 break
-            curve, before = self.at(found), found
-            found = min(found, within_doubles(lambda curve=curve: curve.delta(epsilon), 1.0))
+            before, again = found, partial(self.at(found).delta, epsilon)
+            found = min(found, within_doubles(again, 1.0))
             if found > _SETTLED * before:
                 break
         return found
