@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import datasets
-from lastiterate import Exposure, Loss, Training, calibrate
+from lastiterate import Loss, PrivacyUnit, Training, calibrate
 from lastiterate.losses import CappedLogistic
 from lastiterate.models.choose import choose
 from lastiterate.models.ending import ended
@@ -85,18 +85,18 @@ def _described(data: Any, method: Method) -> tuple[Training, Loss]:
         delta=data.delta,
         dimension=columns,
         passes=method.passes,
-        per_person=method.k,
+        max_records_per_group=method.k,
     )
-    epsilon, delta, person = EPSILON, data.delta, Exposure()
+    epsilon, delta, person = EPSILON, data.delta, PrivacyUnit()
     if method.apart is not None:
-        person = Exposure(method.k, per_batch=1 if method.apart else None)
+        person = PrivacyUnit(method.k, per_batch=1 if method.apart else None)
     else:  # k times (1/k, delta'): epsilons add, deltas grow geometrically
         epsilon = EPSILON / method.k
         delta *= math.expm1(epsilon) / math.expm1(EPSILON)
     run = chosen.training.replace(schedule=None, final_noise=1.0)
     if method.passes > 1:
         run, _ = ended(run, chosen.loss, columns, epsilon, delta, None, person)
-    return calibrate(run, chosen.loss, epsilon, delta, exposure=person), chosen.loss
+    return calibrate(run, chosen.loss, epsilon, delta, unit=person), chosen.loss
 
 
 def _accuracy(
@@ -105,7 +105,7 @@ def _accuracy(
     """On the test records, in percent."""
     told: dict[str, Any] = {}
     if method.apart is not None:
-        told = {"groups": _people(data, kind, seed), "per_person": method.k}
+        told = {"groups": _people(data, kind, seed), "max_records_per_group": method.k}
         told["per_batch"] = 1 if method.apart and method.k > 1 else None
     done = noisy_descent(
         OBJECTIVE,

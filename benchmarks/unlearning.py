@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate import Cyclic, Exposure, FullBatch, Loss, Shuffled, Training, account
+from lastiterate import Cyclic, FullBatch, Loss, PrivacyUnit, Shuffled, Training, account
 from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import halved, last_good
@@ -65,7 +65,7 @@ def least_sigma(run: Training, loss: Loss, clean: int, epsilon: float, delta: fl
 
     def enough(sigma: float) -> bool:
         scaled = longer.replace(noise=math.sqrt(2 * run.step_size) * sigma)  # type: ignore
-        return account(scaled, loss, exposure=Exposure(left=run.steps)).delta(epsilon) <= delta
+        return account(scaled, loss, unit=PrivacyUnit(last_step=run.steps)).delta(epsilon) <= delta
 
     return halved(enough, good=1.0, bad=1e-6, tolerance=1e-6)
 
@@ -118,12 +118,14 @@ def rows() -> list[dict[str, Any]]:
         for adjacency, printed in (("replace", replaced), ("zero-out", emptied)):
             if printed is not None:
                 run, loss = mnist(n, 10_000, adjacency=adjacency)
-                plan = plan_unlearning(run, loss, Exposure(records=records), epsilon, 1 / n)
+                plan = plan_unlearning(run, loss, PrivacyUnit(records=records), epsilon, 1 / n)
                 where = f"{records} at once, epsilon {epsilon:g}, {adjacency}: clean steps"
                 note(where, printed, math.inf if plan.steps is None else plan.steps, published)
     run, loss = mnist(n, 10_000)
     for size, (published, printed) in IN_GROUPS.items():
-        several = plan_requests(run, loss, Exposure(records=size), 1.0, 1 / n, requests=100 // size)
+        several = plan_requests(
+            run, loss, PrivacyUnit(records=size), 1.0, 1 / n, requests=100 // size
+        )
         note(f"100 in groups of {size}: clean steps", printed, several.total, published)
     n = 11264
     for adjacency, printed in (("replace", SINGLES[1]), ("zero-out", SINGLES[2])):
@@ -176,6 +178,6 @@ def rows() -> list[dict[str, Any]]:
     ):
         for clean, epsilon in table.items():
             longer = run.replace(steps=run.steps + clean)
-            value = account(longer, loss, exposure=Exposure(left=run.steps)).epsilon(delta)
+            value = account(longer, loss, unit=PrivacyUnit(last_step=run.steps)).epsilon(delta)
             note(f"{name}: epsilon after {clean} clean steps", epsilon, value)
     return found

@@ -82,7 +82,7 @@ def audited(models: int, seed: int) -> tuple[UnlearningPlan, dict[int, AuditResu
 
 def certified(plan: UnlearningPlan, clean: int) -> Guarantee:
     """What is proved after so many clean steps."""
-    return account(RUN.replace(steps=STEPS + clean), LOSS, exposure=plan.deleted)
+    return account(RUN.replace(steps=STEPS + clean), LOSS, unit=plan.deleted)
 
 
 def main() -> None:

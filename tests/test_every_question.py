@@ -11,10 +11,10 @@ import pytest
 
 from lastiterate import (
     Cyclic,
-    Exposure,
     FullBatch,
     Loss,
     Poisson,
+    PrivacyUnit,
     Reshuffled,
     Shuffled,
     TailAverage,
@@ -26,7 +26,7 @@ from lastiterate import (
     calibrate,
     certify,
     compare,
-    personal,
+    individual_epsilons,
     plateau,
 )
 
@@ -43,11 +43,11 @@ AVERAGES = ["last", TailAverage(2), TailAverage(10)]
 RELEASES = [(), (4,), (1, 5)]
 UNITS = {
     "record": None,
-    "records": Exposure(records=2),
-    "apart": Exposure(records=2, per_batch=1),
-    "late": Exposure(joined=2),
-    "early": Exposure(left=8),
-    "short": Exposure(gradient_norm=0.5),
+    "records": PrivacyUnit(records=2),
+    "apart": PrivacyUnit(records=2, per_batch=1),
+    "late": PrivacyUnit(first_step=2),
+    "early": PrivacyUnit(last_step=8),
+    "short": PrivacyUnit(gradient_norm=0.5),
 }
 LOSSES = [Loss(smoothness=1.0, regularization=0.1), Loss.unknown()]
 # What to do instead, in the words of the messages.
@@ -58,14 +58,14 @@ REMEDY = re.compile(
 ASKED = {
     "account": lambda run, loss, releases, unit: _numbers(_account(run, loss, releases, unit)),
     "compare": lambda run, loss, releases, unit: (
-        [row.epsilon for row in compare(run, loss, releases=releases, exposure=unit)]
+        [row.epsilon for row in compare(run, loss, releases=releases, unit=unit)]
     ),
-    "personal": lambda run, loss, releases, unit: (
-        [row.epsilon for row in personal(_account(run, loss, releases, unit))]
+    "individual_epsilons": lambda run, loss, releases, unit: (
+        [row.epsilon for row in individual_epsilons(_account(run, loss, releases, unit))]
     ),
     "words": lambda run, loss, releases, unit: [len(str(_account(run, loss, releases, unit)))],
     "certify": lambda run, loss, releases, unit: (
-        [certify(run, loss, 1e-5, releases=releases, exposure=unit).epsilon]
+        [certify(run, loss, 1e-5, releases=releases, unit=unit).epsilon]
     ),
     "plateau": lambda run, loss, releases, unit: [plateau(run, loss, 1e-5) or 0.0],
     **{
@@ -78,7 +78,7 @@ ASKED = {
 
 
 def _account(run, loss, releases, unit):
-    return account(run, loss, releases=releases, exposure=unit)
+    return account(run, loss, releases=releases, unit=unit)
 
 
 def _numbers(guarantee):
@@ -87,14 +87,14 @@ def _numbers(guarantee):
         guarantee.delta(1.0),
         guarantee.rdp(2.0),
         guarantee.lower(1e-5),
-        guarantee.share(0.5),
+        guarantee.epsilon_quantile(0.5),
     ]
 
 
 def _calibrated(run, loss, find, unit):
-    found = calibrate(run, loss, 4.0, 1e-5, find=find, exposure=unit)
+    found = calibrate(run, loss, 4.0, 1e-5, find=find, unit=unit)
     run, loss = found if isinstance(found, tuple) else (found, loss)
-    epsilon = account(run, loss, exposure=unit).epsilon(1e-5)
+    epsilon = account(run, loss, unit=unit).epsilon(1e-5)
     assert epsilon <= 4.0
     return [epsilon]
 
@@ -133,7 +133,7 @@ def picked(batches, count, seed):
 def questions():
     """Every question to every scheme; those that bound many sampled runs take a minute."""
     for batches, name in itertools.product(SCHEMES, ASKED):
-        many = name.startswith("calibrate") or name in ("personal", "certify", "plateau")
+        many = name.startswith("calibrate") or name in ("individual_epsilons", "certify", "plateau")
         sampled = batches.name in ("poisson", "without-replacement")
         count = 1 if sampled else 3 if many else 12
         walked = name == "plateau" and not batches.repeated  # up to a million steps
@@ -170,15 +170,15 @@ def test_compare_takes_an_equalised_epoch_behind_a_release():
 
 
 def test_a_table_of_persons_leaves_out_who_cannot_be_in_the_run():
-    apart = Exposure(records=2, per_batch=1)
+    apart = PrivacyUnit(records=2, per_batch=1)
     run = Training(12, 12, 0.1, 0.5, 1.0, Cyclic(3))
-    table = personal(account(run, LOSSES[0], exposure=apart))
-    assert max(row.exposure.records for row in table) == 2  # not 10: an epoch has 4 batches
+    table = individual_epsilons(account(run, LOSSES[0], unit=apart))
+    assert max(row.unit.records for row in table) == 2  # not 10: an epoch has 4 batches
 
 
 @pytest.mark.parametrize("batches", SCHEMES, ids=lambda b: b.name)
 def test_a_table_of_persons_of_a_run_without_steps(batches):
-    table = personal(account(Training(12, 0, 0.1, 0.5, 1.0, batches), LOSSES[1]))
+    table = individual_epsilons(account(Training(12, 0, 0.1, 0.5, 1.0, batches), LOSSES[1]))
     assert table.rows[0].epsilon == 0.0
     assert {row.epsilon for row in table} <= {0.0, math.inf}  # infinite: no theorem covers it
 

@@ -15,16 +15,18 @@ __version__ = "1.0.0rc1"
 
 _PACKAGES = {
     "lastiterate.description": (
-        "L1 Allowance Arithmetic Box Cyclic Exposure FullBatch GroupLasso Loss Poisson "
+        "L1 LifetimeBudget Arithmetic Box Cyclic PrivacyUnit FullBatch GroupLasso Loss Poisson "
         "RandomAllocation Reshuffled Shuffled Simplex TailAverage Training WithoutReplacement"
     ),
     "lastiterate.accounting": "account compare theorems",
     "lastiterate.guarantee": "Guarantee",
-    "lastiterate.plan": "calibrate excess_risk personal plateau predicted_risk recommend",
-    "lastiterate.certificate": "Certificate Chain certify compose",
+    "lastiterate.plan": (
+        "calibrate excess_risk individual_epsilons plateau predicted_risk recommend"
+    ),
+    "lastiterate.certificate": "Certificate CertificateChain certify compose",
     "lastiterate.verifier": "verify",
     "lastiterate.errors": (
-        "AllowanceError AssumptionError CertificateError DescriptionError EstimateWarning "
+        "LifetimeBudgetError AssumptionError CertificateError DescriptionError EstimateWarning "
         "LastIterateError TargetError UnsupportedError"
     ),
 }
@@ -32,18 +34,18 @@ _HOME = {name: package for package, names in _PACKAGES.items() for name in names
 
 if TYPE_CHECKING:
     from lastiterate.accounting import account, compare, theorems
-    from lastiterate.certificate import Certificate, Chain, certify, compose
+    from lastiterate.certificate import Certificate, CertificateChain, certify, compose
     from lastiterate.description import (
         L1,
-        Allowance,
         Arithmetic,
         Box,
         Cyclic,
-        Exposure,
         FullBatch,
         GroupLasso,
+        LifetimeBudget,
         Loss,
         Poisson,
+        PrivacyUnit,
         RandomAllocation,
         Reshuffled,
         Shuffled,
@@ -53,12 +55,12 @@ if TYPE_CHECKING:
         WithoutReplacement,
     )
     from lastiterate.errors import (
-        AllowanceError,
         AssumptionError,
         CertificateError,
         DescriptionError,
         EstimateWarning,
         LastIterateError,
+        LifetimeBudgetError,
         TargetError,
         UnsupportedError,
     )
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
     from lastiterate.plan import (
         calibrate,
         excess_risk,
-        personal,
+        individual_epsilons,
         plateau,
         predicted_risk,
         recommend,
@@ -75,24 +77,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "L1",
-    "Allowance",
-    "AllowanceError",
     "Arithmetic",
     "AssumptionError",
     "Box",
     "Certificate",
+    "CertificateChain",
     "CertificateError",
-    "Chain",
     "Cyclic",
     "DescriptionError",
     "EstimateWarning",
-    "Exposure",
     "FullBatch",
     "GroupLasso",
     "Guarantee",
     "LastIterateError",
+    "LifetimeBudget",
+    "LifetimeBudgetError",
     "Loss",
     "Poisson",
+    "PrivacyUnit",
     "RandomAllocation",
     "Reshuffled",
     "Shuffled",
@@ -108,7 +110,7 @@ __all__ = [
     "compare",
     "compose",
     "excess_risk",
-    "personal",
+    "individual_epsilons",
     "plateau",
     "predicted_risk",
     "recommend",

@@ -16,11 +16,11 @@ from lastiterate.bounds import BY_KEY, LEDGER
 from lastiterate.bounds.ledger import Bound, Run, Theorem, released_steps
 from lastiterate.bounds.lower import lower_reference
 from lastiterate.curves.range_of_doubles import OUT_OF_RANGE, within_doubles
-from lastiterate.description import Exposure, Loss, Poisson, Training
-from lastiterate.description.exposure import read_exposure
+from lastiterate.description import Loss, Poisson, PrivacyUnit, Training
+from lastiterate.description.unit import read_unit
 from lastiterate.drawing import plotted
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee, weakest_voucher
+from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee, weakest_provenance
 from lastiterate.notebook import html_table
 from lastiterate.printing import printed
 from lastiterate.progress import Working
@@ -31,7 +31,7 @@ def account(
     loss: Loss,
     *,
     releases: Iterable[int] = (),
-    exposure: Exposure | None = None,
+    unit: PrivacyUnit | None = None,
 ) -> Guarantee:
     """The tightest sound guarantee for what the run releases.
 
@@ -39,7 +39,7 @@ def account(
         training: the run.
         loss: what is known about the loss of one record.
         releases: steps after which a checkpoint is released as well; the final iterate always is.
-        exposure: whom the guarantee is for, such as ``Exposure(records=10)`` for a person with up
+        unit: whom the guarantee is for, such as ``PrivacyUnit(records=10)`` for a person with up
             to 10 records; one record, used from the first step to the last, if it is left out.
 
     >>> from lastiterate import FullBatch
@@ -49,7 +49,7 @@ def account(
     >>> print(f"{g.epsilon(delta=1e-5):.3f} by {g.theorem.name}")
     1.336 by Shifted interpolation (Bok, Su & Altschuler 2024)
     """
-    run = Run(training, loss, released_steps(releases), read_exposure(exposure))
+    run = Run(training, loss, released_steps(releases), read_unit(unit))
     bounds = _attempts(candidates(run), run)
     if not bounds:  # what is usually dominated may hold where the better theorem overflows
         bounds = _attempts([t for t in LEDGER if t.obstacle(run) is None], run)
@@ -59,7 +59,7 @@ def account(
         )
     if not bounds:
         raise UnsupportedError(
-            f"No theorem of the ledger covers {run.exposure.words(training)} in this run "
+            f"No theorem of the ledger covers {run.unit.words(training)} in this run "
             f"({training}). `compare` says what each one misses."
         )
 
@@ -127,7 +127,7 @@ class Comparison:
     def provenance(self) -> str:
         """Who vouches for what these bounds rest on: "proved", "declared" or "estimated"."""
         hidden = {row.theorem.hidden_state for row in self.rows}
-        return weakest_voucher(self.run.training, self.run.loss, hidden)
+        return weakest_provenance(self.run.training, self.run.loss, hidden)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw every bound (extra ``report``).
@@ -140,8 +140,8 @@ class Comparison:
     def __str__(self) -> str:
         lines = [NOT_A_GUARANTEE] if self.provenance == "estimated" else []
         lines += [f"epsilon at delta = {printed(self.delta)}, {self.run.training}"]
-        if not self.run.exposure.default:
-            lines += [f"for {self.run.exposure.words(self.run.training)}"]
+        if not self.run.unit.default:
+            lines += [f"for {self.run.unit.words(self.run.training)}"]
         lines += [
             f"  {printed(row.epsilon):>10}  {row.theorem.name} ({row.theorem.status})"
             for row in self
@@ -170,7 +170,7 @@ class Comparison:
         ]
         return html_table(
             f"epsilon at delta = {printed(self.delta)}, {self.run.training}"
-            + ("" if self.run.exposure.default else f", for {self.run.exposure}"),
+            + ("" if self.run.unit.default else f", for {self.run.unit}"),
             rows,
             warning=NOT_A_GUARANTEE if self.provenance == "estimated" else "",
             details="\n".join(f"{row.theorem.name}: {row.objection}" for row in self.inapplicable),
@@ -183,10 +183,10 @@ def compare(
     delta: float = REFERENCE_DELTA,
     *,
     releases: Iterable[int] = (),
-    exposure: Exposure | None = None,
+    unit: PrivacyUnit | None = None,
 ) -> Comparison:
     """Every applicable sound bound, tightest first; what does not apply, and why."""
-    run = Run(training, loss, released_steps(releases), read_exposure(exposure))
+    run = Run(training, loss, released_steps(releases), read_unit(unit))
     rows, idle = [], []
     with Working("comparison"):
         for theorem in LEDGER:
@@ -204,7 +204,7 @@ def _poisson_twin(run: Run, delta: float) -> list[Row]:
     """What most accountants would charge: Poisson batches of the same size, all iterates public."""
     training = run.training
     batches = Poisson(training.batches.share(training.records))
-    same = training.batches.full or training.batches == batches or not run.exposure.default
+    same = training.batches.full or training.batches == batches or not run.unit.default
     if same or math.isinf(training.gradient_norm):
         return []
     twin = training.replace(

@@ -45,7 +45,7 @@ class TargetError(LastIterateError, ValueError):
     """A privacy target that cannot be reached; the message says what would make it possible."""
 
 
-class AllowanceError(LastIterateError, ValueError):
+class LifetimeBudgetError(LastIterateError, ValueError):
     """A release that would cost somebody more than was declared in advance; it must not happen."""
 
 

@@ -19,10 +19,10 @@ from lastiterate.bounds.ledger import Bound, Run, Theorem
 from lastiterate.bounds.ordered_batches import WorstPosition, position_mus
 from lastiterate.curves import gaussian
 from lastiterate.curves.interchange import to_dp_accounting
-from lastiterate.description import Exposure, Loss, TailAverage, Training
+from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number
-from lastiterate.description.words import Assumption, assumptions, not_covered, vouchers
+from lastiterate.description.words import Assumption, assumptions, not_covered, provenances
 from lastiterate.drawing import plotted
 from lastiterate.errors import EstimateWarning
 from lastiterate.notebook import html_table
@@ -58,9 +58,9 @@ class Guarantee:
         return self.run.loss
 
     @property
-    def exposure(self) -> Exposure:
+    def unit(self) -> PrivacyUnit:
         """Whom the guarantee is for: one record from first to last step, or what was asked."""
-        return self.run.exposure
+        return self.run.unit
 
     def epsilon(self, delta: float) -> float:
         """The smallest proved epsilon at this delta.
@@ -86,7 +86,7 @@ class Guarantee:
         order = number("order", order, "Renyi divergences are defined above 1", above=1)
         return min(bound.rdp(order) for bound in self.bounds)
 
-    def share(self, quantile: float, delta: float = REFERENCE_DELTA) -> float:
+    def epsilon_quantile(self, quantile: float, delta: float = REFERENCE_DELTA) -> float:
         """The epsilon that this share of the record positions does not exceed.
 
         In a known order a record that is read early has more noise after it: exact per position.
@@ -97,7 +97,8 @@ class Guarantee:
         >>> run = Training(records=1000, steps=100, step_size=1.0, noise=1.0, gradient_norm=2.0,
         ...                batches=Cyclic(10))
         >>> g = account(run, Loss(smoothness=1.0))
-        >>> g.share(0.5) < g.share(0.9) < g.share(1.0) == g.epsilon(1e-5)
+        >>> half, most = g.epsilon_quantile(0.5), g.epsilon_quantile(0.9)
+        >>> half < most < g.epsilon_quantile(1.0) == g.epsilon(1e-5)
         True
         """
         why = "it is a share of the records"
@@ -135,11 +136,11 @@ class Guarantee:
     def provenance(self) -> str:
         """Who vouches for what the numbers rest on: "proved", "declared" or "estimated".
 
-        The weakest of all vouchers counts: that of the loss's regularity where a theorem uses it,
-        that of the gradient norm where only the loss itself bounds it (clipping="none"), and that
-        of a declared sensitivity.
+        The weakest of all provenances counts: that of the loss's regularity where a theorem uses
+        it, that of the gradient norm where only the loss itself bounds it (clipping="none"), and
+        that of a declared sensitivity.
         """
-        return weakest_voucher(
+        return weakest_provenance(
             self.training, self.loss, {bound.theorem.hidden_state for bound in self.bounds}
         )
 
@@ -150,7 +151,7 @@ class Guarantee:
 
     def _assumed_by(self, bound: Bound) -> tuple[Assumption, ...]:
         hidden = bound.theorem.hidden_state
-        return assumptions(self.training, self.loss, hidden_state=hidden, exposure=self.exposure)
+        return assumptions(self.training, self.loss, hidden_state=hidden, unit=self.unit)
 
     def lower(self, delta: float) -> float:
         """The largest epsilon some loss of the declared class really suffers, when known, else 0.
@@ -207,7 +208,7 @@ class Guarantee:
     def _repr_html_(self) -> str:
         training, best = self.training, self.best
         rows = [
-            ("protected", f"{self.exposure.words(training)} ({training.adjacency})"),
+            ("protected", f"{self.unit.words(training)} ({training.adjacency})"),
             ("from whom", f"anybody who sees {_seen(self, (REFERENCE_DELTA,))}"),
             ("by", f"{best.theorem.name} ({best.theorem.status})"),
             ("vouched for", self.provenance),
@@ -222,19 +223,19 @@ def _probability(field: str, value: float) -> float:
     return number(field, value, why, above=0.0, at_most=1.0)
 
 
-def weakest_voucher(training: Training, loss: Loss, hidden_states: Iterable[bool]) -> str:
-    """The weakest word among the vouchers of theorems that hide the state, or do not."""
+def weakest_provenance(training: Training, loss: Loss, hidden_states: Iterable[bool]) -> str:
+    """The weakest word among the provenances of theorems that hide the state, or do not."""
     used = {
         each
         for hidden in hidden_states
-        for each in vouchers(training, loss, hidden_state=hidden).values()
+        for each in provenances(training, loss, hidden_state=hidden).values()
     }
     return next((word for word in ("estimated", "declared") if word in used), "proved")
 
 
 def warn_if_estimated(training: Training, loss: Loss) -> None:
     """Warn whoever gets a bare number that rests on an estimate; the caller's caller is named."""
-    if weakest_voucher(training, loss, (True,)) == "estimated":
+    if weakest_provenance(training, loss, (True,)) == "estimated":
         warnings.warn(NOT_A_GUARANTEE, EstimateWarning, stacklevel=3)
 
 
@@ -253,7 +254,7 @@ def _paragraph(guarantee: Guarantee, deltas: tuple[float, ...]) -> str:
     lines = []
     if guarantee.provenance == "estimated":
         lines.append(NOT_A_GUARANTEE)
-    one = guarantee.exposure.records == 1
+    one = guarantee.unit.records == 1
     neighbours = {
         ("replace", True): "replacing one record by any other",
         ("replace", False): "replacing all records of a person by any others",
@@ -268,7 +269,7 @@ def _paragraph(guarantee: Guarantee, deltas: tuple[float, ...]) -> str:
         for delta in deltas
     )
     lines.append(
-        f"What is protected: {guarantee.exposure.words(training)}; {neighbours} changes what is "
+        f"What is protected: {guarantee.unit.words(training)}; {neighbours} changes what is "
         f"released by at most {epsilons}."
     )
     lines.append(f"From whom: anybody who sees {_seen(guarantee, deltas)}.")

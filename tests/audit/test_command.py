@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from lastiterate import Exposure, FullBatch, Loss, Training, certify
+from lastiterate import FullBatch, Loss, PrivacyUnit, Training, certify
 from lastiterate.audit.targets import named
 from lastiterate.certificate import Certificate
 from lastiterate.cli.main import run
@@ -307,8 +307,8 @@ def test_a_certificate_for_somebody_else_is_refused_before_anything_is_trained(
     run_ = Training(100, 9, 1.0, 9.0, 10.0, FullBatch(), adjacency="zero-out")
     early, several = tmp_path / "early.json", tmp_path / "several.json"
     loss = Loss(smoothness=0.5)
-    certify(run_, loss, 1e-5, exposure=Exposure(left=3)).save(early)
-    certify(run_, loss, 1e-5, exposure=Exposure(records=2)).save(several)
+    certify(run_, loss, 1e-5, unit=PrivacyUnit(last_step=3)).save(early)
+    certify(run_, loss, 1e-5, unit=PrivacyUnit(records=2)).save(several)
     asked = ("--models", 600, "--seed", 1, "--certificate")
     code, _, err = command("audit", f"{file}:noisy", *asked, early)
     assert code == 2

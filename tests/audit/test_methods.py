@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from lastiterate import Exposure, FullBatch, Loss, Training, account
+from lastiterate import FullBatch, Loss, PrivacyUnit, Training, account
 from lastiterate.audit import (
     AuditResult,
     audit_scores,
@@ -227,37 +227,37 @@ def test_an_audit_of_a_record_is_held_against_claims_that_cover_it():
     everybody = account(run, loss)
     assert everybody.mu == pytest.approx(3.0)
     assert not found.contradicts(everybody)
-    assert not found.contradicts(account(run, loss, exposure=Exposure(records=2)))
+    assert not found.contradicts(account(run, loss, unit=PrivacyUnit(records=2)))
     for person in (
-        Exposure(left=1),
-        Exposure(joined=8),
-        Exposure(gradient_norm=1.0),
-        Exposure(records=2, left=1),
+        PrivacyUnit(last_step=1),
+        PrivacyUnit(first_step=8),
+        PrivacyUnit(gradient_norm=1.0),
+        PrivacyUnit(records=2, last_step=1),
     ):
-        claim = account(run, loss, exposure=person)
+        claim = account(run, loss, unit=person)
         with pytest.raises(UnsupportedError, match="says nothing"):
             found.contradicts(claim)
         assert found.contradicts(claim, audited=person) == (claim.mu < found.mu_lower)
-    cheap = account(run.replace(noise=9.0), loss, exposure=Exposure(records=2))
+    cheap = account(run.replace(noise=9.0), loss, unit=PrivacyUnit(records=2))
     assert found.contradicts(cheap)  # somebody may have one record
 
 
 def test_who_is_covered_by_whom():
     people = [
-        Exposure(*fields)
+        PrivacyUnit(*fields)
         for fields in product((1, 2, 4), (None, 1, 2), (0, 3), (None, 5, 9), (None, 0.5))
     ]
     run = Training(12, 12, 1.0, 1.0, 1.0, FullBatch(), adjacency="zero-out")
     together = [person for person in people if person.per_batch is None]
-    mus = {person: account(run, Loss(smoothness=1.0), exposure=person).mu for person in together}
+    mus = {person: account(run, Loss(smoothness=1.0), unit=person).mu for person in together}
     for more, less in product(together, repeat=2):
         if more.covers(less, Loss(smoothness=1.0)):
             assert mus[less] <= mus[more] * (1 + 1e-9), (more, less)
     assert all(person.covers(person) for person in people)
-    covered = [less for less in people if Exposure(2, 1, 3, 9).covers(less)]
-    assert Exposure(2, 1, 3, 9) in covered
-    assert Exposure(2, None, 3, 9) not in covered
-    assert Exposure() not in covered
+    covered = [less for less in people if PrivacyUnit(2, 1, 3, 9).covers(less)]
+    assert PrivacyUnit(2, 1, 3, 9) in covered
+    assert PrivacyUnit(2, None, 3, 9) not in covered
+    assert PrivacyUnit() not in covered
 
 
 def test_the_reading():

@@ -13,14 +13,14 @@ import pytest
 from scipy.special import ndtr
 
 from lastiterate import (
-    Allowance,
-    AllowanceError,
     Cyclic,
     DescriptionError,
-    Exposure,
     FullBatch,
+    LifetimeBudget,
+    LifetimeBudgetError,
     Loss,
     Poisson,
+    PrivacyUnit,
     Reshuffled,
     Shuffled,
     TailAverage,
@@ -31,7 +31,7 @@ from lastiterate import (
 from lastiterate.bounds import BY_KEY
 from lastiterate.bounds.ledger import Run
 from lastiterate.curves import gaussian
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description.unit import ONE_RECORD
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 EPSILONS = (0.0, 0.4, 1.0, 2.5)
@@ -71,29 +71,29 @@ def story_delta(epsilon, first, thresholds, mus):
     return max(forth, back)
 
 
-def accepted(allowance, spent, wanted):
-    """``wanted`` if the allowance takes it, else nothing is released."""
+def accepted(lifetime_budget, spent, wanted):
+    """``wanted`` if the lifetime budget takes it, else nothing is released."""
     try:
-        allowance.check([*spent, wanted])
-    except AllowanceError:
+        lifetime_budget.check([*spent, wanted])
+    except LifetimeBudgetError:
         return 0.0
     return wanted
 
 
 def check_filter(seed):
     rng = np.random.default_rng(seed)
-    allowance = Allowance(mu=float(rng.uniform(0.3, 2.5)))
-    first = float(allowance.mu * rng.uniform(0.1, 1.0))
+    lifetime_budget = LifetimeBudget(mu=float(rng.uniform(0.3, 2.5)))
+    first = float(lifetime_budget.mu * rng.uniform(0.1, 1.0))
     thresholds = np.sort(rng.normal(first / 2, 1.5, int(rng.integers(1, 4))))
-    left = allowance.left([first])
+    left = lifetime_budget.remaining_mu([first])
     wishes = [
         left if rng.random() < 0.5 else float(rng.uniform(0.1, 1.5) * max(left, 0.1))
         for _ in range(len(thresholds) + 1)
     ]
-    mus = [accepted(allowance, [first], wish) for wish in wishes]
+    mus = [accepted(lifetime_budget, [first], wish) for wish in wishes]
     for epsilon in EPSILONS:
         truth = story_delta(epsilon, first, thresholds, mus)
-        claim = gaussian.delta(allowance.mu, epsilon)
+        claim = gaussian.delta(lifetime_budget.mu, epsilon)
         assert truth <= claim * (1 + 1e-7) + 1e-10, (seed, epsilon)
     return mus, left
 
@@ -113,8 +113,8 @@ def test_stories_many():
 
 
 def test_an_allowance_that_is_spent_in_every_case_is_attained():
-    allowance = Allowance(mu=1.3)
-    left = allowance.left([0.7])
+    lifetime_budget = LifetimeBudget(mu=1.3)
+    left = lifetime_budget.remaining_mu([0.7])
     for epsilon in EPSILONS:
         truth = story_delta(epsilon, 0.7, [0.1, 0.9], [left] * 3)
         assert truth == pytest.approx(gaussian.delta(1.3, epsilon), rel=1e-8)
@@ -124,8 +124,8 @@ def test_a_sum_that_is_read_off_at_the_end_bounds_nothing():
     """Y1 decides whether a loud round follows; whoever sees none claims the cost of Y1 alone."""
     quiet = story_delta(1.0, 0.5, [1.5], [0.0, 3.0])
     assert quiet > 5 * gaussian.delta(0.5, 1.0)
-    with pytest.raises(AllowanceError, match="Day 2"):
-        Allowance(mu=0.5).check([0.5, 3.0])
+    with pytest.raises(LifetimeBudgetError, match="Day 2"):
+        LifetimeBudget(mu=0.5).check([0.5, 3.0])
 
 
 def random_day(rng, scheme):
@@ -155,7 +155,9 @@ def linear_day(rng, run, loss, person):
     used = at % batches == rng.integers(batches)
     if run.batches.full:
         used = np.ones(run.steps, bool)
-    used &= (at >= person.joined) & (at < (run.steps if person.left is None else person.left))
+    used &= (at >= person.first_step) & (
+        at < (run.steps if person.last_step is None else person.last_step)
+    )
     gap = variance = 0.0
     for eta, nu, here in zip(run.step_sizes, run.noises, used, strict=True):
         s = eta * run.gradient_norm / run.batches.divisor(run.records) * here
@@ -173,24 +175,27 @@ def check_days(seed):
     schemes = [FullBatch, Cyclic, Shuffled, Reshuffled if seed % 5 == 0 else Shuffled]
     today = random_day(rng, schemes[rng.integers(4)])
     timed = rng.random() < 0.3
-    person = Exposure(joined=int(rng.integers(today.steps + 1))) if timed else Exposure()
-    allowance = Allowance(mu=float(rng.uniform(0.5, 3.0)))
+    person = PrivacyUnit(first_step=int(rng.integers(today.steps + 1))) if timed else PrivacyUnit()
+    lifetime_budget = LifetimeBudget(mu=float(rng.uniform(0.5, 3.0)))
     spent = charged(today, loss, person)
-    if not accepted(allowance, [], spent):
+    if not accepted(lifetime_budget, [], spent):
         return False
     first = linear_day(rng, today, loss, person)
     thresholds = np.sort(rng.normal(first / 2, 1.0, 2))
     mus = []
     for _ in range(3):
-        tomorrow, left = random_day(rng, schemes[rng.integers(4)]), allowance.left([spent])
+        tomorrow, left = (
+            random_day(rng, schemes[rng.integers(4)]),
+            lifetime_budget.remaining_mu([spent]),
+        )
         if rng.random() < 0.5 and left:  # as much as is left
             free = charged(tomorrow, loss)
             tomorrow = tomorrow.scale_noise(max(free / left, 1e-3) * (1 + 1e-9))
-        taken = accepted(allowance, [spent], charged(tomorrow, loss))
-        mus.append(linear_day(rng, tomorrow, loss, Exposure()) if taken else 0.0)
+        taken = accepted(lifetime_budget, [spent], charged(tomorrow, loss))
+        mus.append(linear_day(rng, tomorrow, loss, PrivacyUnit()) if taken else 0.0)
     for epsilon in EPSILONS:
         truth = story_delta(epsilon, first, thresholds, mus)
-        claim = gaussian.delta(allowance.mu, epsilon)
+        claim = gaussian.delta(lifetime_budget.mu, epsilon)
         assert truth <= claim * (1 + 1e-7) + 1e-10, (seed, epsilon)
     return True
 
@@ -209,8 +214,8 @@ def test_the_adaptive_counterexample():
     """Others delete by the sign of a released model: the string of the whole history is void."""
     c, s, T, K = 0.8, 0.5, 10, 40
     run = Training(1, T + K, 1.0, 1.0, s, FullBatch(), adjacency="zero-out")
-    loss, person = Loss(smoothness=0.0, regularization=1 - c), Exposure(left=T)
-    silent = account(run, loss, exposure=person)
+    loss, person = Loss(smoothness=0.0, regularization=1 - c), PrivacyUnit(last_step=T)
+    silent = account(run, loss, unit=person)
     spread = (1 - c ** (2 * T)) / (1 - c * c)
     gap, noise = s * (1 - c**T) / (1 - c), (1 - c ** (2 * K)) / (1 - c * c)
     y = np.linspace(-14, 16, 30_001) * math.sqrt(spread)
@@ -253,17 +258,19 @@ LOSS = Loss(smoothness=1.0, regularization=0.05)
         RUN.replace(batches=Cyclic(4), momentum=0.5),
     ],
 )
-@pytest.mark.parametrize("exposure", [Exposure(), Exposure(records=3), Exposure(joined=7, left=33)])
-def test_fixed_stretches_cost_no_more_than_adaptive_ones(run, exposure):
+@pytest.mark.parametrize(
+    "unit", [PrivacyUnit(), PrivacyUnit(records=3), PrivacyUnit(first_step=7, last_step=33)]
+)
+def test_fixed_stretches_cost_no_more_than_adaptive_ones(run, unit):
     """What is claimed for every choice is not below what is claimed for one."""
     theorem = BY_KEY["adaptive-stretches"]
     for releases in ((20,), (10, 20, 50)):
-        paid = theorem.bound(run, LOSS, releases, exposure).curve
-        fixed = account(run, LOSS, releases=releases, exposure=exposure)
+        paid = theorem.bound(run, LOSS, releases, unit).curve
+        fixed = account(run, LOSS, releases=releases, unit=unit)
         for delta in (1e-3, 1e-6):
             assert fixed.epsilon(delta) <= paid.epsilon(delta) * (1 + 1e-9)
         assert fixed.theorem.key != theorem.key
-    if run.constant and exposure.default and not isinstance(run.release, TailAverage):
+    if run.constant and unit.default and not isinstance(run.release, TailAverage):
         whole = theorem.bound(run, LOSS, (20, 40)).curve.mu
         day = charged(run.replace(steps=20), LOSS)
         assert whole == pytest.approx(math.sqrt(3) * day, rel=1e-9)
@@ -282,20 +289,20 @@ def test_what_is_no_gaussian_is_no_stretch():
 
 def test_allowances_are_exact():
     half = 0.1
-    squares = Allowance(mu=math.sqrt(3) * half * (1 - 1e-16))
-    with pytest.raises(AllowanceError):
+    squares = LifetimeBudget(mu=math.sqrt(3) * half * (1 - 1e-16))
+    with pytest.raises(LifetimeBudgetError):
         squares.check([half, half, half])
     for mu, spent in ((1.0, [0.3, 0.4]), (0.1, [0.05] * 3), (1e-160, [1e-161])):
-        left = Allowance(mu=mu).left(spent)
-        Allowance(mu=mu).check([*spent, left])
-        with pytest.raises(AllowanceError):
-            Allowance(mu=mu).check([*spent, left * (1 + 1e-14) + 5e-324])
-    weekly = Allowance(mu=1.0, days=2, daily=0.8)
+        left = LifetimeBudget(mu=mu).remaining_mu(spent)
+        LifetimeBudget(mu=mu).check([*spent, left])
+        with pytest.raises(LifetimeBudgetError):
+            LifetimeBudget(mu=mu).check([*spent, left * (1 + 1e-14) + 5e-324])
+    weekly = LifetimeBudget(mu=1.0, days=2, daily=0.8)
     weekly.check([0.8, 0.59, 0.59, 0.1])
-    assert weekly.left([0.8, 0.59, 0.59, 0.1]) == pytest.approx(0.6)
-    with pytest.raises(AllowanceError, match="no day may cost more"):
+    assert weekly.remaining_mu([0.8, 0.59, 0.59, 0.1]) == pytest.approx(0.6)
+    with pytest.raises(LifetimeBudgetError, match="no day may cost more"):
         weekly.check([0.81])
-    with pytest.raises(AllowanceError):
+    with pytest.raises(LifetimeBudgetError):
         weekly.check([0.8, 0.61])
     assert weekly.person(1) == 0.8
     assert weekly.person() == weekly.person(2) == 1.0
@@ -306,7 +313,7 @@ def test_allowances_are_exact():
 @pytest.mark.parametrize("mus", [[math.nan], [math.inf], [-1.0], ["1"], [True], [None]])
 def test_no_day_costs_what_is_no_number(mus):
     with pytest.raises(DescriptionError):
-        Allowance(mu=1.0).check(mus)
+        LifetimeBudget(mu=1.0).check(mus)
 
 
 @pytest.mark.parametrize(
@@ -325,10 +332,14 @@ def test_no_day_costs_what_is_no_number(mus):
 )
 def test_an_allowance_that_cannot_be(fields):
     with pytest.raises(DescriptionError):
-        Allowance.from_dict(fields)
+        LifetimeBudget.from_dict(fields)
 
 
 def test_text_and_back():
-    for allowance in (Allowance(1.0), Allowance(1.0, 7, 0.25), Allowance(1.0, daily=1.0)):
-        assert Allowance.from_json(allowance.to_json()) == allowance
-        assert Allowance.from_toml(allowance.to_toml()) == allowance
+    for lifetime_budget in (
+        LifetimeBudget(1.0),
+        LifetimeBudget(1.0, 7, 0.25),
+        LifetimeBudget(1.0, daily=1.0),
+    ):
+        assert LifetimeBudget.from_json(lifetime_budget.to_json()) == lifetime_budget
+        assert LifetimeBudget.from_toml(lifetime_budget.to_toml()) == lifetime_budget

@@ -12,10 +12,10 @@ from lastiterate import (
     Arithmetic,
     CertificateError,
     Cyclic,
-    Exposure,
     FullBatch,
     Loss,
     Poisson,
+    PrivacyUnit,
     Shuffled,
     TailAverage,
     Training,
@@ -218,7 +218,7 @@ def test_no_other_theorem_speaks_of_it_and_these_of_nothing_else():
         with pytest.raises(UnsupportedError):
             account(run.replace(**changed), CONVEX)
     with pytest.raises(UnsupportedError):
-        account(run, CONVEX, exposure=Exposure(records=2))
+        account(run, CONVEX, unit=PrivacyUnit(records=2))
     released = account(run, CONVEX, releases=(5,))
     assert released.theorem.key == "correlated-composition"
     with precision():

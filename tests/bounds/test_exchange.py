@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from exchanged_laws import instance
 
-from lastiterate import Exposure, Loss, Shuffled, Training, account
+from lastiterate import Loss, PrivacyUnit, Shuffled, Training, account
 from lastiterate.bounds import exchange, ordered_batches
 from lastiterate.bounds.exchange import Segments, coupled_labels, exchanged_sizes
 from lastiterate.bounds.ordered_batches import Exchange, HiddenPosition
@@ -170,9 +170,9 @@ def test_long_runs_of_equal_steps_are_never_below_their_string(c: float) -> None
 @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
 def test_a_smaller_bound_of_the_unit_never_costs_more(adjacency) -> None:
     run, loss = training(adjacency=adjacency), Loss(smoothness=1.0)
-    assert exchanged_sizes(run, Exposure()) == SIZES[adjacency]
+    assert exchanged_sizes(run, PrivacyUnit()) == SIZES[adjacency]
     norms = [0.5 * share for share in (1.0, 0.99, 0.7, 0.3, 0.01)]
-    found = [account(run, loss, exposure=Exposure(gradient_norm=n)).epsilon(1e-5) for n in norms]
+    found = [account(run, loss, unit=PrivacyUnit(gradient_norm=n)).epsilon(1e-5) for n in norms]
     assert found[0] == pytest.approx(account(run, loss).epsilon(1e-5), rel=1e-9)
     assert all(a >= b * (1 - 1e-3) for a, b in itertools.pairwise(found))
 
@@ -181,9 +181,9 @@ def test_a_smaller_bound_of_the_unit_never_costs_more(adjacency) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_a_unit_with_a_bound_of_its_own_is_never_below_its_law(seed, adjacency) -> None:
     found = instance(np.random.default_rng(seed), adjacency, share=0.4)
-    unit = Exposure(gradient_norm=0.4 * found.training.gradient_norm)
+    unit = PrivacyUnit(gradient_norm=0.4 * found.training.gradient_norm)
     for epsilon in EPSILONS:
-        bound = account(found.training, found.loss, exposure=unit).delta(epsilon)
+        bound = account(found.training, found.loss, unit=unit).delta(epsilon)
         assert bound * (1 + 1e-9) >= found.pair.delta(epsilon) - 1e-13
 
 
@@ -193,7 +193,7 @@ def test_a_unit_that_is_present_at_times_is_never_below_its_law(seed, adjacency)
     steps = instance(np.random.default_rng(seed), adjacency).training.steps
     joined, left = (steps // 3, None) if seed % 2 else (0, max(2 * steps // 3, 1))
     found = instance(np.random.default_rng(seed), adjacency, 1.0, joined, left)
-    unit = Exposure(joined=joined, left=left)
+    unit = PrivacyUnit(first_step=joined, last_step=left)
     for epsilon in EPSILONS:
-        bound = account(found.training, found.loss, exposure=unit).delta(epsilon)
+        bound = account(found.training, found.loss, unit=unit).delta(epsilon)
         assert bound * (1 + 1e-9) >= found.pair.delta(epsilon) - 1e-13

@@ -19,8 +19,8 @@ from placed_records import (
 
 from lastiterate import (
     Arithmetic,
-    Exposure,
     Loss,
+    PrivacyUnit,
     Reshuffled,
     Shuffled,
     Training,
@@ -268,7 +268,7 @@ class Described:
         joined = int(random.integers(steps + 1)) if timed else 0
         left = int(random.integers(joined, steps + 1)) if timed else None
         norm = self.training.gradient_norm * random.uniform() if random.random() < 0.3 else None
-        self.person = Exposure(records, 1 if spread else None, joined, left, norm)
+        self.person = PrivacyUnit(records, 1 if spread else None, joined, left, norm)
         largest = float(self.training.step_sizes.max())
         l2 = random.choice([0.0, random.uniform(0, 0.4)]) / largest
         self.loss = Loss(smoothness=random.uniform(0, 1.4) / largest, regularization=l2)
@@ -288,8 +288,8 @@ class Described:
         norm = run.gradient_norm if person.gradient_norm is None else person.gradient_norm
         each = etas * norm * (2 if run.adjacency == "replace" else 1) / run.batches.size
         there = np.arange(run.steps)
-        late = run.steps if person.left is None else person.left
-        each = np.where((person.joined <= there) & (there < late), each, 0.0)
+        late = run.steps if person.last_step is None else person.last_step
+        each = np.where((person.first_step <= there) & (there < late), each, 0.0)
         drift = 0.0
         if drifting and isinstance(run.arithmetic, Arithmetic):
             told = run.arithmetic
@@ -361,7 +361,7 @@ CONVEX = Loss(smoothness=1.0)
 
 @pytest.mark.parametrize(("k", "epsilon"), [(2, 1.606), (5, 2.239), (10, 3.207)])
 def test_superposition_of_the_reference_table(k, epsilon):
-    bound = BY_KEY["superposed-groups"].bound(RUN, CONVEX, (), Exposure(records=k, per_batch=1))
+    bound = BY_KEY["superposed-groups"].bound(RUN, CONVEX, (), PrivacyUnit(records=k, per_batch=1))
     assert bound.curve.epsilon(1e-6) <= epsilon + 5e-4
 
 
@@ -374,8 +374,8 @@ def test_superposition_of_the_reference_table(k, epsilon):
     ],
 )
 def test_cycles_of_the_reference_table(k, free, spread):
-    for person, epsilon in ((Exposure(k), free), (Exposure(k, 1), spread)):
-        found = account(RUN, CONVEX, exposure=person)
+    for person, epsilon in ((PrivacyUnit(k), free), (PrivacyUnit(k, 1), spread)):
+        found = account(RUN, CONVEX, unit=person)
         assert found.epsilon(1e-6) <= epsilon + 5e-4
         assert found.best_at(1e-6).theorem.key == "cycle-law"
 
@@ -385,8 +385,8 @@ def test_cycles_of_the_reference_table(k, free, spread):
 )
 def test_cycles_of_the_reference_table_in_five_epochs(k, free, spread):
     run = RUN.replace(steps=200, gradient_norm=375.0, batches=Shuffled(1500))
-    for person, epsilon in ((Exposure(k), free), (Exposure(k, 1), spread)):
-        assert account(run, CONVEX, exposure=person).epsilon(1e-5) <= epsilon + 5e-4
+    for person, epsilon in ((PrivacyUnit(k), free), (PrivacyUnit(k, 1), spread)):
+        assert account(run, CONVEX, unit=person).epsilon(1e-5) <= epsilon + 5e-4
 
 
 @pytest.mark.filterwarnings("ignore:delta")
@@ -394,7 +394,7 @@ def test_cycles_of_the_reference_table_in_five_epochs(k, free, spread):
 @pytest.mark.parametrize("batches", [Shuffled, Reshuffled])
 def test_what_is_sealed_is_never_below_enumerated_laws(seed, batches):
     case = Described(seed, plain=bool(seed % 2), batches=batches)
-    sealed = certify(case.training, case.loss, 1e-3, exposure=case.person)
+    sealed = certify(case.training, case.loss, 1e-3, unit=case.person)
     for delta, epsilon in ((sealed.delta, sealed.epsilon), *sealed.curve):
         assert max(case.deltas(epsilon, drifting=False)) <= delta * (1 + 1e-9)
 
@@ -402,21 +402,21 @@ def test_what_is_sealed_is_never_below_enumerated_laws(seed, batches):
 def test_what_is_not_known_is_refused_by_name():
     reasons = {
         row.theorem.key: row.objection
-        for row in compare(RUN, CONVEX, exposure=Exposure(records=4, per_batch=2)).inapplicable
+        for row in compare(RUN, CONVEX, unit=PrivacyUnit(records=4, per_batch=2)).inapplicable
     }
     for key in THEOREMS:
         assert "per_batch=1" in reasons[key]
     huge = RUN.replace(records=60_000_000, steps=10**6)
     reasons = {
         row.theorem.key: row.objection
-        for row in compare(huge, CONVEX, exposure=Exposure(records=400)).inapplicable
+        for row in compare(huge, CONVEX, unit=PrivacyUnit(records=400)).inapplicable
     }
     assert set(THEOREMS) <= set(reasons)
 
 
 def test_rounding_is_charged_on_coarse_grids():
     """Steps that hold nobody's record drift all the same."""
-    run, person = RUN.replace(steps=200, records=1200), Exposure(records=3, per_batch=1)
+    run, person = RUN.replace(steps=200, records=1200), PrivacyUnit(records=3, per_batch=1)
     exact = run.replace(batches=Shuffled(60))
     before = 0.0
     for exponent in (-30, -14, -10, -7):
@@ -432,9 +432,9 @@ def test_rounding_is_charged_on_coarse_grids():
 
 
 def test_calibrate_for_a_person_in_hidden_batches():
-    run, person = RUN.replace(records=6000, steps=100), Exposure(records=4, per_batch=1)
-    found = calibrate(run, CONVEX, epsilon=1.0, exposure=person)
-    assert 0.998 <= account(found, CONVEX, exposure=person).epsilon(1e-5) <= 1.0
+    run, person = RUN.replace(records=6000, steps=100), PrivacyUnit(records=4, per_batch=1)
+    found = calibrate(run, CONVEX, epsilon=1.0, unit=person)
+    assert 0.998 <= account(found, CONVEX, unit=person).epsilon(1e-5) <= 1.0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -458,10 +458,10 @@ def test_single_strings_pay_for_all_records_between_releases(seed):
 @pytest.mark.parametrize("k", [57, 100])
 def test_many_records_are_certified_with_what_was_accounted(k):
     run = RUN.replace(steps=800, step_size=np.linspace(1.0, 0.5, 800), records=24_000)
-    person = Exposure(records=k)
-    sealed = certify(run, CONVEX, 1e-6, exposure=person)
+    person = PrivacyUnit(records=k)
+    sealed = certify(run, CONVEX, 1e-6, unit=person)
     assert sealed.theorem_key == "superposed-groups"
-    assert sealed.epsilon <= account(run, CONVEX, exposure=person).epsilon(1e-6) * (1 + 1e-6)
+    assert sealed.epsilon <= account(run, CONVEX, unit=person).epsilon(1e-6) * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("batches", [1, 2, 7, 60, 301])

@@ -15,9 +15,9 @@ from lastiterate import (
     Arithmetic,
     Certificate,
     CertificateError,
-    Exposure,
     Loss,
     Poisson,
+    PrivacyUnit,
     Training,
     account,
     certify,
@@ -137,7 +137,7 @@ def described(seed):
     joined = int(random.integers(count + 1)) if timed else 0
     left = int(random.integers(joined, count + 1)) if timed else None
     norm = run.gradient_norm * random.uniform() if random.random() < 0.3 else None
-    person = Exposure(records, None, joined, left, norm)
+    person = PrivacyUnit(records, None, joined, left, norm)
     largest = float(run.step_sizes.max())
     l2 = random.choice([0.0, random.uniform(0, 0.9)]) / largest
     loss = Loss(smoothness=random.uniform(0, 0.1) / largest, regularization=l2)
@@ -157,7 +157,7 @@ def true_deltas(run, loss, person, each, epsilon):
 
 def check_described(seed):
     run, loss, person, each = described(seed)
-    table = compare(run, loss, 1e-5, exposure=person)
+    table = compare(run, loss, 1e-5, unit=person)
     assert {row.theorem.key for row in table} <= {"poisson-composition", "poisson-deferral"}
     assert table.rows
     for epsilon in (0.0, 0.7, 2.0):
@@ -183,7 +183,7 @@ def test_what_is_sealed_is_never_below_enumerated_mixtures(seed):
     run, loss, person, each = described(seed)
     if not each.any():
         return
-    sealed = certify(run, loss, 1e-3, exposure=person)
+    sealed = certify(run, loss, 1e-3, unit=person)
     for delta, epsilon in ((sealed.delta, sealed.epsilon), *sealed.curve):
         assert max(true_deltas(run, loss, person, each, epsilon)) <= delta * (1 + 1e-9)
 
@@ -199,12 +199,12 @@ def test_described_groups():
         adjacency="zero-out",
     )
     loss = Loss(smoothness=1.0, regularization=0.1)
-    found = [account(run, loss, exposure=Exposure(k)).epsilon(1e-6) for k in (1, 2, 4)]
+    found = [account(run, loss, unit=PrivacyUnit(k)).epsilon(1e-6) for k in (1, 2, 4)]
     assert found == sorted(found)
     assert found[2] > 3.5 * found[0]
     rounded = run.replace(arithmetic=Arithmetic(2.0**-14, 1e-6, 4))
-    assert account(rounded, loss, exposure=Exposure(2)).epsilon(1e-6) > found[1]
-    reasons = [row.objection for row in compare(run, loss, exposure=Exposure(31)).inapplicable]
+    assert account(rounded, loss, unit=PrivacyUnit(2)).epsilon(1e-6) > found[1]
+    reasons = [row.objection for row in compare(run, loss, unit=PrivacyUnit(31)).inapplicable]
     assert any("at most 30 records" in reason for reason in reasons)
 
 
@@ -225,7 +225,7 @@ def test_long_runs_begin_where_all_records_have_led():
         batches=Poisson(rate),
         adjacency="zero-out",
     )
-    sealed = certify(run, Loss(smoothness=0.0, regularization=1.0), 1e-4, exposure=Exposure(2))
+    sealed = certify(run, Loss(smoothness=0.0, regularization=1.0), 1e-4, unit=PrivacyUnit(2))
     (stretch,) = unpack(sealed.content["witness"])["stretches"]
     left = stretch["left"].tolist()
     assert 1 < len(left) < 60

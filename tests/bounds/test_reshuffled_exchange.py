@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from exchanged_laws import reshuffled_instance
 
-from lastiterate import Exposure, Loss, Reshuffled, Shuffled, TailAverage, Training, account
+from lastiterate import Loss, PrivacyUnit, Reshuffled, Shuffled, TailAverage, Training, account
 from lastiterate.bounds import ordered_batches, reshuffled_exchange
 from lastiterate.bounds.exchange import Segments
 from lastiterate.bounds.ordered_batches import BoundaryPolicy, Exchange, ReshuffledExchange
@@ -147,7 +147,7 @@ def test_one_epoch_is_one_hidden_partition(adjacency) -> None:
 def test_the_boundary_policy_is_replaced_where_the_exchange_applies() -> None:
     run, loss = of_batches(10, 30, 1.0, 1.0, "replace")
     assert account(run, loss).theorem.key == "reshuffled-exchange"
-    timed = account(run, loss, exposure=Exposure(joined=10))
+    timed = account(run, loss, unit=PrivacyUnit(first_step=10))
     assert timed.theorem.key == "reshuffled-exchange"
     assert account(run, loss, releases=(10,)).theorem.key == "reshuffled-exchange"
     inside = account(run, loss, releases=(7,))
@@ -175,8 +175,8 @@ def test_strings_from_a_level_are_taut(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_unit_with_a_bound_of_its_own_is_never_below_its_law(seed, adjacency) -> None:
     found = reshuffled_instance(np.random.default_rng(seed), adjacency, share=0.4)
-    unit = Exposure(gradient_norm=0.4 * found.training.gradient_norm)
-    proof = ReshuffledExchange().bound(found.training, found.loss, exposure=unit).at(1e-2)
+    unit = PrivacyUnit(gradient_norm=0.4 * found.training.gradient_norm)
+    proof = ReshuffledExchange().bound(found.training, found.loss, unit=unit).at(1e-2)
     for epsilon in EPSILONS:
         bound = proof.curve.delta(epsilon) * (1 + 1e-9)
         assert bound >= found.pair.delta(epsilon, CELLS) - 1e-13

@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 
 from lastiterate import (
-    Allowance,
-    AllowanceError,
     AssumptionError,
     Certificate,
+    CertificateChain,
     CertificateError,
-    Chain,
     Cyclic,
     DescriptionError,
-    Exposure,
     FullBatch,
+    LifetimeBudget,
+    LifetimeBudgetError,
     Loss,
     Poisson,
+    PrivacyUnit,
     Reshuffled,
     Shuffled,
     TailAverage,
@@ -72,10 +72,10 @@ def trained(source=None, run=None, **settings):
     return noisy_descent(LOSS, X, run or day(), labels=Y, continue_from=source, **settings)
 
 
-def chained(folder, links=3, allowance=None, run=None):
-    chain = Chain.begin(folder, allowance or Allowance(mu=2.0))
+def chained(folder, links=3, lifetime_budget=None, run=None):
+    chain = CertificateChain.create(folder, lifetime_budget or LifetimeBudget(mu=2.0))
     for _ in range(links):
-        chain.seal(trained(chain, run), DELTA)
+        chain.append(trained(chain, run), DELTA)
     return chain
 
 
@@ -89,7 +89,7 @@ def kept(tmp_path_factory):
 @pytest.fixture
 def chain(kept, tmp_path):
     shutil.copytree(kept, tmp_path / "copy")
-    return Chain(tmp_path / "copy")
+    return CertificateChain(tmp_path / "copy")
 
 
 def test_a_chain_verifies_and_says_for_whom(chain):
@@ -115,7 +115,7 @@ def test_the_sum_is_what_a_person_in_all_links_pays(chain):
     """Cyclic and equalised: (s/nu)^2 / B a day, whatever the position."""
     one = (1.0 / 2 / 0.3) ** 2 / 20
     assert chain.verify().mus == pytest.approx([one**0.5] * 3, rel=1e-5)
-    assert chain.left == pytest.approx((4 - 3 * one) ** 0.5, rel=1e-6)
+    assert chain.remaining_mu == pytest.approx((4 - 3 * one) ** 0.5, rel=1e-6)
 
 
 def test_days_without_noise_go_on_where_the_last_one_ended():
@@ -143,9 +143,9 @@ def test_a_start_is_rounded_to_the_grid_of_the_day():
 @pytest.mark.parametrize("batches", [FullBatch(), Shuffled(2), Reshuffled(20)])
 def test_other_batches_pay_their_worst_position(batches, tmp_path):
     run = day(batches=batches, schedule=None, noise=1.0)
-    chain = Chain.begin(tmp_path / "model", Allowance(mu=3.0))
+    chain = CertificateChain.create(tmp_path / "model", LifetimeBudget(mu=3.0))
     released = trained(chain, run)
-    link = chain.seal(released, DELTA)
+    link = chain.append(released, DELTA)
     chain.verify()
     assert gaussian.epsilon(link.link.mu, DELTA) >= link.epsilon * (1 - 1e-6)
     if isinstance(batches, Shuffled):
@@ -156,13 +156,13 @@ def test_other_batches_pay_their_worst_position(batches, tmp_path):
 
 
 def test_what_is_too_much_is_refused_and_nothing_is_added(tmp_path):
-    chain = chained(tmp_path / "model", 1, Allowance(mu=0.5))
+    chain = chained(tmp_path / "model", 1, LifetimeBudget(mu=0.5))
     released = trained(chain)
-    with pytest.raises(AllowanceError, match="Day 2 is refused"):
-        chain.seal(released, DELTA)
+    with pytest.raises(LifetimeBudgetError, match="Day 2 is refused"):
+        chain.append(released, DELTA)
     assert len(chain) == 1
     assert sorted(path.name for path in chain.folder.iterdir()) == ["000001", "terms.json"]
-    weekly = chained(tmp_path / "weekly", 4, Allowance(mu=0.6, days=2))  # any two of them
+    weekly = chained(tmp_path / "weekly", 4, LifetimeBudget(mu=0.6, days=2))  # any two of them
     weekly.verify()
     assert weekly.epsilon(DELTA, days=1) == gaussian.epsilon(0.6, DELTA)
     with pytest.raises(DescriptionError):
@@ -170,23 +170,23 @@ def test_what_is_too_much_is_refused_and_nothing_is_added(tmp_path):
 
 
 def test_epsilon_for_so_many_days(tmp_path):
-    chain = Chain.begin(tmp_path / "model", epsilon=2.0, delta=DELTA, days=7)
+    chain = CertificateChain.create(tmp_path / "model", epsilon=2.0, delta=DELTA, days=7)
     assert chain.epsilon(DELTA) <= 2.0
     assert chain.epsilon(DELTA) == pytest.approx(2.0, rel=1e-6)
     share = gaussian.mu(2.0, DELTA) / 7**0.5
-    assert chain.left == pytest.approx(share, rel=1e-9)
-    chain.allowance.check([chain.left] * 20)
+    assert chain.remaining_mu == pytest.approx(share, rel=1e-9)
+    chain.lifetime_budget.check([chain.remaining_mu] * 20)
     for given in (
         {},
         {"epsilon": 1.0},
-        {"allowance": Allowance(1.0), "epsilon": 1.0, "delta": 0.1},
+        {"lifetime_budget": LifetimeBudget(1.0), "epsilon": 1.0, "delta": 0.1},
     ):
         with pytest.raises(DescriptionError):
-            Chain.begin(tmp_path / "other", **given)
+            CertificateChain.create(tmp_path / "other", **given)
     with pytest.raises(DescriptionError, match="does not exist yet"):
-        Chain.begin(tmp_path / "model", Allowance(1.0))
+        CertificateChain.create(tmp_path / "model", LifetimeBudget(1.0))
     with pytest.raises(CertificateError, match="holds no chain"):
-        Chain(tmp_path / "nowhere")
+        CertificateChain(tmp_path / "nowhere")
 
 
 # --- what breaks a chain ----------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_epsilon_for_so_many_days(tmp_path):
 
 def broken(chain):
     with pytest.raises(CertificateError) as caught:
-        Chain(chain.folder).verify()
+        CertificateChain(chain.folder).verify()
     return str(caught.value)
 
 
@@ -248,7 +248,7 @@ def test_other_terms(chain):
     for bad in (text + " ", "{}", "[]", "null", text.replace("mu", "nu"), text[:-9], "[" * 9999):
         path.write_text(bad)
         with pytest.raises(CertificateError):
-            Chain(chain.folder)
+            CertificateChain(chain.folder)
     path.write_text(text)
     chain.verify()
 
@@ -272,13 +272,13 @@ def test_damaged_files_are_refused_and_never_break_anything(chain):
             raw[at:at] = bytes(damage.integers(0, 256, 3, dtype=np.uint8))
         path.write_bytes(bytes(raw))
         try:
-            Chain(chain.folder).verify()
+            CertificateChain(chain.folder).verify()
         except CertificateError:
             pass
         else:  # bytes of the archive that say nothing about the numbers
             assert path.suffix == ".npz"
         path.write_bytes(whole[path])
-    assert Chain(chain.folder).links == links
+    assert CertificateChain(chain.folder).links == links
 
 
 def resealed(certificate, **changes):
@@ -333,7 +333,7 @@ def test_a_model_that_was_changed(chain):
     np.savez(model, parameters=chain.parameters + 1e-9)
     assert "not the one" in broken(chain)
     with pytest.raises(CertificateError):
-        trained(Chain(chain.folder))
+        trained(CertificateChain(chain.folder))
     model.write_bytes(b"nothing")
     assert "holds no model" in broken(chain)
     model.unlink()
@@ -341,7 +341,7 @@ def test_a_model_that_was_changed(chain):
 
 
 def test_links_are_not_composed(chain):
-    with pytest.raises(UnsupportedError, match="allowance"):
+    with pytest.raises(UnsupportedError, match="lifetime budget"):
         compose(chain.links[:2])
     both = compose([certify(day(), Loss(smoothness=1.0), DELTA)] * 2)
     content = json.loads(both.to_json())
@@ -355,56 +355,56 @@ def test_links_speak_of_the_same_people(chain):
     for changes, given in (
         ({"adjacency": "replace"}, {}),
         ({}, {"dataset": "others"}),
-        ({}, {"exposure": Exposure(records=2)}),
-        ({}, {"exposure": Exposure(left=3)}),
+        ({}, {"unit": PrivacyUnit(records=2)}),
+        ({}, {"unit": PrivacyUnit(last_step=3)}),
     ):
         with pytest.raises(CertificateError, match="Link 4"):
-            chain.seal(trained(chain, day(**changes)), DELTA, **given)
-    fresh = Chain.begin(chain.folder.parent / "fresh", Allowance(mu=2.0))
+            chain.append(trained(chain, day(**changes)), DELTA, **given)
+    fresh = CertificateChain.create(chain.folder.parent / "fresh", LifetimeBudget(mu=2.0))
     with pytest.raises(CertificateError, match="everybody in a link"):
-        fresh.seal(trained(fresh), DELTA, exposure=Exposure(joined=3))
+        fresh.append(trained(fresh), DELTA, unit=PrivacyUnit(first_step=3))
     assert len(chain) == 3
 
 
 def test_persons_with_several_records_and_released_checkpoints(tmp_path):
-    person = Exposure(records=3, per_batch=1)
-    chain = Chain.begin(tmp_path / "model", Allowance(mu=4.0))
+    person = PrivacyUnit(records=3, per_batch=1)
+    chain = CertificateChain.create(tmp_path / "model", LifetimeBudget(mu=4.0))
     alone = []
     for releases in ((), (10,)):
-        link = chain.seal(trained(chain), DELTA, exposure=person, releases=releases)
+        link = chain.append(trained(chain), DELTA, unit=person, releases=releases)
         alone.append(link.epsilon)
     assert alone[0] < alone[1]
-    assert chain.verify().links[1].exposure == person
+    assert chain.verify().links[1].unit == person
 
 
 def test_a_day_of_people_says_so(tmp_path):
-    chain = Chain.begin(tmp_path / "model", Allowance(mu=4.0))
-    whose = {"groups": np.arange(40) % 20, "per_person": 2}
-    link = chain.seal(trained(chain, day(noise=1.0), **whose), DELTA)
-    assert link.exposure == Exposure(records=2)
+    chain = CertificateChain.create(tmp_path / "model", LifetimeBudget(mu=4.0))
+    whose = {"groups": np.arange(40) % 20, "max_records_per_group": 2}
+    link = chain.append(trained(chain, day(noise=1.0), **whose), DELTA)
+    assert link.unit == PrivacyUnit(records=2)
 
 
 def test_a_link_says_how_its_loader_placed_the_records(tmp_path):
-    """In hidden batches neither placement bounds the other (tests/bounds/test_exposure.py)."""
-    chain = Chain.begin(tmp_path / "model", Allowance(mu=4.0))
-    whose = {"groups": np.arange(40) % 20, "per_person": 2}
+    """In hidden batches neither placement bounds the other (tests/bounds/test_unit.py)."""
+    chain = CertificateChain.create(tmp_path / "model", LifetimeBudget(mu=4.0))
+    whose = {"groups": np.arange(40) % 20, "max_records_per_group": 2}
     shuffled = day(noise=1.0, batches=Shuffled(2), schedule=None)
     for told, claimed in (
-        ({}, Exposure(records=2, per_batch=1)),
-        (whose, Exposure(records=2, per_batch=1)),
-        ({**whose, "per_batch": 1}, Exposure(records=2)),
-        ({**whose, "per_batch": 1}, Exposure()),  # groups kept apart restrict the arrangements
+        ({}, PrivacyUnit(records=2, per_batch=1)),
+        (whose, PrivacyUnit(records=2, per_batch=1)),
+        ({**whose, "per_batch": 1}, PrivacyUnit(records=2)),
+        ({**whose, "per_batch": 1}, PrivacyUnit()),  # groups kept apart restrict the arrangements
     ):
         with pytest.raises(AssumptionError, match="per_batch"):
-            chain.seal(trained(chain, shuffled, **told), DELTA, exposure=claimed)
+            chain.append(trained(chain, shuffled, **told), DELTA, unit=claimed)
     assert len(chain) == 0
 
 
 def test_a_chain_names_people_with_short_gradients(tmp_path):
     """Of somebody with gradients of 0 it costs nothing, and of nobody else."""
-    chain = Chain.begin(tmp_path / "model", Allowance(mu=4.0))
-    quiet = Exposure(gradient_norm=0.0)
-    chain.seal(trained(chain), DELTA, exposure=quiet)
+    chain = CertificateChain.create(tmp_path / "model", LifetimeBudget(mu=4.0))
+    quiet = PrivacyUnit(gradient_norm=0.0)
+    chain.append(trained(chain), DELTA, unit=quiet)
     for text in (str(chain), str(chain.verify())):
         assert str(quiet) in text
 
@@ -416,7 +416,7 @@ def test_empty_slots_do_not_curve(tmp_path):
         return np.resize(parameters, (len(rows), 1))
 
     run = day(batches=FullBatch(), schedule=None, noise=1.0, gradient_norm=50.0)
-    told = {"groups": [0] + [1] * 39, "per_person": 1, "start": np.zeros(1)}
+    told = {"groups": [0] + [1] * 39, "max_records_per_group": 1, "start": np.zeros(1)}
     curved = Loss(smoothness=1.0, strong_convexity=1.0)
 
     def law(present, pull):  # mean and deviation of the last iterate
@@ -427,11 +427,11 @@ def test_empty_slots_do_not_curve(tmp_path):
     between = (here + gone) / 2
     told_apart = NormalDist(here, wide).cdf(between) - NormalDist(gone, narrow).cdf(between)
     assert abs(told_apart) > 1.5 * account(run, curved).delta(0.0)
-    chain = Chain.begin(tmp_path / "model", Allowance(mu=40.0))
+    chain = CertificateChain.create(tmp_path / "model", LifetimeBudget(mu=40.0))
     done = noisy_descent(gradient, None, run, **told)
     with pytest.raises(AssumptionError, match="strong_convexity"):
-        chain.seal(done, DELTA, loss=curved)
-    chain.seal(done, DELTA, loss=Loss(smoothness=1.0))
+        chain.append(done, DELTA, loss=curved)
+    chain.append(done, DELTA, loss=Loss(smoothness=1.0))
 
 
 # --- who may go on from what ------------------------------------------------------------------
@@ -461,11 +461,11 @@ def test_experiments_stay_experiments(chain):
     assert "model of an experiment" in after.objection
     for released in (seeded, after, trained(chain, random_state=1)):
         with pytest.raises(AssumptionError, match="cannot be certified"):
-            chain.seal(released, DELTA)
+            chain.append(released, DELTA)
     with pytest.raises(AssumptionError, match="started from"):
-        chain.seal(trained(None), DELTA)  # from zero, not from the chain
+        chain.append(trained(None), DELTA)  # from zero, not from the chain
     with pytest.raises(AssumptionError, match="loss"):
-        chain.seal(replace(trained(chain), loss=None), DELTA)
+        chain.append(replace(trained(chain), loss=None), DELTA)
 
 
 @pytest.mark.parametrize("source", [np.zeros(3), "model", {"parameters": np.zeros(3)}, 0])
@@ -483,18 +483,18 @@ def test_start_and_continue_from():
 
 
 def test_sampled_batches_are_no_links(tmp_path):
-    chain = Chain.begin(tmp_path / "model", Allowance(mu=4.0))
+    chain = CertificateChain.create(tmp_path / "model", LifetimeBudget(mu=4.0))
     run = day(batches=Poisson(0.1), schedule=None)
     with pytest.raises(UnsupportedError, match="no single Gaussian"):
-        chain.seal(trained(chain, run), DELTA)
+        chain.append(trained(chain, run), DELTA)
 
 
 def test_two_processes_cannot_add_the_same_link(chain):
-    other = Chain(chain.folder)
+    other = CertificateChain(chain.folder)
     one, two = trained(chain), trained(other)
-    chain.seal(one, DELTA)
+    chain.append(one, DELTA)
     with pytest.raises(AssumptionError, match="started from"):
-        other.seal(two, DELTA)
+        other.append(two, DELTA)
     assert len(chain) == 4
     chain.verify()
 
@@ -510,11 +510,11 @@ def test_a_link_that_appears_meanwhile_is_not_replaced(chain):
 LOOP = """
 import sys
 sys.path[:0] = {path!r}
-from tests.certificate.test_chain import Chain, DELTA, trained
-chain = Chain(sys.argv[1])
+from tests.certificate.test_chain import CertificateChain, DELTA, trained
+chain = CertificateChain(sys.argv[1])
 print("ready", flush=True)
 while True:
-    chain.seal(trained(chain), DELTA)
+    chain.append(trained(chain), DELTA)
 """
 
 
@@ -532,12 +532,12 @@ def killed(folder, after):
 
 
 def check_kills(folder, times):
-    chain = Chain.begin(folder, Allowance(mu=50.0))
+    chain = CertificateChain.create(folder, LifetimeBudget(mu=50.0))
     for after in times:
         killed(folder, after)
         before = len(chain)
         chain.verify()
-        chain.seal(trained(chain), DELTA)  # goes on from wherever it is
+        chain.append(trained(chain), DELTA)  # goes on from wherever it is
         assert len(chain) == before + 1
     chain.verify()
 
@@ -560,7 +560,7 @@ def test_a_half_written_link_is_nothing(chain):
 
 
 def test_terms_have_one_text():
-    terms = Terms("a chain of my own", Allowance(1.0, days=3))
+    terms = Terms("a chain of my own", LifetimeBudget(1.0, days=3))
     assert Terms.from_json(terms.to_json()) == terms
-    assert terms.head != Terms("another chain of mine", Allowance(1.0, days=3)).head
+    assert terms.head != Terms("another chain of mine", LifetimeBudget(1.0, days=3)).head
     assert terms.head.parameters is None

@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("flint")
 
 from lastiterate import (
-    Allowance,
-    Chain,
+    CertificateChain,
     Cyclic,
     DescriptionError,
     FullBatch,
+    LifetimeBudget,
     Loss,
     TailAverage,
     Training,
@@ -97,9 +97,9 @@ def test_a_claim_does_not_import_the_proof_of_another_loss():
 
 
 def test_a_chain_does_not_take_another_l2_term_either(tmp_path):
-    chain = Chain.begin(tmp_path / "chain", Allowance(mu=40.0))
+    chain = CertificateChain.create(tmp_path / "chain", LifetimeBudget(mu=40.0))
     with pytest.raises(DescriptionError, match=r"loss\.regularization"):
-        chain.seal(of_function(), DELTA, loss=Loss(smoothness=1.0, regularization=0.5))
+        chain.append(of_function(), DELTA, loss=Loss(smoothness=1.0, regularization=0.5))
     assert len(chain) == 0
 
 

@@ -12,10 +12,10 @@ from described_runs import RIDGE, STRONG, run
 from lastiterate import (
     Certificate,
     Cyclic,
-    Exposure,
     FullBatch,
     Loss,
     Poisson,
+    PrivacyUnit,
     Reshuffled,
     Shuffled,
     UnsupportedError,
@@ -174,9 +174,9 @@ def test_what_is_no_certificate_is_not_composed(parts):
 def test_steps_without_the_deleted_hide_nothing_from_whoever_saw_another_model(batches):
     """Full-history strings beside an earlier model of the same run: one partition, one noise."""
     before = run(batches, adjacency="zero-out")
-    gone = Exposure(left=before.steps)
+    gone = PrivacyUnit(last_step=before.steps)
     after = before.replace(steps=before.steps + 20)
-    early, late = (certify(each, RIDGE, DELTA, exposure=gone) for each in (before, after))
+    early, late = (certify(each, RIDGE, DELTA, unit=gone) for each in (before, after))
     assert verify(compose([late])).epsilon <= early.epsilon
     for mixture in ([early, late], [late, late], [late, certify(before, RIDGE, DELTA)]):
         with pytest.raises(UnsupportedError):
@@ -191,7 +191,7 @@ def test_steps_without_the_deleted_hide_nothing_from_whoever_saw_another_model(b
         verify(Certificate.from_json(canonical(forged)))
     # Together they are certified as releases of one run.
     if batches.full:
-        both = certify(after, RIDGE, DELTA, releases=(before.steps,), exposure=gone)
+        both = certify(after, RIDGE, DELTA, releases=(before.steps,), unit=gone)
         assert both.epsilon == pytest.approx(early.epsilon, rel=1e-6)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lastiterate import Certificate, CertificateError, Exposure, Loss, Training, verify
+from lastiterate import Certificate, CertificateError, Loss, PrivacyUnit, Training, verify
 from lastiterate.verifier import document
 from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.joint import THEOREM as JOINT
@@ -95,15 +95,15 @@ def test_every_field_is_documented():
     assert set(SCHEMA["properties"]) == documented
 
 
-def test_words_of_vouchers_are_documented():
-    allowed = SCHEMA["properties"]["vouchers"]["properties"]
-    assert set(table("The vouchers")) == set(allowed)
-    for name, (words,) in table("The vouchers").items():
+def test_words_of_provenance_are_documented():
+    allowed = SCHEMA["properties"]["provenance"]["properties"]
+    assert set(table("The provenance")) == set(allowed)
+    for name, (words,) in table("The provenance").items():
         assert re.findall(r"`(\w+)`", words) == allowed[name]["enum"]
 
 
 @pytest.mark.parametrize(
-    ("heading", "described"), [("training", Training), ("loss", Loss), ("exposure", Exposure)]
+    ("heading", "described"), [("training", Training), ("loss", Loss), ("unit", PrivacyUnit)]
 )
 def test_defaults_of_descriptions_are_part_of_the_format(heading, described):
     documented = table(f"The description: {heading}")

@@ -58,7 +58,7 @@ def resealed(certificate, arithmetic):
     content["training"]["arithmetic"] = arithmetic
     training, loss = certificate.training.replace(arithmetic=arithmetic), certificate.loss
     key = content["theorem"]["key"]
-    content.update(words(training, loss, tuple(content["releases"]), key, certificate.exposure))
+    content.update(words(training, loss, tuple(content["releases"]), key, certificate.unit))
     content["sha256"] = fingerprint(content)
     return Certificate.from_json(canonical(content))
 

@@ -131,7 +131,7 @@ def test_other_commands_read_strangers_files_within_limits(name: str, tmp_path: 
     if name == "compose":
         arguments = ["compose", path, path, "--output", tmp_path / "both.json"]
     elif name == "audit":
-        path.write_bytes(resealed(put(kept("full-batch"), "exposure", Bomb(40_000_000))))
+        path.write_bytes(resealed(put(kept("full-batch"), "unit", Bomb(40_000_000))))
         (tmp_path / "m.py").write_text("def train(dataset, seed):\n    return 0.0\n")
         arguments = ["audit", f"{tmp_path / 'm.py'}:train", "--models=20", "--certificate", path]
     else:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from lastiterate import (
-    Allowance,
     Certificate,
+    CertificateChain,
     CertificateError,
-    Chain,
     Cyclic,
-    Exposure,
+    LifetimeBudget,
+    PrivacyUnit,
     Training,
     certify,
 )
@@ -50,9 +50,9 @@ def trained(chain):
 
 
 def begun(folder, key, links=2, **given):
-    chain = Chain.begin(folder, Allowance(mu=2.0), key=key)
+    chain = CertificateChain.create(folder, LifetimeBudget(mu=2.0), key=key)
     for _ in range(links):
-        chain.seal(trained(chain), DELTA, **given)
+        chain.append(trained(chain), DELTA, **given)
     return chain
 
 
@@ -75,7 +75,7 @@ def kept(keys, tmp_path_factory):
 @pytest.fixture
 def signed(kept, tmp_path):
     shutil.copytree(kept, tmp_path / "copy")
-    return Chain(tmp_path / "copy")
+    return CertificateChain(tmp_path / "copy")
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def verified(capsys):
 
 def refused(folder, trusted, **given):
     with pytest.raises(CertificateError) as caught:
-        Chain(folder).verify(trusted_keys=trusted, **given)
+        CertificateChain(folder).verify(trusted_keys=trusted, **given)
     return str(caught.value)
 
 
@@ -109,12 +109,12 @@ def test_a_signed_chain_verifies_and_names_its_signer(signed, own, keys):
     assert checked.signed_by == (keys[1]["own"],)
     assert keys[1]["own"] in str(checked)
     assert signed.verify().signed_by == ()  # not asked, not said
-    assert signed.terms.head == Terms(signed.terms.name, signed.allowance).head
+    assert signed.terms.head == Terms(signed.terms.name, signed.lifetime_budget).head
 
 
 def test_self_written_terms_without_links_are_refused(tmp_path, own, verified):
     (tmp_path / "forged").mkdir()
-    terms = Terms("a name of sixteen letters", Allowance(mu=0.1))
+    terms = Terms("a name of sixteen letters", LifetimeBudget(mu=0.1))
     (tmp_path / "forged" / "terms.json").write_text(terms.to_json())
     assert "not signed" in refused(tmp_path / "forged", own)
     code, said = verified(tmp_path / "forged", "--trusted-key", own[0], "--json")
@@ -126,11 +126,11 @@ def test_signed_terms_without_links_are_refused(keys, tmp_path, own, verified):
     begun(tmp_path / "empty", keys[0] / "own.pem", links=0)
     assert "no links" in refused(tmp_path / "empty", own)
     assert verified(tmp_path / "empty", "--trusted-key", own[0])[0] == 3
-    Chain(tmp_path / "empty").verify()  # nobody asked who wrote it
+    CertificateChain(tmp_path / "empty").verify()  # nobody asked who wrote it
 
 
 def test_signed_links_after_unsigned_terms_are_refused(signed, own):
-    terms = Terms(signed.terms.name, signed.allowance)
+    terms = Terms(signed.terms.name, signed.lifetime_budget)
     (signed.folder / "terms.json").write_text(terms.to_json())
     signed.verify()
     assert "terms.json is not signed" in refused(signed.folder, own)
@@ -166,12 +166,12 @@ def test_a_chain_that_was_begun_without_a_key_can_be_signed(tmp_path, keys, own)
     before = chain.head
     chain.sign(keys[0] / "own.pem")
     assert chain.head == before
-    assert Chain(chain.folder).verify(trusted_keys=own).signed_by == (keys[1]["own"],)
-    chain.seal(trained(chain), DELTA)  # this object has no key
+    assert CertificateChain(chain.folder).verify(trusted_keys=own).signed_by == (keys[1]["own"],)
+    chain.append(trained(chain), DELTA)  # this object has no key
     assert "Link 3" in refused(chain.folder, own)
-    again = Chain(chain.folder, key=keys[0] / "own.pem")
+    again = CertificateChain(chain.folder, key=keys[0] / "own.pem")
     again.sign(keys[0] / "own.pem")
-    again.seal(trained(again), DELTA)
+    again.append(trained(again), DELTA)
     assert len(again.verify(trusted_keys=own).links) == 4
 
 
@@ -215,8 +215,8 @@ def test_reordered_and_repeated_signed_links_are_refused(signed, own):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"allowance": {"mu": 20.0}},
-        {"allowance": {"mu": 2.0, "days": 3}},
+        {"lifetime_budget": {"mu": 20.0}},
+        {"lifetime_budget": {"mu": 2.0, "days": 3}},
         {"name": "another name of a chain"},
         {"format": "lastiterate-certificate"},
         {"version": 2},
@@ -227,7 +227,7 @@ def test_signed_terms_cannot_be_changed(signed, own, changes):
     """Here without links that name them: only the signature can tell."""
     rewritten(signed.folder, **changes)
     try:
-        terms = Chain(signed.folder).terms
+        terms = CertificateChain(signed.folder).terms
     except CertificateError:
         return
     with pytest.raises(AuthenticityError, match="No trusted key"):
@@ -244,7 +244,7 @@ def test_too_many_signatures_are_refused(signed, own):
     one = signed.terms.signatures[0]
     junk = {"keyid": "0" * 64, "sig": "AAAA"}
     rewritten(signed.folder, signatures=[junk] * 15 + [one])
-    Chain(signed.folder).verify(trusted_keys=own)
+    CertificateChain(signed.folder).verify(trusted_keys=own)
     rewritten(signed.folder, signatures=[junk] * 16 + [one])
     refused(signed.folder, own)
 
@@ -274,7 +274,9 @@ def test_a_signature_of_terms_does_not_sign_a_link(signed, own):
 def test_names_twice_and_trailing_data_in_terms_are_refused(signed, own):
     path = signed.folder / "terms.json"
     text = path.read_text()
-    twice = text.replace('"allowance": {', '"allowance": {"mu": 9.0},\n "allowance": {', 1)
+    twice = text.replace(
+        '"lifetime_budget": {', '"lifetime_budget": {"mu": 9.0},\n "lifetime_budget": {', 1
+    )
     assert json.loads(twice) == json.loads(text)  # the last one counts for most readers
     for bad in (twice, text + "{}", text + "\0", text + " ", " " + text, text[:-1], text * 2):
         path.write_text(bad)
@@ -335,7 +337,7 @@ def test_terms_that_are_a_pipe_or_huge_are_refused_at_once(signed):
 
     def read():
         try:
-            Chain(signed.folder)
+            CertificateChain(signed.folder)
         except CertificateError as error:
             found.append(error)
 
@@ -412,7 +414,7 @@ def test_damaged_signed_chains_are_refused(signed, own, count):
                 raw = bytearray(b"".join([*lines[: line + 1], *lines[line:]]))
         path.write_bytes(bytes(raw))
         try:
-            Chain(signed.folder).verify(trusted_keys=own)
+            CertificateChain(signed.folder).verify(trusted_keys=own)
         except CertificateError:
             pass
         else:  # names of keys are hints, and nothing else may differ
@@ -441,7 +443,7 @@ def test_the_command_says_signed_or_not_and_for_whom(signed, own, keys, verified
 
 
 def test_the_command_says_the_unit_of_people(tmp_path, verified):
-    begun(tmp_path / "people", None, links=1, exposure=Exposure(records=3, per_batch=1))
+    begun(tmp_path / "people", None, links=1, unit=PrivacyUnit(records=3, per_batch=1))
     answer = json.loads(verified(tmp_path / "people", "--json")[1].out)
     assert (answer["unit"]["records"], answer["unit"]["per_batch"]) == (3, 1)
     assert answer["signed"] is False

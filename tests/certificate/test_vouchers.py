@@ -137,7 +137,7 @@ def test_a_typed_word_proves_nothing(loss: Loss) -> None:
     assert "proved by this library" not in str(guarantee)
     certificate = certify(run(), loss, 1e-5)
     assert certificate.content["loss"]["provenance"] == "declared"
-    assert certificate.vouchers["regularity"] != "proved"
+    assert certificate.provenances["regularity"] != "proved"
     assert not any("proved by" in text for text in certificate.assumptions)
 
 
@@ -177,7 +177,7 @@ def test_a_ball_must_hold_the_parameters() -> None:
         assert account(run(gradient_norm=2.0, diameter=diameter), loss).provenance == word
     certificate = certify(run(gradient_norm=2.0, diameter=1.0), loss, 1e-5)
     assert verify(Certificate.from_json(certificate.to_json()))
-    assert certificate.vouchers["regularity"] == "proved"
+    assert certificate.provenances["regularity"] == "proved"
     nearer = {**certificate.content["loss"]["origin"], "start": 0.6}
     with pytest.raises(CertificateError):
         verify(resealed(certificate, loss={**certificate.content["loss"], "origin": nearer}))
@@ -199,7 +199,7 @@ def resealed(certificate: Certificate, **changes: Any) -> Certificate:
 def test_certificates_derive_it_again() -> None:
     training = run(gradient_norm=2.0)
     proved = certify(training, Logistic().regularity(2.0), 1e-5)
-    assert proved.vouchers == {
+    assert proved.provenances == {
         "regularity": "proved",
         "gradient_norm": "proved",
         "sensitivity": "implied",
@@ -209,10 +209,10 @@ def test_certificates_derive_it_again() -> None:
     lies = [
         {"loss": {**declared.content["loss"], "provenance": "proved"}},
         {"loss": proved.content["loss"]},
-        {"vouchers": proved.content["vouchers"]},
+        {"provenance": proved.content["provenance"]},
         {"assumptions": proved.content["assumptions"]},
-        {"vouchers": {}},
-        {"vouchers": {**declared.vouchers, "regularity": 1}},
+        {"provenance": {}},
+        {"provenance": {**declared.provenances, "regularity": 1}},
     ]
     for lie in lies:
         with pytest.raises(CertificateError):
@@ -259,13 +259,13 @@ def test_a_smaller_sensitivity_is_named_wherever_a_number_is(value: float, tmp_p
     assert "(declared)" in str(training)
     certificate = certify(training, Loss(1.0), 1e-5)
     assert verify(certificate)
-    assert certificate.vouchers["sensitivity"] == "declared"
+    assert certificate.provenances["sensitivity"] == "declared"
     assert words in str(certificate)
     assert certificate.declarations == compose([certificate, certificate]).declarations[:1]
     softer = [text for text in certificate.assumptions if words not in text]
     for lie in (
         {"assumptions": softer},
-        {"vouchers": {**certificate.vouchers, "sensitivity": "implied"}},
+        {"provenance": {**certificate.provenances, "sensitivity": "implied"}},
     ):
         with pytest.raises(CertificateError):
             verify(resealed(certificate, **lie))
@@ -283,12 +283,12 @@ def test_an_implied_sensitivity_is_not_named() -> None:
     ):
         certificate = certify(training, Loss(1.0), 1e-5)
         assert certificate.declarations == ()
-        assert certificate.vouchers["sensitivity"] == "implied"
+        assert certificate.provenances["sensitivity"] == "implied"
         assert "changes the sum of gradients" not in str(certificate)
 
 
 def test_composition_rests_on_the_norm_too() -> None:
-    """No step of this run forgets anything, and composition alone counts: K needs a voucher."""
+    """No step of this run forgets anything, and composition alone counts: K needs a provenance."""
     guarantee = account(run(clipping="none"), Loss.unknown())
     assert guarantee.theorem.key == "gaussian-composition"
     assert guarantee.provenance == "declared"

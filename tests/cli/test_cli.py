@@ -122,7 +122,7 @@ def test_account_for_machines(cli: Callable[..., Answer]) -> None:
         "not_covered",
         "training",
         "loss",
-        "exposure",
+        "unit",
         "adjacency",
         "sensitivity",
         "implied_sensitivity",

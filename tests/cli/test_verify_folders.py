@@ -12,7 +12,16 @@ import sys
 import numpy as np
 import pytest
 
-from lastiterate import Allowance, Chain, Exposure, FullBatch, Loss, Training, account, certify
+from lastiterate import (
+    CertificateChain,
+    FullBatch,
+    LifetimeBudget,
+    Loss,
+    PrivacyUnit,
+    Training,
+    account,
+    certify,
+)
 from lastiterate.certificate import make_key
 from lastiterate.cli.main import run
 
@@ -63,7 +72,7 @@ def test_the_files_of_a_run_are_written_by_their_owner_alone(filed):
 def test_the_folder_of_a_chain_is_written_by_its_owner_alone(tmp_path):
     before = os.umask(0)
     try:
-        chain = Chain.begin(tmp_path / "model", Allowance(1.0))
+        chain = CertificateChain.create(tmp_path / "model", LifetimeBudget(1.0))
     finally:
         os.umask(before)
     assert stat.S_IMODE(chain.folder.stat().st_mode) == 0o755
@@ -117,7 +126,7 @@ def test_an_experiment_is_refused_where_a_key_is_trusted(filed, folder, command,
 
 
 def test_a_folder_that_could_be_a_run_and_a_chain_is_refused(folder, command):
-    Chain.begin(folder.parent / "other", Allowance(1.0))
+    CertificateChain.create(folder.parent / "other", LifetimeBudget(1.0))
     shutil.copy(folder.parent / "other" / "terms.json", folder / "terms.json")
     code, _, err = command("verify", folder)
     assert code == 2
@@ -236,8 +245,8 @@ def test_verify_says_unit_delta_and_theory(command, tmp_path):
     described = Training(
         records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
     )
-    person = Exposure(records=3)
-    certificate = certify(described, Loss(smoothness=1.0), 1e-5, exposure=person)
+    person = PrivacyUnit(records=3)
+    certificate = certify(described, Loss(smoothness=1.0), 1e-5, unit=person)
     certificate.save(tmp_path / "c.json")
     answer = json.loads(command("verify", tmp_path / "c.json", "--json")[1])
     assert answer["delta"] == 1e-5

@@ -243,7 +243,7 @@ def test_what_cannot_be_trained_on_is_refused(frame: Any) -> None:
     refused("an estimator", told=object())
     refused("a Dataset of Ray", data=[[1.0]])
     refused("declared in advance", classes=None)
-    refused("in memory", UnsupportedError, per_person=2)
+    refused("in memory", UnsupportedError, max_records_per_group=2)
     refused("leave it out", UnsupportedError, class_weight={"x": 2.0})
     refused("outside of the declared", classes=["x", "y"])
     refused("empty", data=frame[:0])

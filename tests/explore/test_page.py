@@ -134,8 +134,8 @@ def test_heller_fetaya_counterexample(pool: Pool) -> None:
         {"batches": "full", "gradient_norm": "0"},
         {"batches": "shuffled", "release": "tail", "window": "10"},
         {"batches": "full", "person_records": "3", "own_norm": "2"},
-        {"batches": "cyclic", "person_records": "10", "per_batch": "1", "left": "1000"},
-        {"batches": "shuffled", "joined": "1600"},
+        {"batches": "cyclic", "person_records": "10", "per_batch": "1", "last_step": "1000"},
+        {"batches": "shuffled", "first_step": "1600"},
     ],
 )
 def test_the_page_says_what_the_library_says(pool: Pool, changes: dict[str, str]) -> None:
@@ -145,39 +145,41 @@ def test_the_page_says_what_the_library_says(pool: Pool, changes: dict[str, str]
     description = read(state).description
     assert description is not None
     run = (description.training, description.loss)
-    whom = description.exposure
-    guarantee = account(*run, exposure=whom)
+    whom = description.unit
+    guarantee = account(*run, unit=whom)
     assert by_id(page["answer.children"], "epsilon") == printed(guarantee.epsilon(1e-5))
     assert by_id(page["answer.children"], "whom") == str(whom)
     assert ("whether one record was" in text(page["answer.children"])) == whom.default
     assert by_id(page["answer.children"], "theorem") == guarantee.best_at(1e-5).theorem.name
-    found = compare(*run, 1e-5, exposure=whom)
+    found = compare(*run, 1e-5, unit=whom)
     assert table(page) == {row.theorem.name: printed(row.epsilon) for row in found}
     objections = text(page["comparison.children"])
     for row in found.inapplicable:
         assert row.theorem.name in objections
         assert row.objection[1:] in objections
     if closed and not whom.timed:
-        step = plateau(*run, 1e-5, exposure=whom)
+        step = plateau(*run, 1e-5, unit=whom)
         words = by_id(page["answer.children"], "plateau")
         assert ("No plateau" if step is None else f"after step {step:,} ") in words
 
 
 def test_a_person_whom_no_theorem_covers_is_told(pool: Pool) -> None:
-    state = DEFAULTS | {"batches": "without-replacement", "joined": "3", "unit": "steps"} | QUICK
+    state = (
+        DEFAULTS | {"batches": "without-replacement", "first_step": "3", "unit": "steps"} | QUICK
+    )
     page = answered(pool, state)
     words = by_id(page["answer.children"], "not-covered")
     assert "No theorem covers each single record" in words
-    assert "exposure: joined" in text(page["comparison.children"])
+    assert "unit: first_step" in text(page["comparison.children"])
 
 
 def test_pictures_of_a_run_are_not_shown_for_somebody_else(pool: Pool) -> None:
-    page = answered(pool, DEFAULTS | {"left": "1000"}, lambda p: drawn(p, "curve"))
+    page = answered(pool, DEFAULTS | {"last_step": "1000"}, lambda p: drawn(p, "curve"))
     for name in ("growth", "string"):
         assert page[f"picture-{name}.children"] == []
         assert page[f"box-{name}.className"] == "card figure empty"
-    assert "exposure=Exposure(left=1000)" in page["python.children"]
-    assert "[exposure]" in page["toml.children"]
+    assert "unit=PrivacyUnit(last_step=1000)" in page["python.children"]
+    assert "[unit]" in page["toml.children"]
 
 
 def drawn(page: dict[str, Any], *names: str) -> bool:

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastiterate import Cyclic, Exposure, FullBatch, Loss, Poisson, Shuffled, TailAverage, Training
+from lastiterate import (
+    Cyclic,
+    FullBatch,
+    Loss,
+    Poisson,
+    PrivacyUnit,
+    Shuffled,
+    TailAverage,
+    Training,
+)
 from lastiterate.explore.fields import DEFAULTS, FIELDS
 from lastiterate.explore.presets import PRESETS
 from lastiterate.explore.reading import read, shown
@@ -107,10 +116,10 @@ def test_an_empty_diameter_is_no_projection() -> None:
         ("person_records", "", "whole number"),
         ("per_batch", "0", "at least 1"),
         ("per_batch", "two", "whole number"),
-        ("joined", "-1", "at least 0"),
-        ("joined", "2001", "at most the number of steps"),
-        ("left", "2001", "at most the number of steps"),
-        ("left", "1.5", "whole number"),
+        ("first_step", "-1", "at least 0"),
+        ("first_step", "2001", "at most the number of steps"),
+        ("last_step", "2001", "at most the number of steps"),
+        ("last_step", "1.5", "whole number"),
         ("own_norm", "5.1", "at most the training's"),
         ("own_norm", "-1", "at least 0"),
         ("delta", "2", "at most 1"),
@@ -144,8 +153,8 @@ def test_a_bad_value_is_marked_at_its_field_in_words(field: str, text: str, word
         ({"batches": "reshuffled", "unit": "steps", "length": "2e6"}, "length"),
         ({"records": "1e9", "size": "1", "unit": "steps"}, "size"),
         ({"person_records": "41", "per_batch": "1"}, "person_records"),
-        ({"joined": "9", "left": "8"}, "left"),
-        ({"batches": "full", "unit": "steps", "length": "1e8", "left": "8"}, "length"),
+        ({"first_step": "9", "last_step": "8"}, "last_step"),
+        ({"batches": "full", "unit": "steps", "length": "1e8", "last_step": "8"}, "length"),
     ],
 )
 def test_what_only_some_choices_need_is_checked_there(changes: dict[str, str], field: str) -> None:
@@ -160,15 +169,21 @@ def test_all_bad_fields_are_marked_at_once() -> None:
 def test_whom_the_form_speaks_of() -> None:
     found = read(DEFAULTS).description
     assert found is not None
-    assert found.exposure == Exposure()
-    told = {"person_records": "6", "per_batch": "2", "joined": "5", "left": "9", "own_norm": "0.5"}
+    assert found.unit == PrivacyUnit()
+    told = {
+        "person_records": "6",
+        "per_batch": "2",
+        "first_step": "5",
+        "last_step": "9",
+        "own_norm": "0.5",
+    }
     found = read(DEFAULTS | told).description
     assert found is not None
-    assert found.exposure == Exposure(6, 2, 5, 9, 0.5)
+    assert found.unit == PrivacyUnit(6, 2, 5, 9, 0.5)
     assert "per_batch" not in shown(DEFAULTS | {"batches": "full"})
     found = read(DEFAULTS | told | {"batches": "full"}).description
     assert found is not None
-    assert found.exposure == Exposure(6, None, 5, 9, 0.5)
+    assert found.unit == PrivacyUnit(6, None, 5, 9, 0.5)
 
 
 def test_hidden_fields_are_not_read() -> None:

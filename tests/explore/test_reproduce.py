@@ -33,7 +33,7 @@ def told(description: Description) -> tuple[Training, Loss, float]:
 
 def written(description: Description, folder: Path) -> Path:
     path = folder / "run.toml"
-    recipe = toml_recipe(*told(description), exposure=description.exposure)
+    recipe = toml_recipe(*told(description), unit=description.unit)
     path.write_text(recipe, encoding="utf-8")
     return path
 
@@ -55,7 +55,7 @@ CASES = {
     "unknown": {"loss": "unknown", "delta": "1e-9"},
     "any smoothness": {"smoothness": "inf", "batches": "full"},
     "a person": {"batches": "cyclic", "person_records": "7", "per_batch": "2"},
-    "somebody late, early and quiet": {"joined": "100", "left": "1500", "own_norm": "0.5"},
+    "somebody late, early and quiet": {"first_step": "100", "last_step": "1500", "own_norm": "0.5"},
 }
 
 
@@ -64,11 +64,11 @@ def test_page_python_and_toml_agree(name: str, pool: Pool, tmp_path: Path) -> No
     state = DEFAULTS | CASES[name]
     description = read(state).description
     assert description is not None
-    whom = description.exposure
-    epsilon = float(printed_by(python_recipe(*told(description), exposure=whom)))
+    whom = description.unit
+    epsilon = float(printed_by(python_recipe(*told(description), unit=whom)))
     described = combine(written(description, tmp_path), {})
-    assert described.exposure == whom
-    again = account(described.training, described.loss, exposure=whom).epsilon(described.delta)
+    assert described.unit == whom
+    again = account(described.training, described.loss, unit=whom).epsilon(described.delta)
     assert epsilon == again == shown_epsilon(pool, state)
 
 

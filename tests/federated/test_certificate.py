@@ -47,7 +47,7 @@ def test_the_certificate_against_clients_releases_every_model() -> None:
     g = guarantee()
     for_clients, for_outsiders = g.certificate(1e-5), g.certificate(1e-5, "outsiders")
     assert for_clients.training.release == TailAverage(100)
-    assert for_clients.vouchers["regularity"] == "unused"
+    assert for_clients.provenances["regularity"] == "unused"
     assert not any("stay secret" in text for text in for_clients.assumptions)
     assert for_outsiders.epsilon < 0.9 * for_clients.epsilon
     assert any("intermediate iterates stay secret" in text for text in for_outsiders.assumptions)
@@ -57,7 +57,7 @@ def test_what_clients_compute_is_proved_by_nobody_here() -> None:
     """A loss of this library has proved constants; that clients compute it is their word."""
     told = guarantee(loss=Logistic().regularity(1.0, regularization=0.05))
     certificate = told.certificate(1e-5, "outsiders")
-    assert certificate.vouchers["regularity"] == "declared"
+    assert certificate.provenances["regularity"] == "declared"
     assert not any("proved by this library" in text for text in certificate.assumptions)
     assert any("what computing one gradient rounds" in text for text in certificate.assumptions)
     assert certificate.epsilon == guarantee().certificate(1e-5, "outsiders").epsilon

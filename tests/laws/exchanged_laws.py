@@ -40,8 +40,8 @@ def instance(
 ) -> Instance:
     """A random run of a few records, whose other gradients often oppose the record's.
 
-    ``share``: the record's own bound, in units of the run's.  Before ``joined`` and from ``left``
-    on its gradient is 0.
+    ``share``: the record's own bound, in units of the run's.  Before ``first_step`` and from
+    ``last_step`` on its gradient is 0.
     """
     size = int(rng.choice([1, 1, 2]))
     batches = int(rng.integers(2, 6 if size == 1 else 4))

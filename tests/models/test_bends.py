@@ -205,7 +205,7 @@ def test_bends_are_refused_where_no_deviation_is_known(tmp_path: Path) -> None:
         with pytest.raises(UnsupportedError, match=r"curved=True.*prepare='auto'"):
             clone(model).set_params(**how).fit(X, y)
     pd.DataFrame({"a": X[:, 0], "y": y}).to_csv(tmp_path / "t.csv", index=False)
-    people = clone(model).set_params(per_person=1)
+    people = clone(model).set_params(max_records_per_group=1)
     for call in (
         lambda: clone(model).fit(sp.csr_array(X), y),
         lambda: clone(people).fit(X, y, groups=np.arange(200)),

@@ -126,7 +126,9 @@ def test_where_nothing_would_pay_for_it_calibration_is_refused(tmp_path: Any) ->
     with pytest.raises(DescriptionError, match="calibrate"):
         _model("cancer", calibrate=True).set_params(epsilon=math.inf).fit(X, y)
     with pytest.raises(UnsupportedError, match="calibrate"):
-        _model("cancer", calibrate=True, per_person=2).fit(X, y, groups=np.arange(len(y)))
+        _model("cancer", calibrate=True, max_records_per_group=2).fit(
+            X, y, groups=np.arange(len(y))
+        )
     with pytest.raises(UnsupportedError, match="calibrate"):
         _model("cancer", calibrate=True).fit_stream([(X, y)], batches=1, batch_size=len(y))
     with pytest.raises(UnsupportedError, match="calibrate"):

@@ -90,7 +90,7 @@ def test_records_are_deleted_from_a_folder(place: Place, capsys: Any) -> None:
     assert trained.model.training_.steps > first.steps
     certificate = Certificate.load(place.run / "certificate.json")
     assert verify(certificate, parameters=trained.model.parameters_).epsilon <= 1
-    assert str(certificate.exposure) == "a person with up to 2 records, used before step 30 only"
+    assert str(certificate.unit) == "a person with up to 2 records, used before step 30 only"
     assert json.loads(after["run.json"])["erased"] == {"records": 2}
     assert len(trained.predict(place.table)) == 300
     report = after["report.md"].decode()

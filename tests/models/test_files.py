@@ -116,7 +116,7 @@ def test_files_that_are_no_table_are_refused(frame: Any, folder: Any, tmp_path: 
     refused("one of its columns", folder, label=None)
     refused("a folder that exists", folder, folder=folder / "missing")
     refused("declared in advance", folder, classes=None)
-    refused("in memory", folder, UnsupportedError, per_person=3)
+    refused("in memory", folder, UnsupportedError, max_records_per_group=3)
     refused("leave it out", folder, UnsupportedError, class_weight={"yes": 2.0})
     refused("outside of the declared classes", folder, classes=["no", "perhaps"])
     (folder / "note.txt").write_text("hello")

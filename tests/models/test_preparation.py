@@ -191,7 +191,7 @@ def test_where_nothing_can_be_paid_columns_stay_and_the_choice_says_why() -> Non
     plain = clone(model).set_params(prepare=None)
     ways: dict[str, Any] = {
         "sparse table": lambda each: each.fit(sp.csr_array(X), y),
-        "by the person": lambda each: each.set_params(per_person=2).fit(
+        "by the person": lambda each: each.set_params(max_records_per_group=2).fit(
             X, y, groups=np.arange(100) // 2
         ),
         "read once": lambda each: each.fit_stream(iter([(X, y)]), batches=1, batch_size=100),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from lastiterate import Chain, Cyclic, account
+from lastiterate import CertificateChain, Cyclic, account
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.models import (
     PrivacyWarning,
@@ -182,7 +182,7 @@ def test_a_day_starts_from_the_released_model(kind: Any, arguments: Any, data: A
 
 
 def test_a_chain_of_days(tmp_path: Any, data: Any) -> None:
-    chain = Chain.begin(tmp_path / "model", epsilon=3.0, delta=1e-5, days=3)
+    chain = CertificateChain.create(tmp_path / "model", epsilon=3.0, delta=1e-5, days=3)
     model = PrivateLogisticRegression(1.0, 1e-5, feature_bound=2.0)
     for number in range(1, 4):
         one_day(model, data, chain)

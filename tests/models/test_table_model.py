@@ -165,11 +165,11 @@ def test_what_is_fitted_is_the_estimator_on_the_encoded_table() -> None:
 def test_people_with_several_records() -> None:
     owners = PEOPLE.assign(id=np.arange(N) // 3)
     told = schema() | {"columns": {k: v for k, v in schema()["columns"].items() if k != "id"}}
-    estimator = PrivateLogisticRegression(per_person=3)
+    estimator = PrivateLogisticRegression(max_records_per_group=3)
     trained = PrivateTableModel(told, epsilon=4.0, delta=1e-4, estimator=estimator)
     certificate = trained.fit(owners, groups="id").certificate_
     assert certificate is not None
-    assert "up to 3 records" in str(certificate.exposure)
+    assert "up to 3 records" in str(certificate.unit)
     with pytest.raises(DescriptionError, match="neither a feature nor the target"):
         trained.fit(owners, groups="age")
 

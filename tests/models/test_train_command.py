@@ -260,7 +260,7 @@ def people(folder: Path) -> list[str]:
     owners = ["owner", *("heavy" if k < 20 else f"p{k // 4}" for k in range(len(lines) - 1))]
     text = [f"{line},{owner}" for line, owner in zip(lines, owners, strict=True)]
     (folder / "people.csv").write_text("\n".join(text) + "\n")
-    return ["--groups", "owner", "--per-person", "4"]
+    return ["--groups", "owner", "--max-records-per-group", "4"]
 
 
 def test_epsilon_of_a_person(train: Any, folder: Path) -> None:
@@ -269,15 +269,15 @@ def test_epsilon_of_a_person(train: Any, folder: Path) -> None:
     whom = "a person with up to 4 records, at most one of them in a batch"
     certificate = Certificate.load(folder / "run" / "certificate.json")
     assert verify(certificate)
-    assert str(certificate.exposure) == whom
+    assert str(certificate.unit) == whom
     assert certificate.epsilon <= 2.01
     assert f"It is for {whom}" in (folder / "run" / "report.md").read_text()
-    assert "Warning: 1 of the people have more than per_person = 4" in out
+    assert "Warning: 1 of the people have more than max_records_per_group = 4" in out
     for path in (folder / "run").iterdir():  # told to the operator, and written nowhere
         assert b"of the people have more" not in path.read_bytes(), path
         assert b"heavy" not in path.read_bytes(), path
     trained = TableModel.load(folder / "run")
-    assert str(trained.model.choice_.exposure) == whom
+    assert str(trained.model.choice_.unit) == whom
     assert len(trained.predict(folder / "people.csv")) == 400
     assert len(trained.predict(folder / "data.csv")) == 400  # who is asked about owes no name
     with pytest.raises(SystemExit) as left:
@@ -289,7 +289,7 @@ def test_a_certificate_of_a_record_beside_a_run_for_people(train: Any, folder: P
     assert train(*people(folder), table="people.csv")[0] == 0
     about = folder / "run" / "run.json"
     table = json.loads(about.read_text())
-    about.write_text(json.dumps({**table, "exposure": {}}))
+    about.write_text(json.dumps({**table, "unit": {}}))
     with pytest.raises(TamperedCertificateError):
         TableModel.load(folder / "run")
     with pytest.raises(SystemExit) as left:
@@ -300,15 +300,27 @@ def test_a_certificate_of_a_record_beside_a_run_for_people(train: Any, folder: P
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--groups", "owner"], "per_person"),
-        (["--per-person", "4"], "groups"),
-        (["--groups", "nobody", "--per-person", "4"], "nobody"),
-        (["--groups", "age", "--per-person", "4"], "neither a feature nor the target"),
-        (["--groups", "income", "--per-person", "4"], "neither a feature nor the target"),
-        (["--groups", "owner", "--per-person", "0"], "per_person"),
-        (["--per-batch", "1"], "--per-person"),
+        (["--groups", "owner"], "max_records_per_group"),
+        (["--max-records-per-group", "4"], "groups"),
+        (["--groups", "nobody", "--max-records-per-group", "4"], "nobody"),
+        (["--groups", "age", "--max-records-per-group", "4"], "neither a feature nor the target"),
         (
-            ["--groups", "owner", "--per-person", "4", "--per-batch", "1", "--batch-size", "400"],
+            ["--groups", "income", "--max-records-per-group", "4"],
+            "neither a feature nor the target",
+        ),
+        (["--groups", "owner", "--max-records-per-group", "0"], "max_records_per_group"),
+        (["--per-batch", "1"], "--max-records-per-group"),
+        (
+            [
+                "--groups",
+                "owner",
+                "--max-records-per-group",
+                "4",
+                "--per-batch",
+                "1",
+                "--batch-size",
+                "400",
+            ],
             "smaller batches",
         ),
     ],

@@ -93,14 +93,14 @@ def test_clean_steps_are_certified_for_those_who_left(kind):
     assert plan.steps > 0
     assert model.training_.steps == 60 + plan.steps == model.n_iter_
     assert not np.array_equal(model.coef_, before)
-    assert model.certificate_.exposure.left == 60
-    assert model.certificate_.exposure.records == 2
+    assert model.certificate_.unit.last_step == 60
+    assert model.certificate_.unit.records == 2
     assert verify(model.certificate_, parameters=model.parameters_).epsilon <= 1.0
     erased = X.copy()
     erased[[3, 77]] = 0.0
     again = model.unlearn([5], erased, Y, epsilon=1.0, delta=1e-3)
     assert model.erased_ == 3
-    assert model.certificate_.exposure.left == 60 + plan.steps
+    assert model.certificate_.unit.last_step == 60 + plan.steps
     assert model.training_.steps == 60 + plan.steps + again.steps
     assert verify(model.certificate_, parameters=model.parameters_).epsilon <= 1.0
 
@@ -147,7 +147,7 @@ def test_where_clean_steps_are_refused():
     seeded = full(random_state=3)
     seeded.unlearn([1], X, Y, **asked)
     assert seeded.certificate_ is None
-    assert model.certificate_.exposure.left is None
+    assert model.certificate_.unit.last_step is None
 
 
 @pytest.mark.parametrize("data", [X.astype(np.float32), sp.csr_array(X)])

@@ -177,7 +177,7 @@ def test_shares_of_the_tutorial(share):
         - (math.log(1e-5) + np.log(orders)) / (orders - 1)
     )
     guarantee = account(run, Loss(smoothness=0.25 * 65))
-    found = guarantee.share(share)
+    found = guarantee.epsilon_quantile(share)
     assert found <= printed
     assert found > 0.5 * printed
-    assert guarantee.share(1.0) == pytest.approx(guarantee.epsilon(1e-5))
+    assert guarantee.epsilon_quantile(1.0) == pytest.approx(guarantee.epsilon(1e-5))

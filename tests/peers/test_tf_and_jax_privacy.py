@@ -11,7 +11,7 @@ import math
 
 import pytest
 
-from lastiterate import Exposure, Loss, Poisson, Training, WithoutReplacement, account
+from lastiterate import Loss, Poisson, PrivacyUnit, Training, WithoutReplacement, account
 from lastiterate.curves import gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.renyi import Linear, Renyi
@@ -78,7 +78,7 @@ def test_two_records_of_a_person():
     """5.00008 there, on a grid of 0.01 that rounds up in each of 10,000 steps; on one of 0.001
     dp-accounting itself is within a promille of ours."""
     told = run(4.0, Poisson(1024 / 50_000))
-    epsilon = account(told, Loss.unknown(), exposure=Exposure(records=2)).epsilon(1e-5)
+    epsilon = account(told, Loss.unknown(), unit=PrivacyUnit(records=2)).epsilon(1e-5)
     assert 2 * 2.09245 < epsilon < 5.00008
     pytest.importorskip("dp_accounting")
     from dp_accounting.dp_event import MixtureOfGaussiansDpEvent

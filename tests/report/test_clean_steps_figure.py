@@ -7,9 +7,9 @@ import pytest
 
 from lastiterate import (
     Cyclic,
-    Exposure,
     FullBatch,
     Loss,
+    PrivacyUnit,
     Shuffled,
     TailAverage,
     Training,
@@ -34,9 +34,7 @@ LOSS = Loss(smoothness=1.0, regularization=0.05)
 
 def planned(plan):
     """The figure that ``plan.plot()`` draws."""
-    return epsilon_growth(
-        plan.continued, LOSS, plan.delta, exposure=plan.deleted, target=plan.epsilon
-    )
+    return epsilon_growth(plan.continued, LOSS, plan.delta, unit=plan.deleted, target=plan.epsilon)
 
 
 @pytest.mark.parametrize("batches", [FullBatch(), Cyclic(6), Shuffled(6)])
@@ -51,25 +49,25 @@ def test_the_line_is_never_below_what_is_proved(batches):
     for clean in range(plan.steps + 1):
         drawn = line.y[np.searchsorted(line.x, clean, side="right") - 1]
         longer = stopped(plan.continued, run.steps + clean)
-        proved = account(longer, LOSS, exposure=plan.deleted).epsilon(1e-3)
+        proved = account(longer, LOSS, unit=plan.deleted).epsilon(1e-3)
         assert drawn >= proved * (1 - 1e-9)
 
 
 def test_its_title_says_what_it_shows():
-    plan = plan_unlearning(RUN, LOSS, Exposure(records=60), 1.0, 1e-3)
+    plan = plan_unlearning(RUN, LOSS, PrivacyUnit(records=60), 1.0, 1e-3)
     title = planned(plan).title
     assert plan.plot().figure.get_suptitle().replace("\n", " ") == title
     assert title.startswith(f"{plan.steps} clean steps bring epsilon from")
-    here = epsilon_growth(RUN, LOSS, 1e-3, exposure=Exposure(left=30))
+    here = epsilon_growth(RUN, LOSS, 1e-3, unit=PrivacyUnit(last_step=30))
     assert here.title.endswith("without a clean step")
 
 
 def test_refusals():
-    gone = Exposure(left=20)
+    gone = PrivacyUnit(last_step=20)
     with pytest.raises(UnsupportedError, match="No record was deleted"):
-        epsilon_growth(RUN, LOSS, exposure=Exposure(records=2))
+        epsilon_growth(RUN, LOSS, unit=PrivacyUnit(records=2))
     for run in (RUN.replace(final_noise=2.0), RUN.replace(release=TailAverage(3))):
         with pytest.raises(UnsupportedError, match="special"):
-            epsilon_growth(run, LOSS, exposure=gone)
+            epsilon_growth(run, LOSS, unit=gone)
     estimated = Loss(smoothness=1.0, regularization=0.05, provenance="estimated")
-    assert "NOT A GUARANTEE" in epsilon_growth(RUN, estimated, exposure=gone).title
+    assert "NOT A GUARANTEE" in epsilon_growth(RUN, estimated, unit=gone).title

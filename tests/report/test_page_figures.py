@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from lastiterate import (
-    Exposure,
     FullBatch,
     Loss,
     Poisson,
+    PrivacyUnit,
     Shuffled,
     Training,
     account,
@@ -65,16 +65,16 @@ def test_printed_growth_is_not_below_the_accountant(tmp_path: Path) -> None:
 
 
 def test_printed_clean_steps_are_not_below_the_accountant(tmp_path: Path) -> None:
-    gone = Exposure(left=25)
-    certify(RUN, LOSS, delta=DELTA, exposure=gone).save(tmp_path / "c.json")
+    gone = PrivacyUnit(last_step=25)
+    certify(RUN, LOSS, delta=DELTA, unit=gone).save(tmp_path / "c.json")
     line = named(figures_of(RunFolder.read(tmp_path / "c.json")), "Clean steps")
     for clean, epsilon in points(line, "deleted"):
         shorter = RUN.replace(steps=25 + int(clean))
-        truth = account(shorter, LOSS, exposure=gone).epsilon(DELTA)
+        truth = account(shorter, LOSS, unit=gone).epsilon(DELTA)
         assert truth <= epsilon <= 1.001 * truth
     stayed = drawn(RUN, tmp_path).drawn
     assert "Clean steps" not in [figure.name for figure in stayed]
-    joint = certify(RUN, LOSS, delta=DELTA, exposure=gone, releases=(20,))
+    joint = certify(RUN, LOSS, delta=DELTA, unit=gone, releases=(20,))
     joint.save(tmp_path / "c.json")
     some = figures_of(RunFolder.read(tmp_path / "c.json")).drawn
     assert "Clean steps" not in [figure.name for figure in some]

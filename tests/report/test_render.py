@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lastiterate import (
-    Exposure,
     FullBatch,
     Loss,
+    PrivacyUnit,
     Shuffled,
     Training,
     account,
@@ -104,7 +104,7 @@ def test_plot_returns_axes(figure: FigureData) -> None:
 
 
 def test_results_plot_themselves() -> None:
-    plan = plan_unlearning(FULL, LOSS, Exposure(records=2), 1.0, 1e-3)
+    plan = plan_unlearning(FULL, LOSS, PrivacyUnit(records=2), 1.0, 1e-3)
     for result in (account(RUN, LOSS), compare(RUN, LOSS), plan):
         mine = Figure().add_subplot()
         assert isinstance(result.plot(), Axes)

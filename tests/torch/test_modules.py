@@ -119,9 +119,9 @@ def test_a_person_counts_with_so_many_records(batches):
     X[:10], y[:10] = X[0], y[0]
     owners = np.r_[np.zeros(10), np.arange(1, 5)]
     run = describe(batches, noise=0.0, steps=1 if batches.full else 3)
-    told = {"groups": owners, "per_person": 2, "random_state": 5}
+    told = {"groups": owners, "max_records_per_group": 2, "random_state": 5}
     done = noisy_module_descent(network(), nn.CrossEntropyLoss(), X, y, run, **told)
-    assert done.exposure.records == 2
+    assert done.unit.records == 2
     assert done.above == (0.0,)
     if batches.full:
         few = describe(batches, noise=0.0, steps=1, records=6, step_size=0.6 * 6 / N)

@@ -10,9 +10,9 @@ pytest.importorskip("flint")
 from lastiterate import (
     AssumptionError,
     DescriptionError,
-    Exposure,
     FullBatch,
     Loss,
+    PrivacyUnit,
     Shuffled,
     Training,
     account,
@@ -51,14 +51,16 @@ def test_a_gradient_function_needs_a_loss():
 
 
 def test_it_speaks_of_the_person_the_run_was_made_for():
-    released = noisy_descent(Logistic(), X, RUN, labels=Y, groups=OWNERS, per_person=2, per_batch=1)
+    released = noisy_descent(
+        Logistic(), X, RUN, labels=Y, groups=OWNERS, max_records_per_group=2, per_batch=1
+    )
     certificate = released.certificate(1e-3)
-    assert certificate.exposure == released.exposure == Exposure(records=2, per_batch=1)
+    assert certificate.unit == released.unit == PrivacyUnit(records=2, per_batch=1)
     assert verify(certificate, parameters=released.parameters).epsilon == certificate.epsilon
-    told = account(released.training, released.loss, exposure=released.exposure).epsilon(1e-3)
+    told = account(released.training, released.loss, unit=released.unit).epsilon(1e-3)
     assert certificate.epsilon >= told * (1 - 1e-12)
     assert len(released.above) == 8  # and nothing of them is in the file
     with pytest.raises(AssumptionError, match="somebody else"):
-        released.certificate(1e-3, exposure=Exposure(records=2))
+        released.certificate(1e-3, unit=PrivacyUnit(records=2))
     with pytest.raises(DescriptionError, match="the run's own loss"):
         released.certificate(1e-3, loss=Loss(smoothness=1.0, strong_convexity=0.5))

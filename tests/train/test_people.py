@@ -118,7 +118,7 @@ def test_nobody_has_more_than_declared_in_a_run_or_in_a_batch(batches):
         k = int(rng.integers(1, 9))
         least = -(-min(k, n) // (n // 5))
         people = People.of(owners, run, k, per_batch=int(rng.integers(least, max(k, least + 1))))
-        assert (people.exposure.per_batch or people.exposure.records) == least
+        assert (people.unit.per_batch or people.unit.records) == least
         stream, used = people.rows(run, source()), [set() for _ in range(n)]
         for _ in range(run.steps):
             rows = next(stream)
@@ -144,8 +144,8 @@ def test_guarantees_of_dealt_runs_against_their_exact_law(instances):
         eta, nu, l2 = rng.uniform(0.3, 1.5), rng.uniform(0.3, 1.5), rng.choice([0.0, 0.1])
         run = described(Shuffled(size), len(owners), steps=per_epoch * epochs)
         run = run.replace(step_size=eta, noise=nu, adjacency="zero-out")
-        person = People.of(list(owners), run, k, per_batch=1).exposure
-        guarantee = account(run, Loss(smoothness=0.1, regularization=l2), exposure=person)
+        person = People.of(list(owners), run, k, per_batch=1).unit
+        guarantee = account(run, Loss(smoothness=0.1, regularization=l2), unit=person)
         ahead = (1 - eta * l2 - eta * 0.1 * rng.uniform()) ** np.arange(run.steps)[::-1]
         width = nu * np.sqrt(np.sum(ahead**2))
         places = np.array([np.tile(m, epochs) @ ahead for m in laws[case]]) * eta / size / width
@@ -171,12 +171,12 @@ def test_dropped_records_leave_empty_slots_and_the_divisor_stays(batches):
         assert len(indices) == len(set(indices.tolist()))
         return np.ones((len(indices), 1))
 
-    given = {"start": np.zeros(1), "groups": owners, "per_person": 2}
+    given = {"start": np.zeros(1), "groups": owners, "max_records_per_group": 2}
     done = noisy_descent(gradient, None, run, **given)
     epochs = 1 if (run.batches_per_epoch or 1) == 3 else 3
     whole = 4 if (run.batches_per_epoch or 1) == 3 else 12
     assert done.parameters[0] == pytest.approx(-epochs * 7 / whole)
-    assert done.exposure.records == 2
+    assert done.unit.records == 2
     assert done.above == (0,)
     assert done.training.records == 12
 
@@ -193,12 +193,12 @@ def test_tensors_drop_and_deal_the_same_records():
     for batches in (FullBatch(), Shuffled(7)):
         run = described(batches, 40, steps=12, noise=0.1)
         per_batch = None if batches.full else 1
-        told = {"labels": y, "groups": owners, "per_person": 3, "per_batch": per_batch}
+        told = {"labels": y, "groups": owners, "max_records_per_group": 3, "per_batch": per_batch}
         one = noisy_descent(Logistic(), X, run, noise=SeededSource(4), **told)
         data = torch.from_numpy(X)
         two = noisy_descent(Logistic(), data, run, noise=SeededSource(4), device="cpu", **told)
         np.testing.assert_allclose(one.parameters, two.parameters, atol=1e-6)
-        assert one.exposure == two.exposure
+        assert one.unit == two.unit
         assert one.above == two.above == tuple(range(9))
 
 
@@ -207,7 +207,7 @@ def test_ranks_do_not_share_owners():
     from lastiterate.torch.distributed import _told
 
     with pytest.raises(DescriptionError, match="groups"):
-        _told({"groups": [0, 1], "per_person": 1})
+        _told({"groups": [0, 1], "max_records_per_group": 1})
 
 
 class StoppedError(Exception):
@@ -232,7 +232,7 @@ def stopped(gradient, after):
 def test_a_run_goes_on_with_the_same_records(tmp_path, batches, kind):
     owners = np.arange(40) % 9
     run = described(batches, 40, steps=17, noise=0.1)
-    told = {"start": np.zeros(1), "groups": owners, "per_person": 2}
+    told = {"start": np.zeros(1), "groups": owners, "max_records_per_group": 2}
     told["per_batch"] = None if batches.full else 1
     seen = []
 
@@ -249,7 +249,7 @@ def test_a_run_goes_on_with_the_same_records(tmp_path, batches, kind):
     with pytest.raises(StoppedError):
         noisy_descent(stopped(gradient, 11), None, run, **first)
     others = told | {"groups": np.arange(40) % 8}
-    for changed in (others, told | {"per_person": 3}):
+    for changed in (others, told | {"max_records_per_group": 3}):
         with pytest.raises(AssumptionError, match="another run"):
             noisy_descent(gradient, None, run, noise=SeededSource(2), checkpoint=store, **changed)
     done = noisy_descent(gradient, None, run, noise=SeededSource(9), checkpoint=store, **told)
@@ -291,16 +291,32 @@ def test_owners_that_read_alike_are_one_person():
 @pytest.mark.parametrize(
     ("batches", "told", "what"),
     [
-        (FullBatch(), {"groups": [0] * 12}, "per_person"),
-        (FullBatch(), {"per_person": 2}, "groups"),
+        (FullBatch(), {"groups": [0] * 12}, "max_records_per_group"),
+        (FullBatch(), {"max_records_per_group": 2}, "groups"),
         (FullBatch(), {"per_batch": 2}, "per_batch"),
-        (FullBatch(), {"groups": [0] * 12, "per_person": 0}, "per_person"),
-        (FullBatch(), {"groups": [0] * 12, "per_person": 2.5}, "per_person"),
-        (FullBatch(), {"groups": [0] * 12, "per_person": 2, "per_batch": 1}, "per_batch"),
-        (Poisson(0.5), {"groups": [0] * 12, "per_person": 2, "per_batch": 1}, "per_batch"),
-        (Shuffled(4), {"groups": [0] * 12, "per_person": 4, "per_batch": 1}, "records"),
-        (Shuffled(4), {"groups": [0] * 12, "per_person": 4, "per_batch": 0}, "per_batch"),
-        (Cyclic(4), {"groups": [0, 0, *range(10)], "per_person": 3, "per_batch": 1}, "order"),
+        (FullBatch(), {"groups": [0] * 12, "max_records_per_group": 0}, "max_records_per_group"),
+        (FullBatch(), {"groups": [0] * 12, "max_records_per_group": 2.5}, "max_records_per_group"),
+        (
+            FullBatch(),
+            {"groups": [0] * 12, "max_records_per_group": 2, "per_batch": 1},
+            "per_batch",
+        ),
+        (
+            Poisson(0.5),
+            {"groups": [0] * 12, "max_records_per_group": 2, "per_batch": 1},
+            "per_batch",
+        ),
+        (Shuffled(4), {"groups": [0] * 12, "max_records_per_group": 4, "per_batch": 1}, "records"),
+        (
+            Shuffled(4),
+            {"groups": [0] * 12, "max_records_per_group": 4, "per_batch": 0},
+            "per_batch",
+        ),
+        (
+            Cyclic(4),
+            {"groups": [0, 0, *range(10)], "max_records_per_group": 3, "per_batch": 1},
+            "order",
+        ),
     ],
 )
 def test_what_cannot_be_kept_is_refused(batches, told, what):
@@ -314,7 +330,7 @@ def test_what_cannot_be_kept_is_refused(batches, told, what):
 def test_a_known_order_that_keeps_people_apart_is_taken_as_it_is():
     owners = [0, 1, 2, 3] * 3
     people = People.of(owners, described(Cyclic(4)), 3, per_batch=1)
-    assert people.exposure.per_batch == 1
+    assert people.unit.per_batch == 1
     assert next(people.rows(described(Cyclic(4)), source())) == slice(0, 4)
 
 
@@ -340,7 +356,7 @@ def test_empty_slots_are_no_records_of_a_declared_sensitivity(sensitivity) -> No
         start=np.zeros(1),
         regularization=0.8,
         groups=["a", "b", "b", "b"],
-        per_person=1,
+        max_records_per_group=1,
     )
     loss = Loss(smoothness=0.1, regularization=0.8)
     if sensitivity is None:

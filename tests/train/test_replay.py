@@ -221,7 +221,7 @@ def test_dropped_records_do_not_come_back_by_recording():
     loss = Logistic()
     X, y = problem(loss)
     told = {"labels": y, "feature_bound": 1.0, "random_state": 3}
-    told |= {"groups": np.arange(N) % 4, "per_person": 2}
+    told |= {"groups": np.arange(N) % 4, "max_records_per_group": 2}
     run = describe(loss, noise=0.0)
     got = noisy_descent(loss, X.to("cuda"), run, **told).parameters
     plain = noisy_descent(loss, X, run, **told).parameters

@@ -15,10 +15,10 @@ from lastiterate import (
     Arithmetic,
     Cyclic,
     DescriptionError,
-    Exposure,
     FullBatch,
     Loss,
     Poisson,
+    PrivacyUnit,
     Reshuffled,
     Shuffled,
     TailAverage,
@@ -54,19 +54,19 @@ def random_problem(rng, batches=None):
     l2 = rng.uniform(0.02, 0.4) / run.step_size
     smooth = rng.uniform(0, 1 / run.step_size - l2)
     records = int(rng.integers(1, run.records + 1)) if run.batches.full else 1
-    return run, Loss(smoothness=smooth, regularization=l2), Exposure(records=records)
+    return run, Loss(smoothness=smooth, regularization=l2), PrivacyUnit(records=records)
 
 
-def linear_mu(rng, training, loss, exposure, share):
+def linear_mu(rng, training, loss, unit, share):
     """mu of x -> c'x + impulse + noise where the record sits in the worst place or another one."""
     if training.batches.full:
-        held = np.full(training.steps, float(exposure.records))
+        held = np.full(training.steps, float(unit.records))
     else:
         held = np.zeros(training.steps)
         per_epoch = training.batches_per_epoch
-        place = (exposure.left - 1) % per_epoch if share == 1 else int(rng.integers(per_epoch))
+        place = (unit.last_step - 1) % per_epoch if share == 1 else int(rng.integers(per_epoch))
         held[place::per_epoch] = 1.0
-    held[exposure.left :] = 0.0
+    held[unit.last_step :] = 0.0
     each = training.sensitivity / training.batches.divisor(training.records)
     gap = variance = 0.0
     for eta, s, nu in zip(
@@ -167,7 +167,7 @@ def check_curved(seed):
         tail = [clean] * min(more, 25)  # post-processing beyond that
         truth = stick(cells.law(used + tail), cells.law([clean] * (steps + len(tail))), epsilon)
         longer = run.replace(steps=steps + len(tail))
-        assert truth <= account(longer, loss, exposure=plan.deleted).delta(epsilon) + 1e-12
+        assert truth <= account(longer, loss, unit=plan.deleted).delta(epsilon) + 1e-12
         if more == plan.steps == len(tail):
             assert truth <= delta
 
@@ -207,7 +207,7 @@ def check_poisson(seed):
         factors = 1 - each.step_sizes * loss.regularization
         impulses = np.where(np.arange(each.steps) < steps, impulse, 0.0)
         truth = poisson_law(factors, impulses, each.noises, rate).deltas([epsilon])[0]
-        proved = account(each, loss, exposure=plan.deleted).delta(epsilon)
+        proved = account(each, loss, unit=plan.deleted).delta(epsilon)
         assert truth <= proved
         if each not in runs[:2]:
             assert truth <= delta
@@ -221,7 +221,7 @@ def check_hidden(seed, scheme):
     run, loss, _ = random_problem(rng, scheme)
     run = run.replace(steps=min(run.steps, 3 * run.batches_per_epoch), adjacency="zero-out")
     every, epsilon = run.batches_per_epoch, float(rng.uniform(0.1, 2))
-    gone, clean = Exposure(left=run.steps), int(rng.integers(0, 10))
+    gone, clean = PrivacyUnit(last_step=run.steps), int(rng.integers(0, 10))
     runs = [going_on(run, clean)]
     if scheme is Shuffled:
         plan = plan_unlearning(run, loss, None, epsilon, float(10 ** rng.uniform(-6, -2)))
@@ -232,7 +232,7 @@ def check_hidden(seed, scheme):
         places = list(itertools.product(range(every), repeat=epochs))
     impulse = run.step_size * run.gradient_norm / run.batches.divisor(run.records)
     for each in runs:
-        guarantee = account(each, loss, exposure=gone)
+        guarantee = account(each, loss, unit=gone)
         for share in (1.0, float(rng.uniform())):
             c = 1 - each.step_sizes * (loss.regularization + (1 - share) * loss.smoothness)
             later = np.append(np.cumprod(c[:0:-1])[::-1], 1.0)
@@ -290,7 +290,7 @@ def test_reference_values_of_full_batches(c, steps, clean, mu):
         adjacency="zero-out",
     )
     loss = Loss(smoothness=0.0, regularization=1 - c)
-    assert account(run, loss, exposure=Exposure(left=steps)).mu == pytest.approx(mu, rel=1e-9)
+    assert account(run, loss, unit=PrivacyUnit(last_step=steps)).mu == pytest.approx(mu, rel=1e-9)
 
 
 def mnist(adjacency="replace"):
@@ -315,12 +315,12 @@ def mnist(adjacency="replace"):
 )
 def test_the_table_of_single_requests(adjacency, records, epsilon, steps):
     run, loss, delta = mnist(adjacency)
-    assert plan_unlearning(run, loss, Exposure(records=records), epsilon, delta).steps == steps
+    assert plan_unlearning(run, loss, PrivacyUnit(records=records), epsilon, delta).steps == steps
 
 
 def test_the_table_of_requests_in_groups():
     run, loss, delta = mnist()
-    plan = plan_requests(run, loss, Exposure(records=20), 1.0, delta, requests=5)
+    plan = plan_requests(run, loss, PrivacyUnit(records=20), 1.0, delta, requests=5)
     assert plan.total == 150
 
 
@@ -408,11 +408,13 @@ def test_a_request_that_rests_on_a_released_model_is_refused():
     assert naive.steps is not None
     assert naive.steps <= clean
     assert "only if nobody's request was made because of such a model" in str(naive)
-    joint = account(run.replace(steps=50), loss, releases=(steps,), exposure=Exposure(left=steps))
+    joint = account(
+        run.replace(steps=50), loss, releases=(steps,), unit=PrivacyUnit(last_step=steps)
+    )
     assert joint.mu == pytest.approx(1.3467, abs=5e-5)
     assert truth <= joint.delta(0.0)
     assert stick(*laws, 1.0) <= joint.delta(1.0)
-    alone = account(run.replace(steps=50), loss, exposure=Exposure(left=steps))
+    alone = account(run.replace(steps=50), loss, unit=PrivacyUnit(last_step=steps))
     assert alone.delta(0.0) == pytest.approx(7.1e-5, abs=5e-7)  # what the whole history would claim
     with pytest.raises(TargetError, match="no later step takes that back"):
         plan_unlearning(run, loss, None, 0.0, 1e-4, releases=(steps,))
@@ -435,7 +437,7 @@ def test_curvature_of_deleted_records_is_gone():
         adjacency="zero-out",
     )
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
-    plan = plan_unlearning(run, loss, Exposure(records=gone), 0.5, 1e-3)
+    plan = plan_unlearning(run, loss, PrivacyUnit(records=gone), 0.5, 1e-3)
     c = 1 - eta * (n - gone) / n  # of the reference, and of every clean step
 
     def truth(clean, c=c):
@@ -449,8 +451,8 @@ def test_curvature_of_deleted_records_is_gone():
     allowed = gaussian.mu(0.5, 1e-3)
     assert truth(plan.steps) <= allowed * (1 + 1e-9)
     for k in (0, 1, 5, 20):
-        left = Exposure(records=gone, left=steps)
-        guarantee = account(run.replace(steps=steps + k), loss, exposure=left)
+        left = PrivacyUnit(records=gone, last_step=steps)
+        guarantee = account(run.replace(steps=steps + k), loss, unit=left)
         assert guarantee.delta(0.5) >= gaussian.delta(truth(k), 0.5) * (1 - 1e-9)
     naive = next(k for k in range(100) if truth(k, c=1 - eta) <= allowed)
     assert truth(naive) > allowed  # what forgetting the trap would have promised
@@ -459,7 +461,7 @@ def test_curvature_of_deleted_records_is_gone():
 def test_noise_for_given_steps_and_a_burst_that_stays_where_it_was():
     run, loss, delta = mnist("zero-out")
     small = run.replace(steps=200, final_noise=4.0)
-    plan = plan_unlearning(small, loss, Exposure(records=100), 1.0, delta, steps=5)
+    plan = plan_unlearning(small, loss, PrivacyUnit(records=100), 1.0, delta, steps=5)
     assert plan.steps == 5
     assert plan.noise > run.noise
     assert plan.continued.noises[199] == pytest.approx(2 * run.noise)
@@ -467,9 +469,9 @@ def test_noise_for_given_steps_and_a_burst_that_stays_where_it_was():
     less = plan.continued.replace(
         noise=[*plan.continued.noises[:200], *plan.continued.noises[200:] * 0.999]
     )
-    assert account(less, loss, exposure=plan.deleted).delta(1.0) > delta
+    assert account(less, loss, unit=plan.deleted).delta(1.0) > delta
     with pytest.raises(TargetError, match="No noise in 0 clean steps"):
-        plan_unlearning(small, loss, Exposure(records=100), 1.0, delta, steps=0)
+        plan_unlearning(small, loss, PrivacyUnit(records=100), 1.0, delta, steps=0)
 
 
 def test_clean_steps_of_a_grid_are_never_without_noise():
@@ -477,7 +479,7 @@ def test_clean_steps_of_a_grid_are_never_without_noise():
     run, loss, delta = mnist("zero-out")
     fine = run.replace(steps=20, arithmetic=Arithmetic(grid=2.0**-40, error=1e-12, coordinates=10))
     for records in (1, 100):
-        plan = plan_unlearning(fine, loss, Exposure(records=records), 1.0, delta, steps=3)
+        plan = plan_unlearning(fine, loss, PrivacyUnit(records=records), 1.0, delta, steps=3)
         assert plan.noise > 0
         assert plan.guarantee.delta(1.0) <= delta
 
@@ -494,7 +496,7 @@ def test_retraining_and_doing_nothing_stand_beside_the_plan(batches):
     )
     loss = Loss(smoothness=1.0, regularization=0.002)
     plan = plan_unlearning(run, loss, None, 1.0, 1e-5)
-    assert plan.nothing == account(run, loss, exposure=plan.deleted).epsilon(1e-5) > 1.0
+    assert plan.nothing == account(run, loss, unit=plan.deleted).epsilon(1e-5) > 1.0
     assert plan.steps > run.steps
     assert plan.restart.better
     lines = [line.strip() for line in str(plan).splitlines()]
@@ -519,7 +521,7 @@ def test_a_known_place_takes_fewer_steps_than_the_worst_and_keeps_its_promise():
     every, needed = run.batches_per_epoch, []
     for place in range(every):
         used = np.arange(place, run.steps, every)
-        plan = plan_unlearning(run, loss, Exposure(left=int(used[-1]) + 1), 1.0, 1e-3)
+        plan = plan_unlearning(run, loss, PrivacyUnit(last_step=int(used[-1]) + 1), 1.0, 1e-3)
         needed.append(plan.steps)
         for c in (0.99, 0.7, 0.5):  # 1 - eta (l2 + curvature of the data)
             gap = variance = 0.0
@@ -533,14 +535,14 @@ def test_a_known_place_takes_fewer_steps_than_the_worst_and_keeps_its_promise():
     assert min(needed) <= worst.steps // 2
     hidden = plan_unlearning(run.replace(batches=Shuffled(3)), loss, None, 1.0, 1e-3)
     assert hidden.steps < worst.steps
-    sealed = certify(plan.continued, loss, 1e-3, exposure=plan.deleted)
+    sealed = certify(plan.continued, loss, 1e-3, unit=plan.deleted)
     assert verify(sealed).epsilon <= 1.0 + 1e-9
 
 
 def test_the_certificate_is_the_ordinary_one():
     run, loss, delta = mnist("zero-out")
-    plan = plan_unlearning(run.replace(steps=50), loss, Exposure(records=100), 1.0, delta)
-    sealed = certify(plan.continued, plan.loss, delta, exposure=plan.deleted)
+    plan = plan_unlearning(run.replace(steps=50), loss, PrivacyUnit(records=100), 1.0, delta)
+    sealed = certify(plan.continued, plan.loss, delta, unit=plan.deleted)
     assert sealed.epsilon <= 1.0 + 1e-9
     verify(sealed)
     assert not plan.restart.better
@@ -550,8 +552,8 @@ def test_what_is_refused():
     run, loss, delta = mnist()
     good = {"training": run.replace(steps=20), "loss": loss, "epsilon": 1.0, "delta": delta}
     for field, value in (
-        ("deleted", Exposure(left=21)),
-        ("deleted", Exposure(records=10**6)),
+        ("deleted", PrivacyUnit(last_step=21)),
+        ("deleted", PrivacyUnit(records=10**6)),
         ("epsilon", -1.0),
         ("epsilon", math.nan),
         ("delta", 0.0),
@@ -570,7 +572,7 @@ def test_what_is_refused():
             plan_unlearning(**{**good, field: value})
     for hidden in (Shuffled(6), Reshuffled(6), Poisson(0.01)):
         with pytest.raises(DescriptionError, match="keep secret"):
-            plan_unlearning(run.replace(steps=20, batches=hidden), loss, Exposure(left=15))
+            plan_unlearning(run.replace(steps=20, batches=hidden), loss, PrivacyUnit(last_step=15))
     for training in (
         run.replace(steps=20, release=TailAverage(3)),
         run.replace(steps=20, batches=Poisson(0.01)),
@@ -585,11 +587,11 @@ def test_what_is_refused():
         with pytest.raises(UnsupportedError):
             plan_requests(training, loss, None, 1.0, delta, requests=2)
     with pytest.raises(UnsupportedError, match="from the start"):
-        plan_requests(run, loss, Exposure(left=3), 1.0, delta, requests=2)
+        plan_requests(run, loss, PrivacyUnit(last_step=3), 1.0, delta, requests=2)
     with pytest.raises(TargetError, match="steps that forget"):
         plan_requests(run, Loss(smoothness=0.1), None, 1.0, delta)
     with pytest.raises(DescriptionError, match="nobody is left"):
-        plan_requests(run, loss, Exposure(records=6000), 1.0, delta, requests=2)
+        plan_requests(run, loss, PrivacyUnit(records=6000), 1.0, delta, requests=2)
     with pytest.raises(UnsupportedError, match="how fast this run forgets"):
         plan_requests(run, Loss.unknown(), None, 1.0, delta, requests=2)
 

@@ -9,7 +9,7 @@ import pytest
 from exchanged_laws import instance
 from flint import arb
 
-from lastiterate import Exposure, Loss, Reshuffled, Shuffled, Training, account, certify, verify
+from lastiterate import Loss, PrivacyUnit, Reshuffled, Shuffled, Training, account, certify, verify
 from lastiterate.bounds.ordered_batches import Exchange
 from lastiterate.bounds.taut_string import best
 from lastiterate.errors import CertificateError
@@ -70,8 +70,8 @@ def test_what_is_certified_is_what_was_accounted(adjacency, changes, tmp_path) -
 
 @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
 def test_a_unit_with_a_bound_of_its_own_is_certified(adjacency) -> None:
-    unit = Exposure(gradient_norm=0.4)
-    certificate = certify(training(adjacency=adjacency), LOSS, 1e-5, exposure=unit)
+    unit = PrivacyUnit(gradient_norm=0.4)
+    certificate = certify(training(adjacency=adjacency), LOSS, 1e-5, unit=unit)
     assert certificate.theorem_key == "exchange"
     assert certificate.epsilon < certify(training(adjacency=adjacency), LOSS, 1e-5).epsilon
     verify(certificate)
@@ -183,6 +183,6 @@ def test_a_term_is_right_on_both_sides_of_zero() -> None:
 @pytest.mark.parametrize("batches", [Shuffled(10), Reshuffled(10)])
 def test_a_unit_that_joins_late_is_certified_and_costs_no_more(batches) -> None:
     run = training(batches=batches)
-    certificate = certify(run, LOSS, 1e-5, exposure=Exposure(joined=40))
+    certificate = certify(run, LOSS, 1e-5, unit=PrivacyUnit(first_step=40))
     verify(certificate)
     assert certificate.epsilon <= account(run, LOSS).epsilon(1e-5)

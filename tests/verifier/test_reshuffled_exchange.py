@@ -10,7 +10,16 @@ import pytest
 from exchanged_laws import reshuffled_instance
 from flint import arb
 
-from lastiterate import Exposure, Loss, Reshuffled, TailAverage, Training, account, certify, verify
+from lastiterate import (
+    Loss,
+    PrivacyUnit,
+    Reshuffled,
+    TailAverage,
+    Training,
+    account,
+    certify,
+    verify,
+)
 from lastiterate.bounds.ordered_batches import ReshuffledExchange
 from lastiterate.bounds.taut_string import taut_string
 from lastiterate.errors import CertificateError
@@ -68,8 +77,8 @@ def test_what_is_certified_is_what_was_accounted(adjacency, changes) -> None:
 
 
 def test_releases_and_units_with_a_bound_of_their_own_are_certified() -> None:
-    run, unit = training(steps=24), Exposure(gradient_norm=0.4)
-    certificate = certify(run, LOSS, DELTA, releases=(8,), exposure=unit)
+    run, unit = training(steps=24), PrivacyUnit(gradient_norm=0.4)
+    certificate = certify(run, LOSS, DELTA, releases=(8,), unit=unit)
     assert certificate.theorem_key == "reshuffled-exchange"
     assert certificate.epsilon < certify(run, LOSS, DELTA, releases=(8,)).epsilon
     verify(certificate)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, cast, get_args
 
 from lastiterate.audit.methods import clopper_pearson, gdp
-from lastiterate.description.exposure import ONE_RECORD, Exposure
+from lastiterate.description.unit import ONE_RECORD, PrivacyUnit
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.printing import printed, printed_down
@@ -17,14 +17,14 @@ from lastiterate.printing import printed, printed_down
 MethodName = Literal["clopper-pearson", "gdp", "one-run", "credible"]
 
 
-def like_with_like(claim: Any, audited: Exposure = ONE_RECORD) -> None:
+def like_with_like(claim: Any, audited: PrivacyUnit = ONE_RECORD) -> None:
     """Raise if a claim does not speak of the person in whom the audited datasets differ.
 
     One for a person with several records does: somebody may have one. One for people who leave
     early says nothing about a record that stays; nor does one for those who stay about a record
     that leaves, if the claim rests on curvature from the data or does not say on what it rests.
     """
-    claimed = getattr(claim, "exposure", ONE_RECORD)
+    claimed = getattr(claim, "unit", ONE_RECORD)
     if not claimed.covers(audited, getattr(claim, "loss", None)):
         raise UnsupportedError(
             f"The claim speaks of {claimed}, and the audited datasets differ in {audited}, of whom "
@@ -152,7 +152,7 @@ class AuditResult:
         claim: Any,
         *,
         replaced_against_zero_out: bool = False,
-        audited: Exposure = ONE_RECORD,
+        audited: PrivacyUnit = ONE_RECORD,
     ) -> bool:
         """Whether a certificate, a guarantee or a pair (epsilon, delta) claims less than this.
 
@@ -164,7 +164,7 @@ class AuditResult:
                 (2 epsilon, (1 + e^epsilon) delta). Otherwise the datasets must be neighbours in
                 the sense of the claim.
             audited: the person in whom the datasets differ: one record, used from the first step
-                to the last. A claim that does not cover that person (`Exposure.covers`) is not
+                to the last. A claim that does not cover that person (`PrivacyUnit.covers`) is not
                 contradicted by this, and raises.
         """
         like_with_like(claim, audited)

@@ -24,8 +24,8 @@ from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import (
     Cyclic,
-    Exposure,
     FullBatch,
+    PrivacyUnit,
     Reshuffled,
     Shuffled,
 )
@@ -48,7 +48,7 @@ class AdaptiveStretches(Theorem):
     S ~ N(mu^2, mu^2). That is the pair of one Gaussian. QED
 
     A round must be one Gaussian, so a hidden position is charged as the worst one. Nothing that is
-    read off at the end replaces the bound: `Allowance` keeps it by refusing.
+    read off at the end replaces the bound: `LifetimeBudget` keeps it by refusing.
     """
 
     key = "adaptive-stretches"
@@ -109,7 +109,7 @@ def _worst_mu(stretch: Run) -> float:
 
 def _stretches(run: Run) -> Iterator[Run]:
     """Each stretch as a run of its own, in a known order: a phase only renames positions."""
-    training, exposure = run.training, run.exposure
+    training, unit = run.training, run.unit
     if isinstance(training.batches, Shuffled):
         training = training.replace(batches=Cyclic(training.batches.size))
     segments = run.segments
@@ -127,14 +127,14 @@ def _stretches(run: Run) -> Iterator[Run]:
         part = training.replace(steps=last - first, release="last", **own)
         if last == training.steps:
             part = part.replace(release=training.release)
-        yield Run(part, run.loss, (), _during(exposure, first, last))
+        yield Run(part, run.loss, (), _during(unit, first, last))
 
 
-def _during(exposure: Exposure, first: int, last: int) -> Exposure:
-    """The exposure to the steps first..last, counted from the first of them."""
-    if not exposure.timed:
-        return exposure
-    joined = min(max(exposure.joined, first), last) - first
-    left = exposure.left
+def _during(unit: PrivacyUnit, first: int, last: int) -> PrivacyUnit:
+    """The unit to the steps first..last, counted from the first of them."""
+    if not unit.timed:
+        return unit
+    joined = min(max(unit.first_step, first), last) - first
+    left = unit.last_step
     left = None if left is None else max(min(max(left, first), last) - first, joined)
-    return dataclasses.replace(exposure, joined=joined, left=left)
+    return dataclasses.replace(unit, first_step=joined, last_step=left)

@@ -34,7 +34,7 @@ def _objection(run: Run) -> str | None:
             "it is stated for zero-out adjacency; for two records that replace each other it is "
             "not derived here: take adjacency='zero-out', or Poisson batches"
         )
-    if run.exposure.timed:
+    if run.unit.timed:
         return "it speaks of a record that every epoch holds"
     if run.steps.count and not np.all(run.steps.nu[:1] > 0):
         return None

@@ -45,7 +45,7 @@ class Composition(Theorem):
 
     def prove(self, run: Run) -> Bound:
         batches = run.training.batches
-        if run.exposure.records > 1 and not batches.full:
+        if run.unit.records > 1 and not batches.full:
             return Bound(self, Gaussian(_root(group_total(run))))
         if not batches.repeated:
             return Bound(self, Gaussian(_root(_worst_of_each_epoch(run))))
@@ -123,7 +123,7 @@ def group_total(run: Run) -> float:
     Of batches that are drawn anew every epoch, the dearest placement in each. Equal steps: sum of
     m_j^2 is at most the records times the most in a batch, in every epoch.
     """
-    records, most = run.exposure.records, run.exposure.most_in_a_batch(run.training)
+    records, most = run.unit.records, run.unit.most_in_a_batch(run.training)
     steps, batches = run.steps, run.training.batches_per_epoch or 1
     if steps.count == 0:
         return 0.0

@@ -4,7 +4,7 @@ One pass over B batches, m_t records of the person in batch t: the taut string o
 steps costs g(m), the sum of N^2/l over the faces of the greatest convex minorant of the partial
 sums of m (rise N, length l). If every order of the batches is equally likely, the faces are like
 the cycles of a uniformly random permutation. This file computes that law, rounded up. The proof is
-in docs/theory/exposure.md.
+in docs/theory/privacy-units.md.
 """
 
 from __future__ import annotations
@@ -395,7 +395,7 @@ class CycleLaw(Theorem):
 
     key = "cycle-law"
     name = "Cycle law of hidden places"
-    reference = "this library, docs/theory/exposure.md"
+    reference = "this library, docs/theory/privacy-units.md"
     statement = (
         "k records of one person, secretly placed (every choice of k slots, or with per_batch=1 of "
         "k different batches, is equally likely); c <= 1, equal steps, E whole epochs of B "
@@ -461,9 +461,9 @@ def _resolved(delta: float) -> float:
 
 def _always(run: Run) -> Run:
     """The same for somebody who is there from the first step to the last, and pays no less."""
-    if not run.exposure.timed:
+    if not run.unit.timed:
         return run
-    person = dataclasses.replace(run.exposure, joined=0, left=None)
+    person = dataclasses.replace(run.unit, first_step=0, last_step=None)
     return run.exposed(person)
 
 
@@ -474,7 +474,7 @@ def _drawn(run: Run) -> int:
 
 
 def _placement(run: Run) -> Placement:
-    training, person = run.training, run.exposure
+    training, person = run.training, run.unit
     size = training.batches.largest(training.records)
     return Placement(
         training.batches_per_epoch or 1, person.records, size, spread=person.per_batch == 1

@@ -30,7 +30,7 @@ from lastiterate.bounds.steps import Steps
 from lastiterate.curves.bracket import halved
 from lastiterate.curves.coupled_labels import CoupledLabels, LabelCoupling
 from lastiterate.curves.mixture import Mixture
-from lastiterate.description import Exposure, Training
+from lastiterate.description import PrivacyUnit, Training
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -47,7 +47,7 @@ _LOWEST_LEVEL = -40.0
 _LEAST_FACTOR = 1e-150  # a larger contraction factor is sound; squares stay in range
 
 
-def exchanged_sizes(training: Training, unit: Exposure) -> tuple[Sizes, ...]:
+def exchanged_sizes(training: Training, unit: PrivacyUnit) -> tuple[Sizes, ...]:
     """Sensitivities at both positions in units of the training's, for each order of the two runs.
 
     Of a unit whose gradients have a bound of their own the other record has none but the run's.

@@ -65,11 +65,11 @@ class KnownGroups(Theorem):
         return None
 
     def prove(self, run: Run) -> Bound:
-        alone = dataclasses.replace(run.exposure, records=1, per_batch=None)
+        alone = dataclasses.replace(run.unit, records=1, per_batch=None)
         one = run.exposed(alone)
-        k, r = run.exposure.records, run.exposure.most_in_a_batch(run.training)
+        k, r = run.unit.records, run.unit.most_in_a_batch(run.training)
         # Somebody who is there all the time pays no less, and has the closed bound.
-        always = dataclasses.replace(alone, joined=0, left=None)
+        always = dataclasses.replace(alone, first_step=0, last_step=None)
         closed = _closed(run.exposed(always), k, r)
         hidden = [_every_step(one, r), closed]
         if run.training.batches.repeated:

@@ -22,12 +22,14 @@ from lastiterate.bounds.steps import Array, Steps
 from lastiterate.curves.base import Curve
 from lastiterate.curves.range_of_doubles import OUT_OF_RANGE, within_doubles
 from lastiterate.curves.searched import Searched
-from lastiterate.description import Batches, Exposure, Loss, TailAverage, Training
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description import Batches, Loss, PrivacyUnit, TailAverage, Training
+from lastiterate.description.unit import ONE_RECORD
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 
 Status = Literal["sound", "corrected", "refuted"]
-PRESENCE = frozenset({"joined", "left", "gradient_norm"})  # of an exposure: other impulses, no more
+PRESENCE = frozenset(
+    {"first_step", "last_step", "gradient_norm"}
+)  # of a unit: other impulses, no more
 _MOST_TIMED = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
 
 
@@ -50,16 +52,16 @@ def released_steps(releases: Iterable[int]) -> tuple[int, ...]:
 class Run:
     """A training, its loss and the steps after which an iterate is released (the last included).
 
-    ``exposure``: whom a guarantee is asked for.
+    ``unit``: whom a guarantee is asked for.
     """
 
     training: Training
     loss: Loss
     releases: tuple[int, ...] = ()
-    exposure: Exposure = ONE_RECORD
+    unit: PrivacyUnit = ONE_RECORD
 
     def __post_init__(self) -> None:
-        kinds = (("training", Training), ("loss", Loss), ("exposure", Exposure))
+        kinds = (("training", Training), ("loss", Loss), ("unit", PrivacyUnit))
         for name, kind in kinds:
             given = getattr(self, name)
             if type(given) is not kind:  # a child may count in its own way
@@ -75,9 +77,9 @@ class Run:
                 why = "only iterates of the run exist"
                 raise DescriptionError("releases", step, f"between 1 and steps = {steps}", why)
         object.__setattr__(self, "releases", tuple(sorted({*map(int, self.releases), steps})))
-        if self.exposure is not ONE_RECORD:
-            self.exposure.check(self.training)
-            if self.exposure.timed and steps > _MOST_TIMED:
+        if self.unit is not ONE_RECORD:
+            self.unit.check(self.training)
+            if self.unit.timed and steps > _MOST_TIMED:
                 why = "the steps of a person who joins late or leaves early are counted one by one"
                 raise DescriptionError("steps", steps, f"at most {_MOST_TIMED:,}", why)
 
@@ -106,7 +108,7 @@ class Run:
     @property
     def constant(self) -> bool:
         """Whether every step is the same, for the person too whom the run is exposed to."""
-        return self.training.constant and not self.exposure.timed
+        return self.training.constant and not self.unit.timed
 
     @cached_property
     def etas(self) -> Array:
@@ -118,11 +120,11 @@ class Run:
     @cached_property
     def curving(self) -> Loss:
         """What every update sees of the loss: places of a person who is not there are empty."""
-        return self.exposure.curving(self.loss, self.training)
+        return self.unit.curving(self.loss, self.training)
 
-    def exposed(self, person: Exposure) -> Run:
+    def exposed(self, person: PrivacyUnit) -> Run:
         """The run for somebody else, whose places are as empty as this person's are at times."""
-        return dataclasses.replace(self, loss=self.curving, exposure=person)
+        return dataclasses.replace(self, loss=self.curving, unit=person)
 
     @cached_property
     def contraction(self) -> Array | None:
@@ -165,16 +167,16 @@ class Run:
         Of a person with several records: of one of them, except in full batches, which hold all.
         Steps before the person joined or after the person left only drift.
         """
-        exposure = self.exposure
-        if exposure.default:
+        unit = self.unit
+        if unit.default:
             return dynamics.impulses(self.etas, self.training)
-        change = exposure.sensitivity(self.training)
+        change = unit.sensitivity(self.training)
         if self.training.batches.full:
-            change *= exposure.records
+            change *= unit.records
         s = dynamics.impulses(self.etas, self.training, change)
-        if exposure.timed:
+        if unit.timed:
             absent = np.ones(len(s), dtype=bool)
-            absent[exposure.joined : exposure.left] = False
+            absent[unit.first_step : unit.last_step] = False
             s = np.where(absent, self.drifts, s)
         return s
 
@@ -268,7 +270,7 @@ class Theorem(ABC):
     momentum: ClassVar[bool] = False  # whether it covers runs with momentum: only composition does
     correlated: ClassVar[bool] = False  # whether it is about noise that later steps take back
     rounding: ClassVar[bool] = False  # whether it charges rounding at every step, and grids
-    covers: ClassVar[frozenset[str]] = frozenset()  # fields of an exposure that it knows about
+    covers: ClassVar[frozenset[str]] = frozenset()  # fields of a unit that it knows about
     several: ClassVar[bool] = False  # whether it is about several records of one person alone
     dominated_by: ClassVar[
         tuple[str, ...]
@@ -302,10 +304,10 @@ class Theorem(ABC):
         if (run.training.correlation is not None) != self.correlated:
             own = "that later steps take back in part"
             return f"it is about noise {own}" if self.correlated else f"it knows no noise {own}"
-        if self.several and run.exposure.records == 1:
+        if self.several and run.unit.records == 1:
             return "it is about several records of one person"
-        if not (run.exposure.default or run.exposure.differs <= self.covers):
-            return self._unknown_exposure(run)
+        if not (run.unit.default or run.unit.differs <= self.covers):
+            return self._unknown_unit(run)
         if not self.rounding and self.hidden_state:
             if run.training.proximal is not None:
                 return "it is not stated for updates that a proximal step follows"
@@ -315,14 +317,12 @@ class Theorem(ABC):
                 return "it has no room for what sums round at steps that do not use the record"
         return within_doubles(lambda: self.objection(run), OUT_OF_RANGE)
 
-    def _unknown_exposure(self, run: Run) -> str:
-        unknown = sorted(run.exposure.differs - self.covers)
-        known = (
-            f"; of an exposure it covers {', '.join(sorted(self.covers))}" if self.covers else ""
-        )
+    def _unknown_unit(self, run: Run) -> str:
+        unknown = sorted(run.unit.differs - self.covers)
+        known = f"; of a unit it covers {', '.join(sorted(self.covers))}" if self.covers else ""
         return (
             f"it speaks of one record, used from the first step to the last, and not of "
-            f"{run.exposure} (exposure: {', '.join(unknown)}){known}"
+            f"{run.unit} (unit: {', '.join(unknown)}){known}"
         )
 
     def applies(self, training: Training, loss: Loss) -> bool:
@@ -334,10 +334,10 @@ class Theorem(ABC):
         training: Training,
         loss: Loss,
         releases: tuple[int, ...] = (),
-        exposure: Exposure = ONE_RECORD,
+        unit: PrivacyUnit = ONE_RECORD,
     ) -> Bound:
         """The bound for this run, or an AssumptionError that says what is missing."""
-        run = Run(training, loss, releases, exposure)
+        run = Run(training, loss, releases, unit)
         reason = self.obstacle(run)
         if reason is not None:
             raise AssumptionError(f"{self.name} does not apply: {reason}.")

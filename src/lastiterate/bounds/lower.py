@@ -39,7 +39,7 @@ def lower_reference(run: Run) -> Callable[[float], float]:
     """delta -> an epsilon that the declared class cannot go below (0 if nothing is known)."""
     training = run.training
     plain = training.proximal is None and training.correlation is None
-    unknown = training.momentum or not plain or not run.exposure.default
+    unknown = training.momentum or not plain or not run.unit.default
     if training.steps == 0 or unknown or not run.last_only:
         return lambda delta: 0.0
     # What rounding might add is charged to a guarantee, but nobody has seen a run suffer it.

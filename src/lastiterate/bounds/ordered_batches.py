@@ -36,7 +36,7 @@ from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import Cyclic, FullBatch, Reshuffled, Shuffled
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description.unit import ONE_RECORD
 
 MOST_STEPS = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
 
@@ -231,7 +231,7 @@ class Exchange(Theorem):
         if mus.max() <= mus.min() * (1 + 1e-9):
             return Bound(self, Gaussian(float(mus.max())), witness)
         strings, drift = _strings(run), drifted_mu(run)
-        orders = exchanged_sizes(run.training, run.exposure)
+        orders = exchanged_sizes(run.training, run.unit)
 
         def at(delta: float) -> Proof:
             found = coupled_labels(strings, mus, orders, delta, drift)
@@ -342,7 +342,7 @@ class ReshuffledExchange(Theorem):
             run.releases[:-1],
             run.window,
             run.training.diameter,
-            exchanged_sizes(run.training, run.exposure),
+            exchanged_sizes(run.training, run.unit),
             drifted_mu(run),
         )
 

@@ -2,7 +2,7 @@
 
 Theorem M2 with more components: i of the k records are in the batch with probability
 Bin(k, q)(i), and the step then carries i impulses and what earlier steps left over. The lemma of M2
-holds for any number of components (docs/theory/exposure.md).
+holds for any number of components (docs/theory/privacy-units.md).
 """
 
 from __future__ import annotations

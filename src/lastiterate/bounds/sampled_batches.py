@@ -83,7 +83,7 @@ class PoissonComposition(Theorem):
 
     def prove(self, run: Run) -> Bound:
         rate = run.training.batches.share(run.training.records)
-        curve = _published(run.steps, rate, run.exposure.records)
+        curve = _published(run.steps, rate, run.unit.records)
         return Bound(self, curve, {"menu": menu(curve)})
 
 
@@ -97,7 +97,7 @@ def poisson_objection(run: Run, adjacency: str) -> str | None:
     """What keeps a theorem about Poisson batches from saying anything about the run, or None."""
     if run.training.adjacency != adjacency:
         return f"it is stated for {adjacency} adjacency"
-    if run.exposure.records > MOST_COINS:
+    if run.unit.records > MOST_COINS:
         return f"it follows the coins of at most {MOST_COINS} records of a person"
     if not run.steps.constant and run.steps.count > MOST_STEPS:
         return f"schedules of more than {MOST_STEPS:,} steps are not accounted one by one"
@@ -140,9 +140,9 @@ class PoissonDeferral(Theorem):
         rate = training.batches.share(training.records)
         contraction, cap, failure = poisson_contraction(run, delta)
         steps = run.having(c=contraction)
-        window = _published(steps[run.hidden_steps :], rate, run.exposure.records)
+        window = _published(steps[run.hidden_steps :], rate, run.unit.records)
         parts = [steps[first:last] for first, last in hidden(run)]
-        given = run.exposure.records, delta, training.diameter
+        given = run.unit.records, delta, training.diameter
         found = poisson_groups.best_stretches(parts, rate, *given, window)
         stretches = list[dict[str, Any]]()
         for (first, last), bound in zip(hidden(run), found, strict=True):

@@ -31,14 +31,14 @@ MOST_WORK = 4e7  # batches times the square of the records: a second or two
 
 def hidden_places(run: Run) -> str | None:
     """Why the law of where the person's records are is not known, or None."""
-    if run.exposure.per_batch not in (None, 1):
+    if run.unit.per_batch not in (None, 1):
         return (
             "how records fall into batches is known where the loader does not care "
             "(per_batch=None) or keeps all of them apart (per_batch=1), not in between"
         )
     training = run.training
     slots = (training.batches_per_epoch or 1) * training.batches.largest(training.records)
-    if run.exposure.records > slots:
+    if run.unit.records > slots:
         return f"an epoch uses {slots:,} records, and the person may have more"
     return None
 
@@ -56,7 +56,7 @@ class SuperposedGroups(Theorem):
 
     key = "superposed-groups"
     name = "Superposition over hidden places"
-    reference = "this library, docs/theory/exposure.md"
+    reference = "this library, docs/theory/privacy-units.md"
     statement = (
         "k records of one person, secretly placed: every choice of k slots, or with per_batch=1 of "
         "k different batches, is equally likely. With M the sum of the single strings of their "
@@ -73,7 +73,7 @@ class SuperposedGroups(Theorem):
     several = True
 
     def objection(self, run: Run) -> str | None:
-        batches, records = run.training.batches_per_epoch or 1, run.exposure.records
+        batches, records = run.training.batches_per_epoch or 1, run.unit.records
         if not run.regular:
             return "it needs a smooth loss"
         if run.training.steps > MOST_STEPS:
@@ -83,11 +83,11 @@ class SuperposedGroups(Theorem):
         return hidden_places(run)
 
     def prove(self, run: Run) -> Bound:
-        alone = dataclasses.replace(run.exposure, records=1, per_batch=None)
+        alone = dataclasses.replace(run.unit, records=1, per_batch=None)
         one = run.exposed(alone)
         mus, drifted = lipschitz_mus(one, run.training.batches_per_epoch or 1), drifted_mu(one)
-        size, records = run.training.batches.largest(run.training.records), run.exposure.records
-        spread = run.exposure.per_batch == 1
+        size, records = run.training.batches.largest(run.training.records), run.unit.records
+        spread = run.unit.per_batch == 1
 
         def at(delta: float) -> Proof:
             law = superposed_law(mus, size, records, delta, spread=spread)

@@ -1,13 +1,13 @@
 """Certificates: privacy guarantees that travel, and that anybody can check.
 
 `certify` seals what the accountant found and an independent check confirmed, `verify` recomputes a
-certificate in ball arithmetic, `compose` joins several runs on the same data, `Chain` those that go
-on from each other's released models. A seal is a hash;
+certificate in ball arithmetic, `compose` joins several runs on the same data, `CertificateChain`
+those that go on from each other's released models. A seal is a hash;
 `Certificate.sign` adds who vouches for it.
 """
 
 from lastiterate.certificate.certificate import Certificate
-from lastiterate.certificate.chain import Chain
+from lastiterate.certificate.chain import CertificateChain
 from lastiterate.certificate.joint import compose
 from lastiterate.certificate.signatures import make_key, revoke
 from lastiterate.certificate.signing import certify
@@ -23,7 +23,7 @@ from lastiterate.verifier.verification import Verification, verify
 __all__ = [
     "AuthenticityError",
     "Certificate",
-    "Chain",
+    "CertificateChain",
     "ClaimError",
     "MalformedCertificateError",
     "TamperedCertificateError",

@@ -23,7 +23,7 @@ from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.released import Released, certify_released
 from lastiterate.certificate.signatures import private_key, signature_of
 from lastiterate.curves import gaussian
-from lastiterate.description import Allowance, Exposure, Loss
+from lastiterate.description import LifetimeBudget, Loss, PrivacyUnit
 from lastiterate.errors import CertificateError, DescriptionError
 from lastiterate.plain_files import archived, read_arrays
 from lastiterate.printing import printed
@@ -47,24 +47,24 @@ _NAMED = "named."
 _ALONE = "parameters"  # the name of a model that is one array; those of others have a prefix
 
 
-class Chain:
+class CertificateChain:
     """The links of a model that goes on from what it released before.
 
     Args:
-        folder: what `Chain.begin` made.
+        folder: what `CertificateChain.create` made.
         key: an Ed25519 private key, as for `Certificate.sign`, that signs every link that is added.
 
-    >>> from lastiterate import Chain, Cyclic, Training
+    >>> from lastiterate import CertificateChain, Cyclic, Training
     >>> from lastiterate.losses import Logistic
     >>> from lastiterate.train import noisy_descent
     >>> X, y = np.eye(40)[:, :3], np.resize([1.0, -1.0], 40)
     >>> day = Training(records=40, steps=20, step_size=1.0, noise=0.3, gradient_norm=1.0,
     ...                batches=Cyclic(2), adjacency="zero-out", schedule="equalised")
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     chain = Chain.begin(Path(folder) / "model", epsilon=5.0, delta=1e-3, days=2)
+    ...     chain = CertificateChain.create(Path(folder) / "model", epsilon=5.0, delta=1e-3, days=2)
     ...     for _ in range(3):
     ...         today = noisy_descent(Logistic(), X, day, labels=y, continue_from=chain)
-    ...         link = chain.seal(today, delta=1e-3)
+    ...         link = chain.append(today, delta=1e-3)
     ...     len(chain.verify().links), f"{link.epsilon:.3f}", f"{chain.epsilon(1e-3):.3f}"
     (3, '0.952', '5.000')
     """
@@ -76,42 +76,45 @@ class Chain:
             text = read_bounded(self.folder / TERMS, MOST_BYTES).decode("ascii")
         except (OSError, UnicodeDecodeError) as error:
             raise UnreadableCertificateError(
-                f"{self.folder} holds no chain ({type(error).__name__}). Chain.begin makes one."
+                f"{self.folder} holds no chain ({type(error).__name__}). "
+                "CertificateChain.create makes one."
             ) from None
         self.terms = Terms.from_json(text)
 
     @classmethod
-    def begin(
+    def create(
         cls,
         folder: str | os.PathLike[str],
-        allowance: Allowance | None = None,
+        lifetime_budget: LifetimeBudget | None = None,
         *,
         epsilon: float | None = None,
         delta: float | None = None,
         days: int | None = None,
         key: Key | None = None,
-    ) -> Chain:
+    ) -> CertificateChain:
         """A new chain, with what one person may be charged for ever.
 
         Args:
             folder: where its links will be; it must not exist yet.
-            allowance: what is declared; or give epsilon and delta.
+            lifetime_budget: what is declared; or give epsilon and delta.
             epsilon, delta: the same as (epsilon, delta), for somebody who is used on all ``days``.
                 Each day may cost its share: mu/√days.
             days: nobody's data are used on more days; None: on all of them.
             key: an Ed25519 private key that signs the terms and every link that is added.
         """
         private = None if key is None else private_key(key)
-        if (allowance is None) != (epsilon is not None and delta is not None):
+        if (lifetime_budget is None) != (epsilon is not None and delta is not None):
             why = "what a person may be charged is declared before the first day, once"
-            raise DescriptionError("allowance", allowance, "given, or epsilon and delta", why)
-        if allowance is None:
+            raise DescriptionError(
+                "lifetime_budget", lifetime_budget, "given, or epsilon and delta", why
+            )
+        if lifetime_budget is None:
             assert epsilon is not None
             assert delta is not None
             mu = gaussian.mu(epsilon, delta)
-            allowance = Allowance(mu, days)
+            lifetime_budget = LifetimeBudget(mu, days)
             if days is not None:  # a little less, so that so many of them are not too much
-                allowance = Allowance(mu, days, mu / np.sqrt(days) * (1 - 1e-12))
+                lifetime_budget = LifetimeBudget(mu, days, mu / np.sqrt(days) * (1 - 1e-12))
         path = Path(folder)
         try:
             path.mkdir(mode=0o755)
@@ -119,16 +122,16 @@ class Chain:
             allowed = "a folder that does not exist yet, inside one that does"
             why = "an older chain is never mixed with a new one"
             raise DescriptionError("folder", f"{path} ({error.strerror})", allowed, why) from None
-        terms = Terms(secrets.token_hex(16), allowance)
+        terms = Terms(secrets.token_hex(16), lifetime_budget)
         if private is not None:
             terms = replace(terms, signatures=(signature_of(terms.payload, private),))
         write_whole(path / TERMS, terms.to_json().encode("ascii"), replace=False)
         return cls(path, key=private)
 
     @property
-    def allowance(self) -> Allowance:
+    def lifetime_budget(self) -> LifetimeBudget:
         """What was declared before the first link."""
-        return self.terms.allowance
+        return self.terms.lifetime_budget
 
     def __len__(self) -> int:
         found = [path.name for path in self.folder.iterdir() if path.name.isdecimal()]
@@ -154,11 +157,11 @@ class Chain:
         return self._model(count, self._certificate(count)) if count else None
 
     @property
-    def left(self) -> float:
+    def remaining_mu(self) -> float:
         """The largest mu that the next link may cost."""
-        return self.allowance.left(_mus(self.links))
+        return self.lifetime_budget.remaining_mu(_mus(self.links))
 
-    def seal(
+    def append(
         self,
         released: Released,
         delta: float,
@@ -166,14 +169,14 @@ class Chain:
         loss: Loss | None = None,
         dataset: str = "",
         releases: Iterable[int] = (),
-        exposure: Exposure | None = None,
+        unit: PrivacyUnit | None = None,
     ) -> Certificate:
         """Certify what a run released and add it; nothing is added if it is refused.
 
         Args:
             released: of ``noisy_descent(..., continue_from=chain)``.
             delta, dataset, releases: as in `certify`.
-            exposure: as in `certify`; by default the person whom the run was made for (``groups``).
+            unit: as in `certify`; by default the person whom the run was made for (``groups``).
             loss: as in `Descent.certificate`.
         """
         certificate = certify_released(
@@ -182,7 +185,7 @@ class Chain:
             loss=loss,
             dataset=dataset,
             releases=releases,
-            exposure=exposure,
+            unit=unit,
             follows=self.head,
         )
         return self.add(certificate, released.parameters)
@@ -198,7 +201,7 @@ class Chain:
         head = links[-1].head if links else self.terms.head
         check_link(number, certificate, head, links[0] if links else certificate)
         verify(certificate, parameters=parameters)
-        self.allowance.check(_mus((*links, certificate)))
+        self.lifetime_budget.check(_mus((*links, certificate)))
         if self._key is not None:
             certificate = certificate.sign(self._key)
         self._write(number, certificate, parameters)
@@ -257,12 +260,12 @@ class Chain:
 
     def epsilon(self, delta: float, days: int | None = None) -> float:
         """For ever: for everybody who is used on at most so many days (None: as was declared)."""
-        return gaussian.epsilon(self.allowance.person(days), delta)
+        return gaussian.epsilon(self.lifetime_budget.person(days), delta)
 
     def __str__(self) -> str:
-        links, most = self.links, self.allowance.days
-        lines = [f"{len(links):,} links; declared before the first: {self.allowance}"]
-        lines += [f"  for {link.exposure}:" for link in links[:1]]
+        links, most = self.links, self.lifetime_budget.days
+        lines = [f"{len(links):,} links; declared before the first: {self.lifetime_budget}"]
+        lines += [f"  for {link.unit}:" for link in links[:1]]
         for number, link in enumerate(links, start=1):
             at = f"at delta = {printed(link.delta)}"
             lines.append(f"  used in link {number} alone: epsilon <= {printed(link.epsilon)} {at}")

@@ -30,7 +30,7 @@ def compose(certificates: Iterable[Document], delta: float | None = None) -> Cer
 
     A run may use what earlier ones released (adaptive composition). How many runs there are and
     what each costs must not depend on it: for that a bound is declared in advance and kept by
-    refusing (`Chain`, Lemma F).
+    refusing (`CertificateChain`, Lemma F).
 
     >>> from lastiterate import FullBatch, Loss, Training, certify
     >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.signing import certify
-from lastiterate.description import Exposure, Loss, Training
+from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.claimed_loss import accepted_loss
-from lastiterate.description.exposure import read_exposure
+from lastiterate.description.unit import read_unit
 from lastiterate.errors import AssumptionError
 from lastiterate.verifier.document import Head
 
@@ -53,7 +53,7 @@ class Released(Protocol):
         """Names the hidden batches."""
 
     @property
-    def exposure(self) -> Exposure:
+    def unit(self) -> PrivacyUnit:
         """Whom it was made for."""
 
     @property
@@ -72,7 +72,7 @@ def certify_released(
     loss: Loss | None = None,
     dataset: str = "",
     releases: Iterable[int] = (),
-    exposure: Exposure | None = None,
+    unit: PrivacyUnit | None = None,
     follows: Head | None = None,
 ) -> Certificate:
     """The certificate of a run, bound to the model it released; refused for experiments."""
@@ -85,26 +85,27 @@ def certify_released(
     known = accepted_loss(loss, ran.with_regularization(l2))
     if released.above and known.strong_convexity > 0:
         raise AssumptionError(
-            "Records above per_person were dropped, and empty slots curve nothing: batches are "
-            "less curved than their records. Give loss= with strong_convexity=0; an L2 term "
-            "(regularization) stays."
+            "Records above max_records_per_group were dropped, and empty slots curve nothing: "
+            "batches are less curved than their records. Give loss= with strong_convexity=0; "
+            "an L2 term (regularization) stays."
         )
     told, length = released.training.declared_sensitivity, released.training.gradient_norm
     exchanged = released.training.batches.name == "shuffled"
     if released.above and exchanged and told is not None and told < length:
         raise AssumptionError(
-            f"Records above per_person were dropped, and a record differs from an empty slot by up "
-            f"to gradient_norm = {length:g}, not by the declared sensitivity {told:g}: in a hidden "
-            "partition a record may change places with such a slot. Leave sensitivity out."
+            "Records above max_records_per_group were dropped, and a record differs from an empty "
+            f"slot by up to gradient_norm = {length:g}, not by the declared sensitivity {told:g}: "
+            "in a hidden partition a record may change places with such a slot. Leave "
+            "sensitivity out."
         )
-    person = released.exposure if exposure is None else read_exposure(exposure)
-    apart = released.exposure.per_batch
+    person = released.unit if unit is None else read_unit(unit)
+    apart = released.unit.per_batch
     if person.per_batch != apart and released.training.batches.hidden:
         # Groups that are kept apart restrict the arrangements, for single records too.
         raise AssumptionError(
             f"The run placed a person's records with per_batch={apart}, and {person} is "
             "somebody else: in hidden batches neither bounds the other. Train with groups=, "
-            "per_person= and per_batch=, and leave exposure= out."
+            "max_records_per_group= and per_batch=, and leave unit= out."
         )
     return certify(
         released.training,
@@ -113,7 +114,7 @@ def certify_released(
         dataset=dataset,
         parameters=released.parameters,
         releases=releases,
-        exposure=person,
+        unit=person,
         nonce=released.partition_nonce,
         follows=follows,
         started=released.started,

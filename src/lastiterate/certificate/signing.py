@@ -19,7 +19,7 @@ from lastiterate.bounds.coupling import StoppedCoupling
 from lastiterate.bounds.ledger import Bound, Proof, Run
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.curves.bracket import halved
-from lastiterate.description import Exposure, Loss, TailAverage, Training
+from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import (
     AssumptionError,
@@ -48,7 +48,7 @@ def certify(
     dataset: str = "",
     parameters: Any = None,
     releases: Iterable[int] = (),
-    exposure: Exposure | None = None,
+    unit: PrivacyUnit | None = None,
     seeded_noise: bool = False,
     nonce: str | None = None,
     follows: Head | None = None,
@@ -70,12 +70,12 @@ def certify(
             descriptions that say what the machine rounded, those that a trainer returns, and only
             numbers that such a run can release: no more than its coordinates, on its grid.
         releases: steps after which a checkpoint was released as well.
-        exposure: whom it is for, as in `account`; whoever loads the data vouches for it.
+        unit: whom it is for, as in `account`; whoever loads the data vouches for it.
         seeded_noise: whether the noise came from a seeded generator; that is refused.
         nonce: names the hidden partition. Give the same nonce to runs that share one (checkpoints,
             warm starts, a shared loader seed); otherwise leave it out and a fresh one is drawn.
-        follows: of a run that goes on from a released model: ``Chain.head``, or the ``head`` of
-            that model's certificate. `Chain.seal` gives both of these.
+        follows: of a run that goes on from a released model: ``CertificateChain.head``, or the
+            ``head`` of that model's certificate. `CertificateChain.append` gives both of these.
         started: the hash of the model it started from, `Descent.started`.
 
     >>> from lastiterate import FullBatch
@@ -86,8 +86,8 @@ def certify(
     1.336 by Shifted interpolation (Bok, Su & Altschuler 2024)
     """
     need_balls()
-    guarantee = account(training, loss, releases=releases, exposure=exposure)
-    person = guarantee.exposure
+    guarantee = account(training, loss, releases=releases, unit=unit)
+    person = guarantee.unit
     delta = promised_delta(delta, training.records)
     if not isinstance(dataset, str):
         why = "it is a label that a person gives, compared letter by letter"
@@ -128,7 +128,7 @@ def certify(
             "training": pack(training.to_dict()),
             "loss": {**pack(loss.to_dict()), "provenance": loss.provenance},
             "releases": list(checkpoints),
-            **({} if person.default else {"exposure": pack(person.to_dict())}),
+            **({} if person.default else {"unit": pack(person.to_dict())}),
             **({} if follows is None or worst is None else _link(follows, worst)),
             **words(training, loss, checkpoints, bound.theorem.key, person, follows),
             "witness": witness,

@@ -24,7 +24,7 @@ def account(described: Described, as_json: AsJson = False) -> None:
 
     training, loss, delta = described.training, described.loss, described.delta
     guarantee = lastiterate.account(
-        training, loss, releases=described.releases, exposure=described.exposure
+        training, loss, releases=described.releases, unit=described.unit
     )
     with Working("accounting"):
         epsilon, lower, best = (

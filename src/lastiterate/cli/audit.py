@@ -10,7 +10,7 @@ import typer
 from lastiterate.cli.confined import readable
 from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds, flag
 from lastiterate.cli.output import print_json, print_text
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description.unit import ONE_RECORD
 from lastiterate.printing import printed
 
 _WHAT, _HOW, _CLAIM = "What is audited", "How", "What is claimed"
@@ -114,7 +114,7 @@ def verdict(claim: Any, contradicted: bool) -> str:
         return "No certificate was given, so nothing is contradicted."
     epsilon, delta = _claimed(claim)
     text = f"the claim of epsilon <= {printed(epsilon)} at delta = {printed(delta)}"
-    whom = getattr(claim, "exposure", None)
+    whom = getattr(claim, "unit", None)
     if whom is not None and not whom.default:
         text += f" for {whom} (audited: one record)"
     if contradicted:
@@ -137,6 +137,6 @@ def answer(result: Any, claim: Any, contradicted: bool) -> dict[str, Any]:
         **result.to_dict(),
         "claimed_epsilon": epsilon,
         "claimed_delta": delta,
-        "claimed_for": getattr(claim, "exposure", ONE_RECORD).to_dict(),
+        "claimed_for": getattr(claim, "unit", ONE_RECORD).to_dict(),
         "contradicted": contradicted,
     }

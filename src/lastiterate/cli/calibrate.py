@@ -37,10 +37,10 @@ def calibrate(
         find=cast(Any, find),
         final_noise=cast(Any, described.final_noise),
         schedule=cast(Any, described.schedule),
-        exposure=described.exposure,
+        unit=described.unit,
     )
     training, loss = found if isinstance(found, tuple) else (found, described.loss)
-    guarantee = lastiterate.account(training, loss, exposure=described.exposure)
+    guarantee = lastiterate.account(training, loss, unit=described.unit)
     reached = guarantee.epsilon(delta)
     value = loss.regularization if find == "regularization" else getattr(training, find)
     if as_json:

@@ -53,7 +53,7 @@ def certify(
         described.delta,
         dataset=dataset,
         releases=described.releases,
-        exposure=described.exposure,
+        unit=described.unit,
         nonce=nonce,
     )
     if key is not None:
@@ -66,7 +66,10 @@ def certify(
     if as_json:
         keys = ("epsilon", "delta", "mu", "curve", "adjacency", "dataset", "sha256")
         answer = {key: certificate.content[key] for key in keys}
-        answer |= {"vouchers": certificate.vouchers, "declared": list(certificate.declarations)}
+        answer |= {
+            "provenance": certificate.provenances,
+            "declared": list(certificate.declarations),
+        }
         signers = [one["keyid"] for one in certificate.signatures]
         where = {"file": str(output), "signature": str(beside) if detached else None}
         print_json(

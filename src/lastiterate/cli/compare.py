@@ -38,7 +38,7 @@ def compare(
         described.loss,
         described.delta,
         releases=described.releases,
-        exposure=described.exposure,
+        unit=described.unit,
     )
     if as_json:
         print_json(

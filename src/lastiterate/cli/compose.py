@@ -40,7 +40,7 @@ def compose(
     """One certificate for several runs, or what rounds of one (epsilon, delta) add up to.
 
     A run may use what earlier ones released; how many runs there are and what each costs must have
-    been settled before. Where releases decide that, keep a chain with a declared allowance.
+    been settled before. Where releases decide that, keep a chain with a declared lifetime budget.
     """
     if certificates:
         if epsilon is not None or rounds is not None:

@@ -138,7 +138,7 @@ def _read(arguments: list[str]) -> int:
         model = TableModel.load(path).model if path.is_dir() else None
         claim = Certificate.load(path) if model is None else model.certificate_
         if claim is not None:
-            _ = claim.exposure, claim.mu
+            _ = claim.unit, claim.mu
     return 0
 
 

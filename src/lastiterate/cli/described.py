@@ -1,6 +1,6 @@
 """A description from a TOML file, from flags, or from both: flags win.
 
-The file has the tables [training], [loss] and perhaps [exposure] and, above them, `delta` and
+The file has the tables [training], [loss] and perhaps [unit] and, above them, `delta` and
 `releases`. The
 conventions of DP-SGD (noise multiplier, clip) and of Langevin dynamics (sigma, gradient
 sensitivity) are understood in both places; contradictions and gaps are named, never guessed away.
@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lastiterate.cli.output import warn_of
-from lastiterate.description import Exposure, Loss, Training
+from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.batches import SCHEMES
-from lastiterate.description.exposure import ONE_RECORD
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.portable import read_toml
 from lastiterate.description.tables import (
@@ -28,6 +27,7 @@ from lastiterate.description.tables import (
     NOISE_STYLES,
     read_training,
 )
+from lastiterate.description.unit import ONE_RECORD
 from lastiterate.description.validation import known_fields
 from lastiterate.errors import DescriptionError, LastIterateError
 
@@ -57,10 +57,10 @@ _TRAINING_FLAGS = (
 )
 _BASIS = ("adjacency", "gradient_norm", "clip", "gradient_sensitivity")  # of a sensitivity
 _EXPOSURE_FLAGS = {
-    "records_per_person": "records",
+    "unit_records": "records",
     "per_batch": "per_batch",
-    "joined": "joined",
-    "left": "left",
+    "first_step": "first_step",
+    "last_step": "last_step",
     "own_gradient_norm": "gradient_norm",
 }
 _FIELDS = {
@@ -94,7 +94,7 @@ class Described:
     releases: tuple[int, ...]
     final_noise: Literal["best"] | None = None
     schedule: Literal["optimal"] | None = None
-    exposure: Exposure = ONE_RECORD
+    unit: PrivacyUnit = ONE_RECORD
     step_size_cancels: bool = False
 
     @cached_property
@@ -128,7 +128,7 @@ class Described:
             "epochs": self.training.epochs,
             "dropped_records": self.training.dropped_records,
             "releases": list(self.releases),
-            "exposure": self.exposure.to_dict(),
+            "unit": self.unit.to_dict(),
         }
 
 
@@ -160,19 +160,19 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
         _steps_list(flags.get("releases", document.get("releases", []))),
         "best" if burst == "best" else None,
         "optimal" if optimal else None,
-        _exposure(document.get("exposure", {}), flags, described),
+        _unit(document.get("unit", {}), flags, described),
         cancels,
     )
 
 
-def _exposure(table: Any, flags: Mapping[str, Any], training: Training) -> Exposure:
-    """Whom it is for: the table [exposure] of the file with the flags over it."""
+def _unit(table: Any, flags: Mapping[str, Any], training: Training) -> PrivacyUnit:
+    """Whom it is for: the table [unit] of the file with the flags over it."""
     given = {name: flags[flag] for flag, name in _EXPOSURE_FLAGS.items() if flag in flags}
     if isinstance(table, Mapping):
         table = {**table, **given}
-    exposure = Exposure.from_dict(table)
-    exposure.check(training)
-    return exposure
+    unit = PrivacyUnit.from_dict(table)
+    unit.check(training)
+    return unit
 
 
 def _read(file: Path | None) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def _read(file: Path | None) -> dict[str, Any]:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise LastIterateError(f"Cannot read the description {str(file)!r}: {reason}.") from None
     document = known_fields(
-        "description", read_toml(text), {"training", "loss", "delta", "releases", "exposure"}
+        "description", read_toml(text), {"training", "loss", "delta", "releases", "unit"}
     )
     for name in ("training", "loss"):
         if not isinstance(document.setdefault(name, {}), Mapping):

@@ -142,16 +142,14 @@ def describe(
     releases: Annotated[
         str | None, flag("Steps whose iterates are released too, as 500,1000.", _OUT)
     ] = None,
-    records_per_person: Annotated[
-        int | None, flag("Records that one person has at most.", _WHOM)
-    ] = None,
+    unit_records: Annotated[int | None, flag("Records that one person has at most.", _WHOM)] = None,
     per_batch: Annotated[
         int | None, flag("At most so many of them are in one batch (the loader sees to it).", _WHOM)
     ] = None,
-    joined: Annotated[
+    first_step: Annotated[
         int | None, flag("The person's records are used from this step on (from 0).", _WHOM)
     ] = None,
-    left: Annotated[
+    last_step: Annotated[
         int | None, flag("The person's records are used before this step only.", _WHOM)
     ] = None,
     own_gradient_norm: Annotated[

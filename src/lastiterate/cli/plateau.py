@@ -22,9 +22,9 @@ def plateau(described: Described, as_json: AsJson = False) -> None:
             "that goes on: leave it out."
         )
     training, loss, delta = described.training, described.loss, described.delta
-    step = lastiterate.plateau(training, loss, delta, exposure=described.exposure)
+    step = lastiterate.plateau(training, loss, delta, unit=described.unit)
     settled = training if step is None else training.replace(steps=step)
-    guarantee = lastiterate.account(settled, loss, exposure=described.exposure)
+    guarantee = lastiterate.account(settled, loss, unit=described.unit)
     epsilon = guarantee.epsilon(delta)
     if as_json:
         limit = None if step is None else epsilon

@@ -59,7 +59,7 @@ def train(
     groups: Annotated[
         str | None, flag("The column that says whose record it is: epsilon is a person's.", _WHOM)
     ] = None,
-    per_person: Annotated[
+    max_records_per_group: Annotated[
         int | None, flag("Of one person so many records count; others are dropped.", _WHOM)
     ] = None,
     per_batch: Annotated[
@@ -98,7 +98,9 @@ def train(
     owners = None
     if per_batch is not None and groups is None:
         why = "it is about one person's records"
-        raise DescriptionError("per_batch", per_batch, "given with --groups and --per-person", why)
+        raise DescriptionError(
+            "per_batch", per_batch, "given with --groups and --max-records-per-group", why
+        )
     if groups is not None:
         meaning, owners = meaning.without_names(groups), rows.texts(groups)
     X, y = meaning.encode(rows)
@@ -115,7 +117,7 @@ def train(
         batch_size=batch_size,
         final_noise=burst_factor(final_noise),
         adjacency=adjacency,
-        per_person=per_person,
+        max_records_per_group=max_records_per_group,
         random_state=seed,
     )
     with warnings.catch_warnings(record=True) as caught:
@@ -141,7 +143,7 @@ def train(
                 "features": X.shape[1],
                 "training": trained.model.training_.to_dict(),
                 "choice": [list(reason) for reason in trained.model.choice_.reasons],
-                "exposure": trained.model.choice_.exposure.to_dict(),
+                "unit": trained.model.choice_.unit.to_dict(),
                 "warnings": [*notes, *told],
                 "score": public["score"],
             },
@@ -189,7 +191,7 @@ def _check_apart(model: Any, per_batch: int) -> None:
     """Nothing has been released yet: how a run spreads records is no secret, and no reason to."""
     from lastiterate.errors import DescriptionError
 
-    person = model.choice_.exposure
+    person = model.choice_.unit
     most = person.most_in_a_batch(model.training_)
     if most > per_batch:
         allowed = f"at least {most}, or a run of smaller batches (--batch-size)"

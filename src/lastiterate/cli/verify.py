@@ -16,7 +16,7 @@ from lastiterate.errors import CertificateError, LastIterateError
 from lastiterate.progress import Working
 
 if TYPE_CHECKING:
-    from lastiterate.description import Exposure
+    from lastiterate.description import PrivacyUnit
 
 
 def verify(
@@ -79,7 +79,7 @@ def verify(
                 "verified": True,
                 "epsilon": result.epsilon,
                 "delta": result.delta,
-                "unit": _unit(found.exposure),
+                "unit": _unit(found.unit),
                 "warning": weak,
                 "theory": found.of_real_numbers,
                 "theorem": found.theorem,
@@ -96,8 +96,8 @@ def verify(
         )
         return
     print_text(str(result))
-    if found.exposure.default:  # else the certificate says it
-        print_text(f"For {found.exposure}.")
+    if found.unit.default:  # else the certificate says it
+        print_text(f"For {found.unit}.")
     print_text(found.summary(caveats))
     if folder is not None:
         print_text("The other files of the folder are those that it speaks of.")
@@ -113,12 +113,12 @@ def _verify_chain(
     as_json: bool,
 ) -> None:
     """Every link of a chain, its order, and what it spent."""
-    from lastiterate import Chain
+    from lastiterate import CertificateChain
     from lastiterate.certificate.certificate import weakness
 
     if signature is not None:
         raise LastIterateError("--signature is for one certificate: each link carries its own.")
-    chain = Chain(folder)
+    chain = CertificateChain(folder)
     with Working("verification"):
         checked = chain.verify(trusted_keys=keys, revoked=revoked)
     weak = list(dict.fromkeys(text for link in checked.links if (text := weakness(link))))
@@ -138,8 +138,8 @@ def _verify_chain(
         "verify",
         {
             "verified": True,
-            "allowance": chain.allowance.to_dict(),
-            "unit": None if checked.exposure is None else _unit(checked.exposure),
+            "lifetime_budget": chain.lifetime_budget.to_dict(),
+            "unit": None if checked.unit is None else _unit(checked.unit),
             "warning": " ".join(weak) or None,
             "theory": False,  # such a link is refused
             "signed": bool(checked.signed_by),
@@ -172,9 +172,9 @@ def _is_chain(folder: Path) -> bool:
     return terms
 
 
-def _unit(exposure: Exposure) -> dict[str, Any]:
+def _unit(unit: PrivacyUnit) -> dict[str, Any]:
     """Whom the numbers are for, in words and in numbers."""
-    return {"text": str(exposure), **dataclasses.asdict(exposure)}
+    return {"text": str(unit), **dataclasses.asdict(unit)}
 
 
 def _unsigned(carries_one: bool) -> str:

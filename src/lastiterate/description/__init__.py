@@ -4,7 +4,6 @@
 what is known about the objective. Everything is frozen, validated and round-trips through text.
 """
 
-from lastiterate.description.allowance import Allowance
 from lastiterate.description.arithmetic import Arithmetic
 from lastiterate.description.batches import (
     Batches,
@@ -17,27 +16,28 @@ from lastiterate.description.batches import (
     WithoutReplacement,
 )
 from lastiterate.description.correlation import fractional
-from lastiterate.description.exposure import Exposure
+from lastiterate.description.lifetime_budget import LifetimeBudget
 from lastiterate.description.loss import Loss
 from lastiterate.description.origin import Origin
 from lastiterate.description.proximal import L1, Box, GroupLasso, Simplex
 from lastiterate.description.release import TailAverage
 from lastiterate.description.schedule import Schedule
 from lastiterate.description.training import Training
+from lastiterate.description.unit import PrivacyUnit
 
 __all__ = [
     "L1",
-    "Allowance",
     "Arithmetic",
     "Batches",
     "Box",
     "Cyclic",
-    "Exposure",
     "FullBatch",
     "GroupLasso",
+    "LifetimeBudget",
     "Loss",
     "Origin",
     "Poisson",
+    "PrivacyUnit",
     "RandomAllocation",
     "Reshuffled",
     "Schedule",

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lastiterate.description.arithmetic import Arithmetic
-from lastiterate.description.exposure import Exposure
 from lastiterate.description.loss import Loss
 from lastiterate.description.training import Training
+from lastiterate.description.unit import PrivacyUnit
 
 SENSITIVITY_STATEMENT = "one record changes the sum of gradients by at most"
 
@@ -73,7 +73,7 @@ def assumptions(
     loss: Loss,
     *,
     hidden_state: bool,
-    exposure: Exposure | None = None,
+    unit: PrivacyUnit | None = None,
     head: tuple[str, str | None] | None = None,
 ) -> tuple[Assumption, ...]:
     """Everything a theorem's numbers rest on; ``hidden_state``: it needs iterates to stay secret.
@@ -86,11 +86,11 @@ def assumptions(
     >>> print(assumptions(run, Loss(smoothness=1.0), hidden_state=False)[0])
     no record's gradient is longer than 1 [per-record gradient clipping in the trainer]
     """
-    vouched = vouchers(training, loss, hidden_state=hidden_state)
+    vouched = provenances(training, loss, hidden_state=hidden_state)
     found = [*_gradient_assumptions(training, loss, vouched["gradient_norm"])]
     if hidden_state:
-        voucher = _voucher(loss, vouched["regularity"])
-        found.append(Assumption(f"the loss of a record is {loss}", voucher))
+        provenance = _provenance_row(loss, vouched["regularity"])
+        found.append(Assumption(f"the loss of a record is {loss}", provenance))
         found.append(Assumption("intermediate iterates stay secret", "whoever runs the training"))
     if training.batches.hidden:
         found.append(Assumption("the random batches stay secret", "whoever runs the training"))
@@ -111,8 +111,8 @@ def assumptions(
     if training.correlation is not None:
         back = f"of every step's noise the next {len(training.correlation) - 1:,} take back a part"
         found.append(Assumption(f"{back}, as described", "the trainer"))
-    if exposure is not None:
-        found += _exposed(exposure, training)
+    if unit is not None:
+        found += _exposed(unit, training)
     return tuple(found)
 
 
@@ -136,27 +136,29 @@ def _started(head: tuple[str, str | None] | None) -> Iterator[Assumption]:
     if head is not None:
         others = (
             "the records in question are used in this link of the chain alone: for others the "
-            f"allowance of the chain holds (this link follows {head[0]})"
+            f"lifetime budget of the chain holds (this link follows {head[0]})"
         )
         yield Assumption(others, "whoever loads the data")
 
 
-def _exposed(exposure: Exposure, training: Training) -> Iterator[Assumption]:
+def _exposed(unit: PrivacyUnit, training: Training) -> Iterator[Assumption]:
     """What must hold of a person, where the guarantee is not for one record all the time."""
-    if exposure.records > 1:
+    if unit.records > 1:
         spread = ""
-        if exposure.per_batch is not None:
-            spread = f", at most {exposure.per_batch:,} of them in one batch"
-            if exposure.per_batch == 1 and training.batches.hidden:
+        if unit.per_batch is not None:
+            spread = f", at most {unit.per_batch:,} of them in one batch"
+            if unit.per_batch == 1 and training.batches.hidden:
                 spread += ", and every choice of different batches is equally likely"
-        most = f"nobody has more than {exposure.records:,} records{spread}"
+        most = f"nobody has more than {unit.records:,} records{spread}"
         yield Assumption(most, "whoever loads the data")
-    if exposure.timed:
-        when = str(Exposure(joined=exposure.joined, left=exposure.left)).partition(", ")[2]
+    if unit.timed:
+        when = str(PrivacyUnit(first_step=unit.first_step, last_step=unit.last_step)).partition(
+            ", "
+        )[2]
         fixed = f"the records in question are {when}, whatever secret iterates say"
         yield Assumption(fixed, "whoever runs the training")
-    if exposure.gradient_norm is not None:
-        norm = f"the records in question have no gradient longer than {exposure.gradient_norm!r}"
+    if unit.gradient_norm is not None:
+        norm = f"the records in question have no gradient longer than {unit.gradient_norm!r}"
         yield Assumption(norm, "whoever asks for this person")
 
 
@@ -172,7 +174,7 @@ def _arithmetic(training: Training) -> Assumption:
     return Assumption(rounding, "the trainer")
 
 
-def vouchers(training: Training, loss: Loss, *, hidden_state: bool) -> dict[str, str]:
+def provenances(training: Training, loss: Loss, *, hidden_state: bool) -> dict[str, str]:
     """Who vouches for the regularity, the gradient norm and the sensitivity of a run.
 
     "proved" is never taken on trust: it is derived again from the loss that the constants came
@@ -182,7 +184,7 @@ def vouchers(training: Training, loss: Loss, *, hidden_state: bool) -> dict[str,
     >>> from lastiterate import FullBatch
     >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
     ...                batches=FullBatch(), clipping="gradient", sensitivity=0.5)
-    >>> vouchers(run, Loss(smoothness=1.0, provenance="proved"), hidden_state=True)
+    >>> provenances(run, Loss(smoothness=1.0, provenance="proved"), hidden_state=True)
     {'regularity': 'declared', 'gradient_norm': 'enforced', 'sensitivity': 'declared'}
     """
     origin = loss.origin
@@ -208,7 +210,7 @@ def _gradient_assumptions(training: Training, loss: Loss, by: str) -> Iterator[A
     if math.isfinite(training.gradient_norm):
         bound = f"no record's gradient is longer than {training.gradient_norm:g}"
         enforced = {
-            "none": f"the loss itself; {_voucher(loss, by)}",
+            "none": f"the loss itself; {_provenance_row(loss, by)}",
             "gradient": "per-record gradient clipping in the trainer",
             "margin": "clipping of the margin derivative in the trainer",
         }[training.clipping]
@@ -227,7 +229,7 @@ def _sensitivity_words(training: Training) -> str:
     )
 
 
-def _voucher(loss: Loss, by: str) -> str:
+def _provenance_row(loss: Loss, by: str) -> str:
     proved = "proved by this library"
     if loss.origin is not None:
         proved += f" for the {loss.origin}"

@@ -31,7 +31,7 @@ def answer(description: Description, outcomes: Outcomes, *, sought: bool = False
     bounds = {task.theorem: outcome for task, outcome in outcomes.items() if task.kind == "bound"}
     wanted = [theorem.key for theorem in description.candidates]
     if not wanted:
-        whom = description.exposure.words(description.training)
+        whom = description.unit.words(description.training)
         words = f"No theorem covers {whom} in this run; below is what each one misses."
         return [html.H2("No guarantee"), html.P(words, id="not-covered")]
     waiting = _names(key for key in wanted if bounds.get(key) is None)
@@ -96,9 +96,7 @@ def _numbers(description: Description, name: str, best: Bounded, lower: Outcome 
         [
             html.Div([html.Dt("epsilon at most"), html.Dd(printed(best.epsilon), id="epsilon")]),
             html.Div([html.Dt("at delta"), html.Dd(f"{printed(description.delta)}")]),
-            html.Div(
-                [html.Dt("for"), html.Dd(str(description.exposure), id="whom", className="name")]
-            ),
+            html.Div([html.Dt("for"), html.Dd(str(description.unit), id="whom", className="name")]),
             html.Div([html.Dt("some loss really suffers"), html.Dd(below, id="lower")]),
             html.Div(
                 [html.Dt("mu"), html.Dd("–" if best.mu is None else printed(best.mu), id="mu")]
@@ -145,8 +143,8 @@ def _in_words(description: Description, found: float) -> str:
     training = description.training
     what = {"replace": "was replaced by another", "zero-out": "was left out"}[training.adjacency]
     whose = "one record"
-    if not description.exposure.default:
-        whose = f"{description.exposure},"
+    if not description.unit.default:
+        whose = f"{description.unit},"
         what = {"replace": "had all data replaced", "zero-out": "had all data left out"}[
             training.adjacency
         ]

@@ -202,8 +202,10 @@ PERSON = (
         kind="whole",
         blank="0",
     ),
-    Field("joined", "Used from step", "0", 1, 1e5, "steps are counted from 0", kind="whole"),
-    Field("left", "Used before step", "", 1, 1e5, "empty: to the end", kind="whole", blank="0"),
+    Field("first_step", "Used from step", "0", 1, 1e5, "steps are counted from 0", kind="whole"),
+    Field(
+        "last_step", "Used before step", "", 1, 1e5, "empty: to the end", kind="whole", blank="0"
+    ),
     Field(
         "own_norm",
         "The person's gradient norm",

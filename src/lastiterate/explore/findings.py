@@ -96,7 +96,7 @@ def tasks(description: Description) -> tuple[Task, ...]:
             Task(name, description, heavy=not (closed and smooth), urgency=1)
             for name in FIGURES
             # Figures of a run are about a record that is there from the first step to the last.
-            if name == "curve" or description.exposure.default
+            if name == "curve" or description.unit.default
         ),
     ]
     return tuple(sorted([*bounds, *others], key=lambda task: (task.heavy, task.urgency)))
@@ -165,7 +165,7 @@ def _lower(task: Task) -> float:
 
 def _plateau(task: Task) -> int | None:
     about = _description(task)
-    return plateau(about.training, about.loss, about.delta, exposure=about.exposure)
+    return plateau(about.training, about.loss, about.delta, unit=about.unit)
 
 
 def _figure(task: Task) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _figure(task: Task) -> dict[str, Any]:
     if task.kind == "growth":
         return plotly_figure(report.epsilon_growth(*run, about.delta))
     if task.kind == "curve":
-        guarantee = account(*run, exposure=about.exposure)
+        guarantee = account(*run, unit=about.unit)
         return plotly_figure(report.privacy_curve(guarantee, about.delta))
     return plotly_figure(report.taut_string(*run))
 
@@ -188,9 +188,7 @@ def _noise(task: Task) -> Description:
 
     assert isinstance(task.about, Sought)
     about = task.about.about
-    found = calibrate(
-        about.training, about.loss, task.about.epsilon, about.delta, exposure=about.exposure
-    )
+    found = calibrate(about.training, about.loss, task.about.epsilon, about.delta, unit=about.unit)
     return replace(about, training=found)
 
 
@@ -199,9 +197,7 @@ def _erasing(task: Task) -> str:
 
     assert isinstance(task.about, Erasing)
     about = task.about.about
-    plan = plan_unlearning(
-        about.training, about.loss, about.exposure, task.about.epsilon, about.delta
-    )
+    plan = plan_unlearning(about.training, about.loss, about.unit, task.about.epsilon, about.delta)
     return str(plan)
 
 

@@ -182,8 +182,8 @@ def change(pool: Pool, values: Any, before: Any, patience: float) -> list[Any]:
         result += [
             answers.answer(reading.description, outcomes, sought=reading.sought is not None),
             answers.comparison(reading.description, outcomes),
-            python_recipe(*described, exposure=about.exposure),
-            toml_recipe(*described, exposure=about.exposure),
+            python_recipe(*described, unit=about.unit),
+            toml_recipe(*described, unit=about.unit),
         ]
     else:
         waits = reading.sought is not None

@@ -15,10 +15,10 @@ from typing import Any
 from lastiterate.accounting import candidates
 from lastiterate.bounds import LEDGER
 from lastiterate.bounds.ledger import Run, Theorem
-from lastiterate.description import Exposure, Loss, Training
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.tables import BATCH_FIELDS, LOSS_FIELDS, read_training
+from lastiterate.description.unit import ONE_RECORD
 from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.explore.fields import ERASE, FIELDS, LOSS, PERSON, RELEASE, RUN, SGLD
@@ -51,11 +51,11 @@ _PAGE_NAME = {
     "batches.rate": "rate",
     "release.window": "window",
     "sensitivity": "gradient_norm",
-    "exposure.records": "person_records",
-    "exposure.per_batch": "per_batch",
-    "exposure.joined": "joined",
-    "exposure.left": "left",
-    "exposure.gradient_norm": "own_norm",
+    "unit.records": "person_records",
+    "unit.per_batch": "per_batch",
+    "unit.first_step": "first_step",
+    "unit.last_step": "last_step",
+    "unit.gradient_norm": "own_norm",
 }
 
 
@@ -66,12 +66,12 @@ class Description:
     training: Training
     loss: Loss
     delta: float
-    exposure: Exposure = ONE_RECORD
+    unit: PrivacyUnit = ONE_RECORD
 
     @cached_property
     def run(self) -> Run:
         """What theorems are asked about."""
-        return Run(self.training, self.loss, (), self.exposure)
+        return Run(self.training, self.loss, (), self.unit)
 
     @cached_property
     def candidates(self) -> tuple[Theorem, ...]:
@@ -245,7 +245,7 @@ def _description(state: Mapping[str, str], values: Mapping[str, float]) -> Descr
     loss = {name: values[name] for name in (*LOSS_FIELDS[kind], "regularization")}
     delta = promised_delta(values["delta"])
     described = Description(training, Loss.from_dict({"kind": kind, **loss}), delta)
-    return replace(described, exposure=_exposure(state, values, training))
+    return replace(described, unit=_unit(state, values, training))
 
 
 def _step_size_cancels(state: Mapping[str, str]) -> bool:
@@ -256,20 +256,18 @@ def _step_size_cancels(state: Mapping[str, str]) -> bool:
     return told and constant and not any(lengths) and not state["own_norm"].strip()
 
 
-def _exposure(
-    state: Mapping[str, str], values: Mapping[str, float], training: Training
-) -> Exposure:
+def _unit(state: Mapping[str, str], values: Mapping[str, float], training: Training) -> PrivacyUnit:
     """Whom it is for; an empty field says nothing."""
     told = {
-        name.removeprefix("exposure."): values[field]
+        name.removeprefix("unit."): values[field]
         for name, field in _PAGE_NAME.items()
-        if name.startswith("exposure.") and field in values and state[field].strip()
+        if name.startswith("unit.") and field in values and state[field].strip()
     }
-    exposure = Exposure.from_dict(told)
-    exposure.check(training)
-    if exposure.timed:
+    unit = PrivacyUnit.from_dict(told)
+    unit.check(training)
+    if unit.timed:
         _most("steps", training.steps, MOST_SEARCHED_STEPS)
-    return exposure
+    return unit
 
 
 def _hump(values: Mapping[str, float]) -> Hump:

@@ -85,7 +85,7 @@ def _section(verified: Certificate) -> str:
         HEADING,
         "",
         f"The training is ({printed(verified.epsilon)}, {printed(verified.delta)})-differentially "
-        f"private for {_plain(str(verified.exposure))}, {_plain(verified.adjacency)} adjacency; "
+        f"private for {_plain(str(verified.unit))}, {_plain(verified.adjacency)} adjacency; "
         f"released: {_plain(verified.release)}. Proved by: {_plain(verified.theorem)}.",
         "",
         *([f"**{_plain(weak)}**", ""] if weak else []),

@@ -56,10 +56,10 @@ def read_privacy(guarantee: PrivacyCurve | tuple[float, float], adjacency: str |
     if changes is None:
         why = "a generalisation bound needs to know what a neighbouring dataset is"
         raise DescriptionError("adjacency", adjacency, '"replace" or "zero-out"', why)
-    exposure = getattr(guarantee, "exposure", None)
-    if exposure is not None and not exposure.default:
+    unit = getattr(guarantee, "unit", None)
+    if unit is not None and not unit.default:
         why = "the argument swaps any one record, whenever it is used"
-        raise DescriptionError("exposure", str(exposure), "that of a single record", why)
+        raise DescriptionError("unit", str(unit), "that of a single record", why)
     if isinstance(guarantee, tuple):
         return _from_pair(*_grouped(Pair(*guarantee), changes))
     if not isinstance(guarantee, PrivacyCurve):

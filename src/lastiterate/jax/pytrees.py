@@ -48,7 +48,7 @@ def noisy_descent(
     progress: bool | None = None,
     checkpoint: Checkpoint | None = None,
     groups: Any = None,
-    per_person: int | None = None,
+    max_records_per_group: int | None = None,
     per_batch: int | None = None,
 ) -> Trained:
     """Train a pytree with noisy gradients, exactly as described.
@@ -61,7 +61,7 @@ def noisy_descent(
         start: the parameters to start from, any pytree of floats; they must not depend on the data.
         regularization, noise, random_state, radius, progress: as in
             `lastiterate.train.noisy_descent`.
-        checkpoint, groups, per_person, per_batch: as there.
+        checkpoint, groups, max_records_per_group, per_batch: as there.
 
     Returns the parameters as a pytree, and the `Descent`: its ``loss`` is None, as nobody here
     vouches for a function, so ``descent.certificate(delta, loss=...)`` takes what you know.
@@ -94,7 +94,7 @@ def noisy_descent(
         progress=progress,
         checkpoint=checkpoint,
         groups=groups,
-        per_person=per_person,
+        max_records_per_group=max_records_per_group,
         per_batch=per_batch,
     )
     return Trained(unravel(jnp.asarray(done.parameters, dtype=flat.dtype)), done)

@@ -99,7 +99,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     prepare: Any = "auto"
     curved: Any = "auto"
     feature_range: Any = None
-    per_person: int | None = None
+    max_records_per_group: int | None = None
     max_sample_weight: float = 1.0
     random_state: Any = None
 
@@ -155,8 +155,8 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             X: features, one row per record: an array, a data frame or a sparse matrix; a torch
                 tensor or `lastiterate.torch.Shards`, on which PyTorch trains by the same law.
             y: labels.
-            groups: the owner of each record, with ``per_person``: epsilon is then for a person
-                with all of their records.
+            groups: the owner of each record, with ``max_records_per_group``: epsilon is then for a
+                person with all of their records.
             sample_weight: how often each record counts, between 0 and ``max_sample_weight``. A
                 weight belongs to its record: it must not be computed from others. The statistics
                 of a preparation count every record once.
@@ -225,8 +225,8 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
             radius=radius,
             random_state=self.random_state,
             groups=groups,
-            per_person=self.per_person,
-            per_batch=chosen.exposure.per_batch,
+            max_records_per_group=self.max_records_per_group,
+            per_batch=chosen.unit.per_batch,
             weights=weights,
             **(self._device_settings() if on_device(data) else {}),
         )
@@ -460,8 +460,13 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     ) -> Choice:
         why = "a guarantee must say which datasets count as neighbours"
         one_of("adjacency", self.adjacency, ("replace", "zero-out"), why)
-        most = 1 if self.per_person is None else min(self.per_person, records)
-        given = {"steps": self.steps, "batch_size": self.batch_size, "per_person": most, **known}
+        most = 1 if self.max_records_per_group is None else min(self.max_records_per_group, records)
+        given = {
+            "steps": self.steps,
+            "batch_size": self.batch_size,
+            "max_records_per_group": most,
+            **known,
+        }
         given.setdefault("passes", self._passes)
         l2, proximal = penalised(
             self.penalty, self.regularization, self.l1_ratio, spared=int(bool(self.fit_intercept))
@@ -505,11 +510,11 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         target = (self.epsilon, self.delta_)
         if mu := self.__dict__.get("_mu_beside"):
             return beside(mu, choice, *target)
-        return calibrate(choice.training, choice.loss, *target, exposure=choice.exposure)
+        return calibrate(choice.training, choice.loss, *target, unit=choice.unit)
 
     def _check_people(self, groups: Any) -> None:
         """Raise unless it can be said whose records are whose, and what everything costs them."""
-        both_or_none(groups, self.per_person)
+        both_or_none(groups, self.max_records_per_group)
         if groups is not None and isinstance(self.prepare, PrivateStandardScaler):
             raise UnsupportedError(
                 "prepare= is paid for by the record, and groups= asks for a guarantee by the "
@@ -523,9 +528,12 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         follows: Head | None = None,
     ) -> None:
         if released.above:  # told to the operator; a model that is handed on does not say it
-            several = f"{len(released.above):,} of the people have more than per_person = "
-            rest = f"{self.per_person} records; the others of theirs were dropped at random."
-            warnings.warn(several + rest, OperatorWarning, stacklevel=4)
+            warnings.warn(
+                f"{len(released.above):,} of the people have more than max_records_per_group = "
+                f"{self.max_records_per_group} records; the others were dropped at random.",
+                OperatorWarning,
+                stacklevel=4,
+            )
             released = replace(released, above=())
         self.training_ = released.training  # what is certified is what was computed
         self.n_iter_ = self.training_.steps

@@ -19,8 +19,8 @@ import math
 from dataclasses import dataclass, replace
 
 from lastiterate.curves import gaussian
-from lastiterate.description import Cyclic, Exposure, FullBatch, Loss, Shuffled, Training
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description import Cyclic, FullBatch, Loss, PrivacyUnit, Shuffled, Training
+from lastiterate.description.unit import ONE_RECORD
 from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
@@ -95,7 +95,7 @@ class Choice:
     training: Training
     loss: Loss
     reasons: tuple[tuple[str, str], ...]
-    exposure: Exposure = ONE_RECORD  # whom the target is for
+    unit: PrivacyUnit = ONE_RECORD  # whom the target is for
 
     def because(self, *more: tuple[str, str]) -> Choice:
         """The same run with more reasons."""
@@ -125,7 +125,7 @@ def choose(
     dimension: int = 100,
     known_order: bool = False,
     final_noise: float | str | None = None,
-    per_person: int = 1,
+    max_records_per_group: int = 1,
     columns: int = 0,
 ) -> Choice:
     """A run for this budget; what the user gives is kept.
@@ -142,7 +142,8 @@ def choose(
         dimension: the number of parameters; it helps to rank the ways a run may end.
         known_order: the batches come in an order that counts as known (a stream).
         final_noise: a burst at the last step, a factor or "best", instead of what is chosen here.
-        per_person: the target is for a person with so many records, dealt out to the batches.
+        max_records_per_group: the target is for a person with so many records, dealt out to the
+            batches.
         columns: that were prepared, if there are three classes or more.
     """
     epsilon = number("epsilon", epsilon, "it bounds the privacy loss", above=0.0, infinite=True)
@@ -166,7 +167,7 @@ def choose(
     if math.isinf(epsilon):
         run = _to_convergence(loss, records, steps)
     else:
-        weight = per_person * (2 if adjacency == "replace" else 1)
+        weight = max_records_per_group * (2 if adjacency == "replace" else 1)
         mu = gaussian.mu(epsilon, delta) / weight
         part = part_of_time(columns, mu, records)
         run = _balanced(records, mu, steps, batch_size, passes, learning_time, part)
@@ -186,7 +187,7 @@ def choose(
         batches=batches,
         adjacency=adjacency,
     )
-    ending, person = "only the last iterate is released", dealt(training, per_person)
+    ending, person = "only the last iterate is released", dealt(training, max_records_per_group)
     if not math.isinf(epsilon):
         target = (dimension, epsilon, delta)
         training, ending = ended(training, loss, *target, final_noise, person)

@@ -124,10 +124,10 @@ class ProbableClassifier(PrivateClassifier):
         if math.isinf(self.epsilon):
             why = "it is paid for with a share of epsilon"
             raise DescriptionError("calibrate", self.calibrate, "absent with epsilon=inf", why)
-        if self.per_person is not None:
+        if self.max_records_per_group is not None:
             raise UnsupportedError(
-                "calibrate= is paid for by the record, and per_person= asks for a guarantee by the "
-                "person: leave one of them out."
+                "calibrate= is paid for by the record, and max_records_per_group= asks for a "
+                "guarantee by the person: leave one of them out."
             )
         self._mechanism, mu = planned(records, self.epsilon, self.delta_, self.adjacency)
         cost = printed(gaussian.epsilon(mu, self.delta_))

@@ -46,7 +46,8 @@ class Elsewhere(_Model):
             folder: where the copy lies, 4 bytes a feature and 8 a label; by default the system's
                 folder for temporary files.
 
-        Classes are declared (``classes=``); ``prepare``, ``per_person`` and weights are for `fit`.
+        Classes are declared (``classes=``); ``prepare``, ``max_records_per_group`` and weights are
+        for `fit`.
         """
         self._refuse_elsewhere()
         found = ArrowFiles(files, label)
@@ -61,10 +62,10 @@ class Elsewhere(_Model):
 
     def _refuse_elsewhere(self) -> None:
         learning = not (self.prepare is None or isinstance(self.prepare, str))
-        if self.per_person is not None or learning:
+        if self.max_records_per_group is not None or learning:
             raise UnsupportedError(
-                "per_person= and prepare= look at all records before training, which must be in "
-                "memory for that: use fit, or prepare the columns with public constants."
+                "max_records_per_group= and prepare= look at all records before training, which "
+                "must be in memory for that: use fit, or prepare the columns with public constants."
             )
         if getattr(self, "class_weight", None) is not None:
             raise UnsupportedError("class_weight= is for fit and fit_stream: leave it out here.")

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lastiterate.description import Exposure, Loss, TailAverage, Training
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
+from lastiterate.description.unit import ONE_RECORD
 from lastiterate.description.validation import one_of
 from lastiterate.plan.burst import best_burst, noise_factor
 from lastiterate.plan.calibration import calibrate
@@ -31,7 +31,7 @@ def ended(
     epsilon: float,
     delta: float,
     final_noise: float | str | None = None,
-    person: Exposure = ONE_RECORD,
+    person: PrivacyUnit = ONE_RECORD,
 ) -> tuple[Training, str]:
     """The run with its best ending, and why; ``final_noise`` (a factor, or "best") is kept."""
     model = QuadraticModel(loss, dimension, DISTANCE, epsilon, delta)
@@ -57,7 +57,7 @@ def ended(
 
 
 def _endings(
-    run: Training, model: QuadraticModel, person: Exposure
+    run: Training, model: QuadraticModel, person: PrivacyUnit
 ) -> Iterator[tuple[str, Training]]:
     per_epoch = run.batches_per_epoch or 1
     if per_epoch == 1:
@@ -90,9 +90,9 @@ def _burst_text(rho: float) -> str:
     return f"the last step's noise has {rho:.3g} times the variance" if rho != 1 else "no burst"
 
 
-def _risk(run: Training, model: QuadraticModel, person: Exposure) -> float:
+def _risk(run: Training, model: QuadraticModel, person: PrivacyUnit) -> float:
     if person.records > 1:
-        found = calibrate(run, model.loss, model.epsilon, model.delta, exposure=person)
+        found = calibrate(run, model.loss, model.epsilon, model.delta, unit=person)
         return model.risk(found).total
     needed = noise_factor(run, model.loss, model.epsilon, model.delta)
     return model.risk(run.scale_noise(needed)).total

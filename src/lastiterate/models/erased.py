@@ -164,7 +164,7 @@ def _described(trained: TableModel) -> dict[str, Any]:
         "delta": model.delta_,
     }
     if certificate is not None:
-        changed["exposure"] = certificate.exposure.to_dict()
+        changed["unit"] = certificate.unit.to_dict()
     return changed
 
 

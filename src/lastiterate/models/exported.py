@@ -206,5 +206,5 @@ def _privacy(model: Any) -> dict[str, Any]:
         "epsilon": certificate.epsilon,
         "delta": certificate.delta,
         "adjacency": certificate.adjacency,
-        "for": str(certificate.exposure),
+        "for": str(certificate.unit),
     }

@@ -64,9 +64,9 @@ class PrivateLogisticRegression(ProbableClassifier):
             range [0, 1]. "dtype": integers of 8 and 16 bits have the range of their type. Say so
             only if the types are public (pixels): readers that downcast, as
             ``pandas.to_numeric(downcast=...)``, choose the type by the largest private value.
-        per_person: with ``fit(X, y, groups=owners)``: epsilon is for a person with up to so many
-            records. Others of theirs are dropped at random, and shuffled batches keep a person's
-            records apart.
+        max_records_per_group: with ``fit(X, y, groups=owners)``: epsilon is for a person with up to
+            so many records. Others of theirs are dropped at random, and shuffled batches keep a
+            person's records apart.
         max_sample_weight: with ``fit(X, y, sample_weight=weights)``: no weight is larger. Declared,
             because the largest one is private; noise is made for it.
         class_weight: a dictionary of how often a record of each class counts, 1 if not named. The

@@ -35,7 +35,7 @@ from lastiterate.certificate.filed import (
     read_about,
     read_parameters,
 )
-from lastiterate.description import Exposure, Loss, Training
+from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
 from lastiterate.folder_replacement import finish_replacement
@@ -144,7 +144,7 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
     model.loss_ = Loss.from_dict(table["loss"])
     model.delta_, model.n_iter_ = float(table["delta"]), model.training_.steps
     reasons = tuple((str(what), str(why)) for what, why in table["choice"])
-    whom = Exposure.from_dict(table["exposure"])
+    whom = PrivacyUnit.from_dict(table["unit"])
     model.choice_ = Choice(model.training_, model.loss_, reasons, whom)
     if isinstance(model, PrivateClassifier):
         model.classes_ = declared(table["classes"])
@@ -363,7 +363,7 @@ def about(
         "delta": model.delta_,
         "training": model.training_.to_dict(),
         "loss": model.loss_.to_dict(),
-        "exposure": model.choice_.exposure.to_dict(),
+        "unit": model.choice_.unit.to_dict(),
         "radius": repr(model._erasable_run[1]) if hasattr(model, "_erasable_run") else None,
         "choice": [list(reason) for reason in model.choice_.reasons],
         "warnings": list(warnings),
@@ -380,7 +380,7 @@ def report(
 ) -> str:
     """A page for people: what was trained, what it costs, what was chosen and why."""
     model, schema = trained.model, trained.schema
-    certificate, person = model.certificate_, model.choice_.exposure
+    certificate, person = model.certificate_, model.choice_.unit
     lines = [f"# {type(model).__name__} of {schema.target_name!r}", ""]
     if certificate is None:
         lines.append(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from lastiterate.certificate import Chain
+from lastiterate.certificate import CertificateChain
 from lastiterate.description import Arithmetic
 from lastiterate.description.validation import whole
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
@@ -51,7 +51,7 @@ class Streamed(_Model):
         batches: int,
         batch_size: int,
         classes: Any = None,
-        continue_from: PrivateLinearModel | Chain | None = None,
+        continue_from: PrivateLinearModel | CertificateChain | None = None,
     ) -> Self:
         """Train in one pass over ``stream``, pairs of features and labels.
 
@@ -63,9 +63,9 @@ class Streamed(_Model):
             classes: of a classifier, in any order, unless the estimator has them; a stream shows
                 them too late.
             continue_from: start from a model that was released: a fitted model of this package, or
-                a `Chain`, whose last model is taken (none yet: zeros). ``certificate_`` is then a
-                link; add it by ``chain.add(model.certificate_, model.parameters_)`` before you
-                publish the model.
+                a `CertificateChain`, whose last model is taken (none yet: zeros). ``certificate_``
+                is then a link; add it by ``chain.add(model.certificate_, model.parameters_)``
+                before you publish the model.
 
         Nothing is fitted if the stream is too short, too long or raises.
         """
@@ -116,10 +116,10 @@ class Streamed(_Model):
         return ()
 
     def _refuse_stream(self) -> None:
-        if self.per_person is not None:
+        if self.max_records_per_group is not None:
             raise UnsupportedError(
-                "per_person= asks for a guarantee by the person, but a stream does not say whose "
-                "records it holds: use fit(X, y, groups=...)."
+                "max_records_per_group= asks for a guarantee by the person, but a stream does not "
+                "say whose records it holds: use fit(X, y, groups=...)."
             )
         if not (self.prepare is None or isinstance(self.prepare, str)):
             raise UnsupportedError(
@@ -141,7 +141,7 @@ def _released(source: Any) -> tuple[dict[str, Array] | None, Head | None, bool]:
     """The model to go on from, what a link then follows, and whether that has a certificate."""
     if source is None:
         return None, None, True
-    if isinstance(source, Chain):
+    if isinstance(source, CertificateChain):
         head, found = source.head, source.parameters
         if found is not None and not isinstance(found, dict):
             why = "noisy_descent goes on from such a chain"
@@ -156,7 +156,7 @@ def _released(source: Any) -> tuple[dict[str, Array] | None, Head | None, bool]:
                 "of fit with prepare=None."
             )
         found, certificate = source.parameters_, source.certificate_
-        if certificate is not None and certificate.exposure.left is not None:
+        if certificate is not None and certificate.unit.last_step is not None:
             raise AssumptionError(
                 "The certificate of the model to continue from covers records that were deleted "
                 "from it, and no record that it still uses. Continue from a model of fit_stream."
@@ -165,7 +165,7 @@ def _released(source: Any) -> tuple[dict[str, Array] | None, Head | None, bool]:
         head = Head("", None) if certificate is None else certificate.head
     else:
         why = "only a model that was released may depend on other people's data"
-        allowed = "a fitted model of this package or a Chain"
+        allowed = "a fitted model of this package or a CertificateChain"
         raise DescriptionError("continue_from", type(source).__name__, allowed, why)
     if not certified:
         warnings.warn(

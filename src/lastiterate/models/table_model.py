@@ -98,8 +98,8 @@ class PrivateTableModel(BaseEstimator):  # type: ignore[misc]
         Args:
             X: the table.
             y: the labels, if they are not a column of it.
-            groups: whose record it is, with the estimator's ``per_person``: the name of a column,
-                which is then no feature, or one owner per record.
+            groups: whose record it is, with the estimator's ``max_records_per_group``: the name of
+                a column, which is then no feature, or one owner per record.
         """
         for name in ("model_", "schema_", "learnt_before_"):
             self.__dict__.pop(name, None)
@@ -191,7 +191,7 @@ class PrivateTableModel(BaseEstimator):  # type: ignore[misc]
                 "for), and one guarantee does not speak of all: use "
                 "certificate_, whose curve has other deltas; or prepare=None."
             )
-        return account(model.training_, model.loss_, exposure=model.choice_.exposure)
+        return account(model.training_, model.loss_, unit=model.choice_.unit)
 
     # --- keeping ------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ from lastiterate.train.torch_backend import as_array
 
 SCORE_SHARE = 0.1  # of mu² that pays for the noisy score
 _NO_WEIGHT = Decimal("1e-90")  # of so many trials
-_FIXED = ("epsilon", "delta", "adjacency", "classes", "per_person", "random_state")
+_FIXED = ("epsilon", "delta", "adjacency", "classes", "max_records_per_group", "random_state")
 
 
 @dataclass(frozen=True)
@@ -283,10 +283,10 @@ def _refuse(model: Any, candidates: list[Mapping[str, Any]]) -> None:
         if any(name in candidate for candidate in candidates):
             why = "all trials must cost the same and answer the same question"
             raise DescriptionError("grid", f"a choice of {name}", f"free of {name}", why)
-    if model.per_person is not None:
+    if model.max_records_per_group is not None:
         raise UnsupportedError(
-            "tune accounts for single records, and per_person= asks for people. Tune on public "
-            "data, and fit once with groups=."
+            "tune accounts for single records, and max_records_per_group= asks for people. Tune on "
+            "public data, and fit once with groups=."
         )
     if getattr(model, "calibrate", False) or any("calibrate" in each for each in candidates):
         raise UnsupportedError("tune does not account for calibrate=: leave it out.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from lastiterate.description import Exposure
+from lastiterate.description import PrivacyUnit
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.models.privacy_warning import PrivacyWarning
@@ -71,7 +71,7 @@ class Erasing(_Model):
         self._check_classes(y, gone)
         data, targets = emptied(self._rows.of(self._prepared(X)), self._targets(y), gone)
         loss = replace(self.loss_, strong_convexity=0.0)  # empty slots curve nothing
-        plan = plan_unlearning(run, loss, Exposure(records=len(asked)), epsilon, told)
+        plan = plan_unlearning(run, loss, PrivacyUnit(records=len(asked)), epsilon, told)
         released = gone_on(
             self._objective(),
             data,
@@ -85,7 +85,7 @@ class Erasing(_Model):
             experiment=not self._certified,
         )
         self.loss_, self.delta_ = loss, told
-        self._finish(replace(released, exposure=plan.deleted), [])
+        self._finish(replace(released, unit=plan.deleted), [])
         self._gone, self.erased_ = gone, len(gone)
         return plan
 
@@ -97,7 +97,7 @@ class Erasing(_Model):
                 "only the steps of fit, on arrays or sparse matrices and without weights, are gone "
                 "on with"
             )
-        elif self.per_person is not None:
+        elif self.max_records_per_group is not None:
             objection = "nobody kept which records of a person were dropped"
         elif self._learnt_statistics:
             objection = (

@@ -57,7 +57,7 @@ class Unsealed:
             self.delta,
             parameters=Computed(self.parameters),
             nonce=self.nonce,
-            exposure=self.released.exposure,
+            unit=self.released.unit,
             follows=self.follows,
             started=None if self.follows is None else self.follows.parameters,
         )

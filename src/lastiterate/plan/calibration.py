@@ -16,14 +16,14 @@ import numpy as np
 from lastiterate.accounting import account
 from lastiterate.curves.bracket import last_good
 from lastiterate.description import (
-    Exposure,
     Loss,
+    PrivacyUnit,
     Schedule,
     TailAverage,
     Training,
 )
-from lastiterate.description.exposure import read_exposure
 from lastiterate.description.failure import promised_delta
+from lastiterate.description.unit import read_unit
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import TargetError, UnsupportedError
 from lastiterate.guarantee import warn_if_estimated
@@ -51,7 +51,7 @@ def calibrate(
     *,
     final_noise: Literal["best"] | None = None,
     schedule: Literal["optimal"] | None = None,
-    exposure: Exposure | None = None,
+    unit: PrivacyUnit | None = None,
 ) -> Training: ...
 @overload
 def calibrate(
@@ -61,7 +61,7 @@ def calibrate(
     delta: float,
     find: Literal["regularization"],
     *,
-    exposure: Exposure | None = None,
+    unit: PrivacyUnit | None = None,
 ) -> tuple[Training, Loss]: ...
 @overload
 def calibrate(
@@ -71,7 +71,7 @@ def calibrate(
     delta: float = 1e-5,
     *,
     find: Literal["regularization"],
-    exposure: Exposure | None = None,
+    unit: PrivacyUnit | None = None,
 ) -> tuple[Training, Loss]: ...
 def calibrate(
     training: Training,
@@ -82,7 +82,7 @@ def calibrate(
     *,
     final_noise: Literal["best"] | None = None,
     schedule: Literal["optimal"] | None = None,
-    exposure: Exposure | None = None,
+    unit: PrivacyUnit | None = None,
 ) -> Training | tuple[Training, Loss]:
     """The description whose guarantee meets (epsilon, delta), and only just.
 
@@ -101,7 +101,7 @@ def calibrate(
             pass over the data in order.
         schedule: "optimal" finds the step sizes too (`lastiterate.plan.optimal_schedule`, with
             its public guesses of spectrum and start); for find="noise" and full batches.
-        exposure: whom the target is for, as in `account`.
+        unit: whom the target is for, as in `account`.
 
     Raises:
         TargetError: if no value reaches the target; it says which quantity would. Also if any
@@ -118,7 +118,7 @@ def calibrate(
     delta = promised_delta(delta, None if find == "records" else training.records)
     one_of("find", find, ("noise", "steps", "records", "regularization"), "it names the unknown")
     warn_if_estimated(training, loss)
-    person = read_exposure(exposure)
+    person = read_unit(unit)
     if not person.default:
         _check_person(person, find, final_noise, schedule)
     with Working("calibration"):
@@ -139,7 +139,7 @@ def calibrate(
         return training, _regularization(training, loss, target, delta, person)
 
 
-def _check_person(person: Exposure, find: str, burst: str | None, schedule: str | None) -> None:
+def _check_person(person: PrivacyUnit, find: str, burst: str | None, schedule: str | None) -> None:
     """Refuse what is only known for one record, used from the first step to the last."""
     if burst is not None or schedule is not None:
         raise UnsupportedError(
@@ -153,10 +153,10 @@ def _check_person(person: Exposure, find: str, burst: str | None, schedule: str 
 
 
 def _noise(
-    training: Training, loss: Loss, target: float, delta: float, exposure: Exposure
+    training: Training, loss: Loss, target: float, delta: float, unit: PrivacyUnit
 ) -> Training:
     silent = training.scale_noise(0.0)
-    if account(silent, loss, exposure=exposure).epsilon(delta) <= target:
+    if account(silent, loss, unit=unit).epsilon(delta) <= target:
         return silent
     base = _some_noise(training)
 
@@ -164,7 +164,7 @@ def _noise(
     searched = base.batches.full and math.isfinite(base.diameter) and target > 0
 
     def at(log_factor: float) -> float:
-        guarantee = account(base.scale_noise(math.exp(log_factor)), loss, exposure=exposure)
+        guarantee = account(base.scale_noise(math.exp(log_factor)), loss, unit=unit)
         if searched:
             return target * (guarantee.delta(target * (1 - TOLERANCE / 3)) / delta)
         return guarantee.epsilon(delta)
@@ -254,7 +254,7 @@ def _tune(at: Callable[[float], float], target: float, start: float, slope: floa
 
 
 def _steps(
-    training: Training, loss: Loss, target: float, delta: float, exposure: Exposure
+    training: Training, loss: Loss, target: float, delta: float, unit: PrivacyUnit
 ) -> Training:
     if isinstance(training.step_size, Schedule) or isinstance(training.noise, Schedule):
         raise UnsupportedError(
@@ -262,19 +262,17 @@ def _steps(
             "says nothing about the steps after its end. Describe the run with single values."
         )
     per_epoch = training.batches_per_epoch or 1
-    unit = per_epoch if training.steps % per_epoch == 0 else 1
-    word = "step" if unit == 1 else f"epoch of {unit} steps"
+    stride = per_epoch if training.steps % per_epoch == 0 else 1
+    word = "step" if stride == 1 else f"epoch of {stride} steps"
     window = training.release.window if isinstance(training.release, TailAverage) else 1
-    fewest = -(-window // unit)  # the average needs as many steps as its window
+    fewest = -(-window // stride)  # the average needs as many steps as its window
 
     def epsilon(blocks: int) -> float:
-        return account(training.replace(steps=blocks * unit), loss, exposure=exposure).epsilon(
-            delta
-        )
+        return account(training.replace(steps=blocks * stride), loss, unit=unit).epsilon(delta)
 
     first = epsilon(fewest)
     if first > target:
-        shortest = f"one {word}" if fewest == 1 else f"the {fewest * unit:,} steps of the average"
+        shortest = f"one {word}" if fewest == 1 else f"the {fewest * stride:,} steps of the average"
         raise TargetError(
             f"Not even {shortest} can meet epsilon = {printed(target)} at delta = "
             f"{printed(delta)}: it costs {printed(first)}. More noise (find='noise') or more "
@@ -291,23 +289,23 @@ def _steps(
         if value > target:
             break
         # Within the first epochs, or while epsilon is still 0, standing still means nothing.
-        waiting = value == 0 or bad * unit < 4 * per_epoch
+        waiting = value == 0 or bad * stride < 4 * per_epoch
         calm = calm + 1 if value <= before * (1 + 1e-6) and not waiting else 0
         if bad == most or calm == 2:
             raise TargetError(
                 f"Any number of steps meets epsilon = {printed(target)} at delta = "
                 f"{printed(delta)}: epsilon "
-                f"is {printed(value)} after {bad * unit:,} steps and no longer grows to the "
+                f"is {printed(value)} after {bad * stride:,} steps and no longer grows to the "
                 f"target. "
                 "Choose steps by what the model needs, or lower the noise (find='noise')."
             )
         good = bad
     blocks = last_good(lambda n: epsilon(n) <= target, good, bad)
-    return training.replace(steps=blocks * unit)
+    return training.replace(steps=blocks * stride)
 
 
 def _records(
-    training: Training, loss: Loss, target: float, delta: float, exposure: Exposure
+    training: Training, loss: Loss, target: float, delta: float, unit: PrivacyUnit
 ) -> Training:
     batches = training.batches
     ordered = batches.ordered and not batches.full
@@ -320,10 +318,7 @@ def _records(
     most = fewest * _MOST_POSITIONS if ordered else _MOST_RECORDS
 
     def meets(records: int) -> bool:
-        return (
-            account(training.replace(records=records), loss, exposure=exposure).epsilon(delta)
-            <= target
-        )
+        return account(training.replace(records=records), loss, unit=unit).epsilon(delta) <= target
 
     if meets(fewest):
         return training.replace(records=fewest)
@@ -342,12 +337,10 @@ def _records(
 
 
 def _regularization(
-    training: Training, loss: Loss, target: float, delta: float, exposure: Exposure
+    training: Training, loss: Loss, target: float, delta: float, unit: PrivacyUnit
 ) -> Loss:
     def epsilon(strength: float) -> float:
-        return account(training, loss.with_regularization(strength), exposure=exposure).epsilon(
-            delta
-        )
+        return account(training, loss.with_regularization(strength), unit=unit).epsilon(delta)
 
     without = epsilon(0.0)
     if without <= target:

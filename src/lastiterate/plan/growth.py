@@ -12,8 +12,8 @@ from collections.abc import Callable
 from lastiterate.accounting import account
 from lastiterate.bounds.ledger import Run
 from lastiterate.curves.bracket import last_good
-from lastiterate.description import Exposure, Loss, Schedule, Training
-from lastiterate.description.exposure import read_exposure
+from lastiterate.description import Loss, PrivacyUnit, Schedule, Training
+from lastiterate.description.unit import read_unit
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import warn_if_estimated
 from lastiterate.progress import Working
@@ -24,12 +24,12 @@ _FORGOTTEN = 64  # memories after which a contracting run has forgotten its star
 
 
 def plateau(
-    training: Training, loss: Loss, delta: float, *, exposure: Exposure | None = None
+    training: Training, loss: Loss, delta: float, *, unit: PrivacyUnit | None = None
 ) -> int | None:
     """The step after which epsilon grows by less than 1 % for ever, or None if it keeps growing.
 
     ``training.steps`` is only a starting point: the question is about the same run continued.
-    ``exposure``: for whom, as in `account`.
+    ``unit``: for whom, as in `account`.
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=5, steps=1, step_size=0.1, noise=1.0, gradient_norm=2.0,
@@ -47,7 +47,7 @@ def plateau(
             "burst of noise at the end, says nothing about the steps after it. Describe the run "
             "with single values."
         )
-    person = read_exposure(exposure)
+    person = read_unit(unit)
     if person.timed:
         raise UnsupportedError(
             f"plateau asks about a run that goes on, and {person} is there for a time only. Ask "
@@ -61,17 +61,17 @@ def plateau(
     if math.isinf(memory) and math.isinf(training.diameter):
         return None
     # Batches drawn at random have no epochs; as many steps as an epoch would have serve as one.
-    unit = training.batches_per_epoch or round(
+    stride = training.batches_per_epoch or round(
         training.records / training.batches.divisor(training.records)
     )
 
     def epsilon(blocks: int) -> float:
-        return account(training.replace(steps=blocks * unit), loss, exposure=person).epsilon(delta)
+        return account(training.replace(steps=blocks * stride), loss, unit=person).epsilon(delta)
 
     closed_form = training.batches.repeated
     ever = min(_FAR, math.ceil(_FORGOTTEN * memory)) if math.isfinite(memory) else _FAR
     with Working("plateau"):
-        far = -(-ever // unit) if closed_form else _settled(epsilon, memory, unit)
+        far = -(-ever // stride) if closed_form else _settled(epsilon, memory, stride)
         if far is None:
             return None
         limit = epsilon(far)
@@ -82,12 +82,12 @@ def plateau(
         target = limit / (1 + _TOLERANCE)
 
         def short(blocks: int) -> bool:
-            guarantee = account(training.replace(steps=blocks * unit), loss, exposure=person)
+            guarantee = account(training.replace(steps=blocks * stride), loss, unit=person)
             if math.isfinite(training.diameter) and 0 < target < math.inf:
                 return guarantee.delta(target) < delta  # one question where epsilon is a search
             return guarantee.epsilon(delta) < target
 
-        return last_good(lambda blocks: not short(blocks), good=far, bad=0) * unit
+        return last_good(lambda blocks: not short(blocks), good=far, bad=0) * stride
 
 
 def _memory(training: Training, loss: Loss) -> float:

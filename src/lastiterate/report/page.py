@@ -213,15 +213,15 @@ def _promise(
         "mu": None if certificate.mu is None else printed(certificate.mu),
         "curve": [(printed(delta), printed(epsilon)) for delta, epsilon in sorted(claims)],
         "records": sorted({f"{run.records:,}" for run in runs if run is not None}),
-        "whom": None if certificate.exposure.default else _sentence(str(certificate.exposure)),
-        "several": certificate.exposure.records > 1,
+        "whom": None if certificate.unit.default else _sentence(str(certificate.unit)),
+        "several": certificate.unit.records > 1,
         "replaced": certificate.adjacency == "replace",
         "attacks": [
             (percent(rate), percent(detection_rate(rate, proved, certificate.mu)))
             for rate in FALSE_ALARMS
         ],
-        "assumptions": [_voucher(text) for text in certificate.assumptions],
-        "declarations": [_voucher(text)[0] for text in certificate.declarations],
+        "assumptions": [_provenance_row(text) for text in certificate.assumptions],
+        "declarations": [_provenance_row(text)[0] for text in certificate.declarations],
         "bound": [
             run.content["parameters"]
             for run in certificate.parts or (certificate,)
@@ -252,10 +252,10 @@ def _factor(epsilon: float) -> str:
     return printed(math.nextafter(math.exp(epsilon), math.inf)) if epsilon < 690 else _BEYOND
 
 
-def _voucher(text: str) -> tuple[str, str]:
+def _provenance_row(text: str) -> tuple[str, str]:
     """An assumption of a certificate, apart from who vouches for it."""
-    statement, bracket, voucher = text.rpartition(" [")
-    return (statement, voucher[:-1]) if bracket and voucher.endswith("]") else (text, "")
+    statement, bracket, provenance = text.rpartition(" [")
+    return (statement, provenance[:-1]) if bracket and provenance.endswith("]") else (text, "")
 
 
 def _recipe(training: Any, loss: Any, delta: float, releases: tuple[int, ...]) -> dict[str, Any]:

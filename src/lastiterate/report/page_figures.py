@@ -17,7 +17,7 @@ import numpy as np
 
 from lastiterate.accounting import account, compare
 from lastiterate.certificate import Certificate
-from lastiterate.description import Exposure, Loss, Training
+from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.errors import LastIterateError, UnsupportedError
 from lastiterate.printing import printed, printed_down
 from lastiterate.report.figures.audit import audit_bracket
@@ -172,11 +172,11 @@ def _of_a_certificate(
     )
     yield "Best attack", _ATTACK, lambda: tradeoff(certificate, proved=folder.proved)
     yield from _of_the_training(certificate)
-    training, loss, exposure = certificate.training, certificate.loss, certificate.exposure
-    if training is None or loss is None or exposure.left in (None, training.steps):
+    training, loss, unit = certificate.training, certificate.loss, certificate.unit
+    if training is None or loss is None or unit.last_step in (None, training.steps):
         return
     if not certificate.content["releases"]:
-        yield "Clean steps", _CLEAN, lambda: _clean_steps(training, loss, exposure, certificate)
+        yield "Clean steps", _CLEAN, lambda: _clean_steps(training, loss, unit, certificate)
 
 
 def _of_the_training(
@@ -187,7 +187,7 @@ def _of_the_training(
         return
     longest = max(certificate.parts, key=_steps)
     training, loss = longest.training, longest.loss
-    if training is None or loss is None or training.steps == 1 or not longest.exposure.default:
+    if training is None or loss is None or training.steps == 1 or not longest.unit.default:
         return
     releases = tuple(longest.content["releases"])
     began = time.perf_counter()
@@ -202,17 +202,17 @@ def _steps(certificate: Certificate) -> int:
 
 
 def _clean_steps(
-    training: Training, loss: Loss, exposure: Exposure, certificate: Certificate
+    training: Training, loss: Loss, unit: PrivacyUnit, certificate: Certificate
 ) -> FigureData:
     began = time.perf_counter()
-    account(training, loss, exposure=exposure).epsilon(certificate.delta)
+    account(training, loss, unit=unit).epsilon(certificate.delta)
     seconds = time.perf_counter() - began
     if seconds > _QUICK:
         raise UnsupportedError(
             f"The bound of this run takes {seconds:.1f} seconds, and the figure needs it for "
             "several numbers of steps. Draw it with lastiterate.report.epsilon_growth."
         )
-    return epsilon_growth(training, loss, certificate.delta, exposure=exposure)
+    return epsilon_growth(training, loss, certificate.delta, unit=unit)
 
 
 def _refuse(why: str) -> NoReturn:

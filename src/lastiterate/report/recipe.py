@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lastiterate.description import Exposure, Loss, TailAverage, Training
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
+from lastiterate.description.unit import ONE_RECORD
 
 LONGEST_LIST = 64  # values; a longer schedule is read from the certificate instead
 
@@ -24,7 +24,7 @@ def python_recipe(
     delta: float,
     *,
     releases: Iterable[int] = (),
-    exposure: Exposure = ONE_RECORD,
+    unit: PrivacyUnit = ONE_RECORD,
 ) -> str:
     """A Python program that prints epsilon; it uses public names only.
 
@@ -54,9 +54,9 @@ def python_recipe(
     lines = [f"    {name}={_literal(value)}," for name, value in fields.items()]
     checkpoints = tuple(releases)
     also = f", releases={checkpoints}" if checkpoints else ""
-    if not exposure.default:
-        names.add("Exposure")
-        also += f", exposure=Exposure({_arguments(exposure.to_dict())})"
+    if not unit.default:
+        names.add("PrivacyUnit")
+        also += f", unit=PrivacyUnit({_arguments(unit.to_dict())})"
     return "\n".join(
         (
             f"from lastiterate import {', '.join(sorted(names))}",
@@ -77,7 +77,7 @@ def toml_recipe(
     delta: float,
     *,
     releases: Iterable[int] = (),
-    exposure: Exposure = ONE_RECORD,
+    unit: PrivacyUnit = ONE_RECORD,
 ) -> str:
     """A TOML file for `lastiterate account`, `compare`, `calibrate` and their like.
 
@@ -89,7 +89,7 @@ def toml_recipe(
     """
     checkpoints = list(releases)
     head = f"delta = {delta!r}\n" + (f"releases = {checkpoints}\n" if checkpoints else "")
-    whom = "" if exposure.default else f"\n[exposure]\n{exposure.to_toml()}"
+    whom = "" if unit.default else f"\n[unit]\n{unit.to_toml()}"
     return f"{head}\n[training]\n{training.to_toml()}\n[loss]\n{loss.to_toml()}{whom}"
 
 

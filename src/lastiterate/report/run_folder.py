@@ -28,8 +28,8 @@ from lastiterate.certificate.filed import (
     read_about,
     refuse_pickles,
 )
-from lastiterate.description import Exposure, Loss, Training
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description import Loss, PrivacyUnit, Training
+from lastiterate.description.unit import ONE_RECORD
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.folder_replacement import finish_replacement
 from lastiterate.plain_files import read_json
@@ -56,7 +56,7 @@ class About:
     delta: float
     training: Training
     loss: Loss
-    exposure: Exposure
+    unit: PrivacyUnit
     choice: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
     score: tuple[str, float, int] | None  # name, value, records
@@ -80,7 +80,7 @@ class About:
                 float(table["delta"]),
                 Training.from_dict(table["training"]),
                 Loss.from_dict(table["loss"]),
-                Exposure.from_dict(table["exposure"]),
+                PrivacyUnit.from_dict(table["unit"]),
                 tuple((_text(what), _text(why)) for what, why in _list(table["choice"])),
                 tuple(_text(line) for line in _list(table["warnings"])),
                 score and (_text(score["name"]), float(score["value"]), int(score["records"])),
@@ -211,13 +211,13 @@ class RunFolder:
         """
         found = self.certificate
         if found is not None:
-            if not found.exposure.default:
+            if not found.unit.default:
                 return None
             training, loss = found.training, found.loss
             if training is None or loss is None:
                 return None
             return training, loss, found.delta, tuple(found.content["releases"])
-        if self.about is not None and self.about.exposure.default and 0 < self.about.delta < 1:
+        if self.about is not None and self.about.unit.default and 0 < self.about.delta < 1:
             return self.about.training, self.about.loss, self.about.delta, ()
         return None
 
@@ -273,7 +273,7 @@ def _audited(table: Mapping[str, Any], claim: Certificate | None) -> Audited:
     result = AuditResult.from_dict(table)
     widened = table.get("replaced_against_zero_out") is True
     contradicted = table.get("contradicted", False) is not False
-    covered = claim is not None and claim.exposure.covers(ONE_RECORD, claim.loss)
+    covered = claim is not None and claim.unit.covers(ONE_RECORD, claim.loss)
     if claim is not None and covered and result.method != "credible":
         contradicted |= result.contradicts(claim, replaced_against_zero_out=widened)
     return Audited(result, contradicted)

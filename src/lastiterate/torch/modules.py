@@ -38,7 +38,7 @@ def noisy_module_descent(
     progress: bool | None = None,
     checkpoint: Checkpoint | None = None,
     groups: Any = None,
-    per_person: int | None = None,
+    max_records_per_group: int | None = None,
     per_batch: int | None = None,
     chunk: int | None = None,
     per_record: Literal["func", "hooks", "ghost"] = "func",
@@ -57,7 +57,7 @@ def noisy_module_descent(
         regularization: coefficient of the data-free L2 term on the trainable parameters.
         noise, random_state, radius, progress, checkpoint: as in `noisy_descent`. A resumed run
             starts from a network with the same parameters.
-        groups, per_person, per_batch: as in `noisy_descent`: whose records they are.
+        groups, max_records_per_group, per_batch: as in `noisy_descent`: whose records they are.
         chunk: records whose gradients are held at once; 1 computes them one by one.
         per_record: how gradients of single records are clipped: "func" by `torch.func`, for any
             network; "hooks" by Opacus' layers; "ghost" by Opacus without holding one gradient
@@ -96,7 +96,7 @@ def noisy_module_descent(
         progress=progress,
         checkpoint=checkpoint,
         groups=groups,
-        per_person=per_person,
+        max_records_per_group=max_records_per_group,
         per_batch=per_batch,
     )
     run = Run.of(module, training, told, gradients)

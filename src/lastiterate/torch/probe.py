@@ -43,7 +43,8 @@ class PrivateLinearProbe(PrivateSoftmaxRegression):
         regularization, penalty, l1_ratio, steps, batch_size, learning_time, quality: as in
             `PrivateSoftmaxRegression`; batch_size=n asks for full batches.
         final_noise, adjacency, classes: as there.
-        per_person: with ``fit(X, y, groups=owners)``, for a person with up to so many records.
+        max_records_per_group: with ``fit(X, y, groups=owners)``, for a person with up to so many
+            records.
         device: where to train; by default where the features are, else a GPU if there is one.
         products: "double" (default), "exact" or "exact8", which are faster on a GPU; see
             `noisy_descent`. All can be certified, and noise is calibrated for what they round.

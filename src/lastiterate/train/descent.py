@@ -20,7 +20,7 @@ from lastiterate.train.spread import Records, SpreadGradients
 from lastiterate.train.torch_backend import on_device
 
 if TYPE_CHECKING:
-    from lastiterate.certificate import Chain
+    from lastiterate.certificate import CertificateChain
 
 
 def noisy_descent(
@@ -42,9 +42,9 @@ def noisy_descent(
     rows: RowRule = "check",
     entry_bound: float | None = None,
     groups: Any = None,
-    per_person: int | None = None,
+    max_records_per_group: int | None = None,
     per_batch: int | None = None,
-    continue_from: Descent | Chain | None = None,
+    continue_from: Descent | CertificateChain | None = None,
     weights: ArrayLike | None = None,
 ) -> Descent:
     """Run a description, with NumPy or, where the data is a tensor, with PyTorch.
@@ -75,16 +75,16 @@ def noisy_descent(
             itself). It is cleared when the run ends.
         device, products, rows, entry_bound: only with PyTorch, which a ``device`` asks for by
             itself; see `lastiterate.torch.noisy_descent`.
-        groups: the owner of each record, as in scikit-learn's GroupKFold; then `Descent.exposure`
+        groups: the owner of each record, as in scikit-learn's GroupKFold; then `Descent.unit`
             says whom to certify the run for.
-        per_person: with groups, so many records of a person count at most; others are dropped at
-            random, and their slots stay empty.
+        max_records_per_group: with groups, so many records of a person count at most; others are
+            dropped at random, and their slots stay empty.
         per_batch: with groups, at most so many of them are in one batch: shuffled batches deal
             them out, batches in a known order are looked at and refused.
         continue_from: start from what an earlier run *released*, also where its people are other
-            ones: what it returned, or a `Chain`, whose last model is taken (none yet: the run
-            starts at ``start``'s default). Add the run to the chain by `Chain.seal` before you
-            publish it.
+            ones: what it returned, or a `CertificateChain`, whose last model is taken (none yet:
+            the run starts at ``start``'s default). Add the run to the chain by
+            `CertificateChain.append` before you publish it.
         weights: one number of [0, 1] per record, by which its loss is multiplied (a loss of this
             library, with NumPy). All constants stay: such a multiple is as convex, and no steeper.
 
@@ -117,7 +117,7 @@ def noisy_descent(
         rows=rows,
         entry_bound=entry_bound,
         groups=groups,
-        per_person=per_person,
+        max_records_per_group=max_records_per_group,
         per_batch=per_batch,
         continue_from=continue_from,
         weights=weights,

@@ -215,7 +215,7 @@ class Run:
         done = continued(ran, *self.started)
         if self.people is None:
             return done
-        return dataclasses.replace(done, exposure=self.people.exposure, above=self.people.above)
+        return dataclasses.replace(done, unit=self.people.unit, above=self.people.above)
 
 
 class Drawing(Protocol):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description import Exposure, Training
+from lastiterate.description import PrivacyUnit, Training
 from lastiterate.description.rows import Draws, RowStream
 from lastiterate.description.validation import whole
 from lastiterate.errors import DescriptionError
@@ -35,21 +35,25 @@ class People:
 
     owners: NDArray[np.int64]
     names: NDArray[Any]
-    exposure: Exposure
+    unit: PrivacyUnit
 
     @classmethod
     def of(
-        cls, groups: Any, training: Training, per_person: Any, per_batch: int | None = None
+        cls,
+        groups: Any,
+        training: Training,
+        max_records_per_group: Any,
+        per_batch: int | None = None,
     ) -> People:
         """The people of a run; raises if somebody's records cannot be kept apart as asked."""
         names, owners = _owners(groups, training.records)
-        both_or_none(groups, per_person)
-        most = min(per_person, training.records)
-        asked = Exposure(records=most, per_batch=per_batch)
+        both_or_none(groups, max_records_per_group)
+        most = min(max_records_per_group, training.records)
+        asked = PrivacyUnit(records=most, per_batch=per_batch)
         asked.check(training)
         spread = asked.per_batch is not None and training.batches.hidden
         people = cls(owners, names, dealt(training, most) if spread else asked)
-        if people.exposure.per_batch is not None and not spread:
+        if people.unit.per_batch is not None and not spread:
             people._check_order(training)
         return people
 
@@ -57,7 +61,7 @@ class People:
     def above(self) -> tuple[Any, ...]:
         """Who has more records than one person may have."""
         counts = np.bincount(self.owners, minlength=len(self.names))
-        above: list[Any] = self.names[counts > self.exposure.records].tolist()
+        above: list[Any] = self.names[counts > self.unit.records].tolist()
         return tuple(above)
 
     def rows(self, training: Training, source: Draws) -> RowStream:
@@ -84,13 +88,13 @@ class People:
         owner = self.owners[together]
         first = np.searchsorted(owner, owner)  # where the owner's records begin
         kept = np.zeros(len(order), dtype=bool)
-        kept[together[np.arange(len(order)) - first < self.exposure.records]] = True
+        kept[together[np.arange(len(order)) - first < self.unit.records]] = True
         return kept
 
     def content(self) -> Iterable[NDArray[Any]]:
         """What must not change when a run goes on from a checkpoint."""
         yield self.owners
-        yield np.array([self.exposure.records, self.exposure.per_batch or 0])
+        yield np.array([self.unit.records, self.unit.per_batch or 0])
 
     def _check_order(self, training: Training) -> None:
         """Batches in a known order are the rows as they come: look, and do not move them."""
@@ -99,27 +103,33 @@ class People:
         batch = np.repeat(np.arange(per_epoch), size)
         pairs = batch * len(self.names) + self.owners[: len(batch)]
         most = int(np.unique(pairs, return_counts=True)[1].max(initial=0))
-        if most > (self.exposure.per_batch or most):
-            found = f"{self.exposure.per_batch}, with {most} records of one person in a batch"
+        if most > (self.unit.per_batch or most):
+            found = f"{self.unit.per_batch}, with {most} records of one person in a batch"
             why = "batches in a known order are taken from the rows as they come"
             allowed = "kept by the order of the rows, or given with shuffled batches, which spread"
             raise DescriptionError("per_batch", found, allowed, why)
 
 
-def both_or_none(groups: Any, per_person: Any) -> None:
+def both_or_none(groups: Any, max_records_per_group: Any) -> None:
     """Raise unless owners and the most records of one of them are given together, or neither."""
-    if per_person is not None:
-        whole("per_person", per_person, "more of a person's records than that are dropped")
-    if (groups is None) != (per_person is None):
-        name, other = "per_person", "groups"
+    if max_records_per_group is not None:
+        whole(
+            "max_records_per_group",
+            max_records_per_group,
+            "more of a person's records than that are dropped",
+        )
+    if (groups is None) != (max_records_per_group is None):
+        name, other = "max_records_per_group", "groups"
         if groups is None:
             name, other = other, name
         why = "together they say whose records count, and how many of them"
-        allowed = f"given with {other}, as in Model(per_person=10).fit(X, y, groups=owners)"
+        allowed = (
+            f"given with {other}, as in Model(max_records_per_group=10).fit(X, y, groups=owners)"
+        )
         raise DescriptionError(name, None, allowed, why)
 
 
-def dealt(training: Training, per_person: int) -> Exposure:
+def dealt(training: Training, max_records_per_group: int) -> PrivacyUnit:
     """Whom a run speaks of whose records are dealt to its batches like cards.
 
     Neighbours go to different batches, so a person with k records has at most ⌈k/B⌉ in one.
@@ -132,7 +142,10 @@ def dealt(training: Training, per_person: int) -> Exposure:
     """
     per_epoch = training.batches_per_epoch or 1
     together = training.batches.full or training.batches_per_epoch is None
-    return Exposure(per_person, per_batch=None if together else -(-per_person // per_epoch))
+    return PrivacyUnit(
+        max_records_per_group,
+        per_batch=None if together else -(-max_records_per_group // per_epoch),
+    )
 
 
 class _Dealt(RowStream):
@@ -153,7 +166,7 @@ class _Dealt(RowStream):
     def shuffled(self) -> NDArray[np.int64]:
         """The next secret partition."""
         order = self.source.permutation(self.records)
-        if self._people.exposure.per_batch is None:
+        if self._people.unit.per_batch is None:
             return order
         cards, rest = np.split(order, [self._heaps * self._size])
         owner = self._people.owners

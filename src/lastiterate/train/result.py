@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description import Arithmetic, Exposure, Loss, TailAverage, Training
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description import Arithmetic, Loss, PrivacyUnit, TailAverage, Training
+from lastiterate.description.unit import ONE_RECORD
 from lastiterate.errors import AssumptionError
 from lastiterate.train.grid import Grid, Parameters
 from lastiterate.train.summation import charged
@@ -35,12 +35,13 @@ class Descent:
             proved error: no certificate may be given.
         partition_nonce: names the hidden partition; None where batches have none.
         objection: why the run is an experiment and what to do about it; empty if it is none.
-        exposure: whom the run was made for (``groups``): certify it for that person.
+        unit: whom the run was made for (``groups``): certify it for that person.
         above: who has more records than one person may have. They are covered, as the rest of
             their records was dropped. For whoever runs it: not for a report, nor a certificate.
             Empty slots curve nothing: declare no strong_convexity of the data then.
         started: the hash of the released model that the run went on from (``continue_from``); None
-            if it started somewhere public. A certificate must say it: `Chain.seal` does.
+            if it started somewhere public. A certificate must say it: `CertificateChain.append`
+            does.
     """
 
     parameters: Parameters
@@ -49,7 +50,7 @@ class Descent:
     experiment: bool
     partition_nonce: str | None
     objection: str = ""
-    exposure: Exposure = ONE_RECORD
+    unit: PrivacyUnit = ONE_RECORD
     above: tuple[Any, ...] = field(default=(), repr=False)
     started: str | None = None
     regularization: float = 0.0
@@ -61,7 +62,7 @@ class Descent:
         loss: Loss | None = None,
         dataset: str = "",
         releases: Iterable[int] = (),
-        exposure: Exposure | None = None,
+        unit: PrivacyUnit | None = None,
         follows: Head | None = None,
     ) -> Certificate:
         """The certificate of this run, bound to its parameters; an experiment has none.
@@ -70,7 +71,7 @@ class Descent:
             delta, dataset, releases, follows: as in `certify`.
             loss: what is known about the loss, where the run does not say it. Its regularization
                 must be that of the run, and it may claim no more than proved constants say.
-            exposure: as in `certify`; by default the person whom the run was made for (``groups``).
+            unit: as in `certify`; by default the person whom the run was made for (``groups``).
 
         >>> from lastiterate import FullBatch, verify
         >>> from lastiterate.losses import Logistic
@@ -91,7 +92,7 @@ class Descent:
             loss=loss,
             dataset=dataset,
             releases=releases,
-            exposure=exposure,
+            unit=unit,
             follows=follows,
         )
 

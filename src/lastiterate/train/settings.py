@@ -43,7 +43,7 @@ class Settings:
     rows: RowRule = "check"
     entry_bound: float | None = None
     groups: Any = None
-    per_person: int | None = None
+    max_records_per_group: int | None = None
     per_batch: int | None = None
     continue_from: Any = None
     weights: ArrayLike | None = None
@@ -63,7 +63,7 @@ class Settings:
         l2 = number("regularization", self.regularization, why, at_least=0.0)
         object.__setattr__(self, "regularization", l2)
         usable(self.checkpoint)
-        both_or_none(self.groups, self.per_person)
+        both_or_none(self.groups, self.max_records_per_group)
         if self.per_batch is not None and self.groups is None:
             allowed = "absent without groups"
             raise DescriptionError("per_batch", self.per_batch, allowed, WHOSE)
@@ -72,7 +72,7 @@ class Settings:
         """Who owns the records; None if every record counts for itself."""
         if self.groups is None:
             return None
-        return People.of(self.groups, training, self.per_person, self.per_batch)
+        return People.of(self.groups, training, self.max_records_per_group, self.per_batch)
 
     def source(self) -> Source:
         """The run's source of randomness: as given, or seeded, or the secure one."""
@@ -121,10 +121,13 @@ class Settings:
 def _released(source: Any) -> Any:
     """The model that a run or a chain released last; None of a chain that has no link yet."""
     if not isinstance(source, Descent):
-        from lastiterate.certificate import Chain
+        from lastiterate.certificate import CertificateChain
 
-        if not isinstance(source, Chain):
-            found, allowed = type(source).__name__, "what noisy_descent returned, or a Chain"
+        if not isinstance(source, CertificateChain):
+            found, allowed = (
+                type(source).__name__,
+                "what noisy_descent returned, or a CertificateChain",
+            )
             why = "only a model that was released may depend on other people's data"
             raise DescriptionError("continue_from", found, allowed, why)
     model = source.parameters

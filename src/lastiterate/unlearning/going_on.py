@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from lastiterate.description import Cyclic, Exposure, FullBatch, Schedule, Training
+from lastiterate.description import Cyclic, FullBatch, PrivacyUnit, Schedule, Training
 from lastiterate.errors import DescriptionError, UnsupportedError
 
 
-def unlearnable(training: Training, deleted: Exposure) -> None:
+def unlearnable(training: Training, deleted: PrivacyUnit) -> None:
     """Raise if no plan can be made for this run and these records."""
-    if deleted.left is not None and not isinstance(training.batches, (FullBatch, Cyclic)):
+    if deleted.last_step is not None and not isinstance(training.batches, (FullBatch, Cyclic)):
         why = (
             "how many steps follow the last use of a record tells its place, which these batches "
             "keep secret; describe them as cyclic ones, and every place is known"
         )
-        raise DescriptionError("deleted.left", deleted.left, "None", why)
+        raise DescriptionError("deleted.last_step", deleted.last_step, "None", why)
     deleted.check(training)
     if training.release != "last":
         raise UnsupportedError(

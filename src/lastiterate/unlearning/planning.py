@@ -16,13 +16,13 @@ from lastiterate.accounting import account
 from lastiterate.bounds.ledger import released_steps
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import safe_end
-from lastiterate.description import Exposure, Loss, Training
-from lastiterate.description.exposure import read_exposure
+from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.failure import promised_delta
+from lastiterate.description.unit import read_unit
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.drawing import plotted
 from lastiterate.errors import DescriptionError, TargetError
-from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee, warn_if_estimated, weakest_voucher
+from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee, warn_if_estimated, weakest_provenance
 from lastiterate.printing import printed
 from lastiterate.progress import Working
 from lastiterate.unlearning.going_on import base, going_on, unlearnable
@@ -69,7 +69,7 @@ class UnlearningPlan:
 
     training: Training
     loss: Loss
-    deleted: Exposure
+    deleted: PrivacyUnit
     epsilon: float
     delta: float
     reference: Reference
@@ -90,7 +90,7 @@ class UnlearningPlan:
     def guarantee(self) -> Guarantee:
         """Of the model after the clean steps: the ordinary one, for records that left the run."""
         run, who = self.continued, self.deleted
-        return account(run, self.loss, releases=self.releases, exposure=who)
+        return account(run, self.loss, releases=self.releases, unit=who)
 
     def plot(self, ax: Any = None) -> Any:
         """Draw epsilon after each number of clean steps (extra ``report``).
@@ -99,7 +99,7 @@ class UnlearningPlan:
             ax: matplotlib Axes to draw on; new ones (``axes.figure``) if not given.
         """
         run = self.continued, self.loss, self.delta
-        return plotted("epsilon_growth", *run, exposure=self.deleted, target=self.epsilon, ax=ax)
+        return plotted("epsilon_growth", *run, unit=self.deleted, target=self.epsilon, ax=ax)
 
     @property
     def _none(self) -> str:
@@ -110,9 +110,9 @@ class UnlearningPlan:
 
     def __str__(self) -> str:
         again = self.restart
-        who = dataclasses.replace(self.deleted, left=None)
+        who = dataclasses.replace(self.deleted, last_step=None)
         lines = [f"Forgetting {who}, after {self.training.steps:,} steps"]
-        if weakest_voucher(self.training, self.loss, (True,)) == "estimated":
+        if weakest_provenance(self.training, self.loss, (True,)) == "estimated":
             lines.insert(0, NOT_A_GUARANTEE)
         enough = " (enough)" if self.nothing <= self.epsilon else ""
         nothing = f"do nothing: epsilon = {printed(self.nothing)}{enough}"
@@ -144,7 +144,7 @@ class UnlearningPlan:
 def plan_unlearning(
     training: Training,
     loss: Loss,
-    deleted: Exposure | None = None,
+    deleted: PrivacyUnit | None = None,
     epsilon: float = 1.0,
     delta: float = 1e-5,
     *,
@@ -179,12 +179,13 @@ def plan_unlearning(
     >>> from lastiterate import FullBatch
     >>> run = Training(records=1000, steps=500, step_size=0.5, noise=0.01, gradient_norm=1.0,
     ...                batches=FullBatch(), adjacency="zero-out")
-    >>> plan = plan_unlearning(run, Loss(smoothness=1.0, regularization=0.02), Exposure(records=20))
+    >>> loss = Loss(smoothness=1.0, regularization=0.02)
+    >>> plan = plan_unlearning(run, loss, PrivacyUnit(records=20))
     >>> plan.steps, round(plan.nothing, 1), plan.restart.steps
     (394, 157.1, 500)
     """
     warn_if_estimated(training, loss)
-    person = read_exposure(deleted)
+    person = read_unit(deleted)
     unlearnable(training, person)
     epsilon = number("epsilon", epsilon, "it is the target to meet", at_least=0.0)
     delta = promised_delta(delta, training.records)
@@ -193,12 +194,12 @@ def plan_unlearning(
     if any(isinstance(step, (int, np.integer)) and step > training.steps for step in seen):
         allowed = f"at most steps = {training.steps}"
         raise DescriptionError("releases", max(seen), allowed, "they came before the deletion")
-    last = training.steps if person.left is None else person.left
-    gone = dataclasses.replace(person, left=last)
+    last = training.steps if person.last_step is None else person.last_step
+    gone = dataclasses.replace(person, last_step=last)
 
     def epsilon_of(run: Training) -> float:
         with np.errstate(over="ignore"):  # runs without noise: an infinite ratio is an answer
-            return account(run, loss, releases=seen, exposure=gone).epsilon(delta)
+            return account(run, loss, releases=seen, unit=gone).epsilon(delta)
 
     def excess(run: Training) -> float:
         """How much too far apart it is, as a logarithm of mu; not above 0 if it is enough."""

@@ -14,12 +14,12 @@ from lastiterate.bounds.steps import Array
 from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import last_good
-from lastiterate.description import Exposure, Loss, Training
-from lastiterate.description.exposure import emptied, read_exposure
+from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.failure import promised_delta
+from lastiterate.description.unit import emptied, read_unit
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
-from lastiterate.guarantee import NOT_A_GUARANTEE, warn_if_estimated, weakest_voucher
+from lastiterate.guarantee import NOT_A_GUARANTEE, warn_if_estimated, weakest_provenance
 from lastiterate.printing import printed
 from lastiterate.unlearning.going_on import base, unlearnable
 from lastiterate.unlearning.planning import REFERENCES, WHAT_IT_SAYS, WHO_SAW_NOTHING, WHY_REFERENCE
@@ -67,7 +67,7 @@ class RequestsPlan:
 def plan_requests(
     training: Training,
     loss: Loss,
-    deleted: Exposure | None = None,
+    deleted: PrivacyUnit | None = None,
     epsilon: float = 1.0,
     delta: float = 1e-5,
     *,
@@ -99,7 +99,7 @@ def plan_requests(
     ((129,), (96, 129, 128))
     """
     warn_if_estimated(training, loss)
-    person = read_exposure(deleted)
+    person = read_unit(deleted)
     unlearnable(training, person)
     epsilon = number("epsilon", epsilon, "it is the target to meet", at_least=0.0)
     delta = promised_delta(delta, training.records)
@@ -109,7 +109,7 @@ def plan_requests(
             "Requests one after the other are planned for full batches, constant steps and records "
             "that were there from the start: elsewhere it matters where each request finds its "
             "records. Plan each request when it comes: plan_unlearning(..., reference='never "
-            "joined') of the run as it is by then."
+            "first_step') of the run as it is by then."
         )
     ever = requests == math.inf
     many = 0 if ever else whole("requests", requests, "it counts the requests")
@@ -129,7 +129,7 @@ def plan_requests(
         )
     strings = _Strings(run, person, gaussian.mu(epsilon, delta), retrained=meant == "retrained")
     steps = (strings.for_ever(),) if ever else tuple(strings.one_by_one(many))
-    vouched = weakest_voucher(training, loss, (True,))
+    vouched = weakest_provenance(training, loss, (True,))
     return RequestsPlan(steps, requests, meant, epsilon, delta, vouched)
 
 
@@ -138,7 +138,7 @@ class _Strings:
     """The strings of one run under requests, and the mu that each has to keep to."""
 
     run: Run
-    person: Exposure
+    person: PrivacyUnit
     allowed: float
     retrained: bool
 

@@ -441,7 +441,7 @@ def _shape(case: Case) -> tuple[int, int, int]:
     """Batches, epochs, labels of the last epoch."""
     if case.training.adjacency != "zero-out":
         raise CertificateError("its adjacency is not zero-out")
-    if case.exposure.differs - {"gradient_norm"}:
+    if case.unit.differs - {"gradient_norm"}:
         raise CertificateError("its unit is not one record of every step")
     batches = case.training.batches_per_epoch or 1
     if batches > MOST_BATCHES:

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lastiterate.description import Allowance, Exposure
-from lastiterate.errors import AllowanceError, LastIterateError
+from lastiterate.description import LifetimeBudget, PrivacyUnit
+from lastiterate.errors import LastIterateError, LifetimeBudgetError
 from lastiterate.verifier.authenticity import Key, Signature, terms_payload, trusted_signers
 from lastiterate.verifier.balls import need_balls
 from lastiterate.verifier.document import (
@@ -48,13 +48,13 @@ class Terms:
     """
 
     name: str
-    allowance: Allowance
+    lifetime_budget: LifetimeBudget
     signatures: tuple[Signature, ...] = ()
 
     @property
     def content(self) -> dict[str, Any]:
         """The terms as plain values, without their signatures."""
-        own = {"name": self.name, "allowance": self.allowance.to_dict()}
+        own = {"name": self.name, "lifetime_budget": self.lifetime_budget.to_dict()}
         return {"format": FORMAT, "version": VERSION, **own}
 
     @property
@@ -72,11 +72,11 @@ class Terms:
         """Read the canonical text; anything else is refused."""
         try:
             table: Any = json.loads(text) if len(text) <= MOST_BYTES else None
-            allowance = Allowance.from_dict(table["allowance"])
+            lifetime_budget = LifetimeBudget.from_dict(table["lifetime_budget"])
             signatures = table.get("signatures", [])
             if signatures and not are_signatures(signatures):
                 raise ValueError("malformed signatures")
-            terms = cls(table["name"], allowance, tuple(signatures))
+            terms = cls(table["name"], lifetime_budget, tuple(signatures))
         except (
             ValueError,
             TypeError,
@@ -111,15 +111,15 @@ class VerifiedChain:
         return tuple(link.link.mu for link in self.links if link.link is not None)
 
     @property
-    def exposure(self) -> Exposure | None:
+    def unit(self) -> PrivacyUnit | None:
         """Whom every link speaks of; None of a chain without links."""
-        return self.links[0].exposure if self.links else None
+        return self.links[0].unit if self.links else None
 
     def __str__(self) -> str:
-        whom = "" if self.exposure is None else f", for {self.exposure}"
+        whom = "" if self.unit is None else f", for {self.unit}"
         names = ", ".join(self.signed_by)
         by = f", terms and links signed by the trusted key {names}" if names else ""
-        return f"verified: {len(self.links):,} links, {self.terms.allowance}{whom}{by}"
+        return f"verified: {len(self.links):,} links, {self.terms.lifetime_budget}{whom}{by}"
 
 
 def verify_chain(
@@ -163,8 +163,8 @@ def verify_chain(
         head = link.head
     checked = VerifiedChain(terms, tuple(links), tuple(sorted(signers)))
     try:
-        terms.allowance.check(checked.mus)
-    except AllowanceError as error:
+        terms.lifetime_budget.check(checked.mus)
+    except LifetimeBudgetError as error:
         raise ClaimError(f"The chain spent more than its terms allow. {error}") from None
     return checked
 
@@ -181,7 +181,7 @@ def check_link(number: int, link: Document, head: Head, first: Document) -> None
         raise TamperedCertificateError(
             f"Link {number} did not start from the model that the link before it released."
         )
-    for field in ("adjacency", "dataset", "exposure"):
+    for field in ("adjacency", "dataset", "unit"):
         if getattr(link, field) != getattr(first, field):
             raise ClaimError(
                 f"Link {number} has another {field} than the first one: the chain would speak of "
@@ -189,7 +189,7 @@ def check_link(number: int, link: Document, head: Head, first: Document) -> None
             )
     if link.of_real_numbers:
         raise ClaimError(f"Link {number} is {THEORY}. Train again.")
-    if link.exposure.timed:
+    if link.unit.timed:
         raise ClaimError(
-            f"Link {number} speaks of {link.exposure}: a chain speaks of everybody in a link."
+            f"Link {number} speaks of {link.unit}: a chain speaks of everybody in a link."
         )

@@ -347,7 +347,7 @@ def composition(case: Case, witness: Witness) -> Profile:
     steps, batches = case.training.steps, case.training.batches_per_epoch or 1
     if case.training.batches.full:
         return Profile.gaussian(_published(case, 0, steps))
-    if case.exposure.records > 1:
+    if case.unit.records > 1:
         return Profile.gaussian(_published_group(case))
     if not case.training.batches.repeated:
         return Profile.gaussian(_worst_steps(case, steps, batches))
@@ -360,7 +360,7 @@ def composition(case: Case, witness: Witness) -> Profile:
 def _published_group(case: Case) -> Ball:
     """sum m_j^2 (s/nu)^2 for the dearest placement of a person's records, in every epoch."""
     steps, batches = case.training.steps, case.training.batches_per_epoch or 1
-    records, most = case.exposure.records, case.exposure.most_in_a_batch(case.training)
+    records, most = case.unit.records, case.unit.most_in_a_batch(case.training)
     if case.constant:
         return _published(case, 0, min(steps, 1)) * (records * most * -(-steps // batches))
     if case.training.batches.repeated:
@@ -392,10 +392,10 @@ def known_groups(case: Case, witness: Witness) -> Profile:
     _scheme(case, Cyclic, Shuffled, Reshuffled)
     _demand(case.factors(0, 1) is not None, "the updates have no known Lipschitz constant")
     _bounded_replay(case)
-    alone = dataclasses.replace(case.exposure, records=1, per_batch=None)
+    alone = dataclasses.replace(case.unit, records=1, per_batch=None)
     one = case.exposed(alone)
-    records, most = case.exposure.records, case.exposure.most_in_a_batch(case.training)
-    always = dataclasses.replace(alone, joined=0, left=None)  # pays no less
+    records, most = case.unit.records, case.unit.most_in_a_batch(case.training)
+    always = dataclasses.replace(alone, first_step=0, last_step=None)  # pays no less
     closed = _closed_group(case.exposed(always), records, most)
     least = _every_step(one, most).min(closed)
     if case.training.batches.repeated:
@@ -410,7 +410,7 @@ def superposed_groups(case: Case, witness: Witness) -> Profile:
     _hidden_places(case, Shuffled)
     _demand(case.factors(0, 1) is not None, "the updates have no known Lipschitz constant")
     _bounded_replay(case)
-    alone = dataclasses.replace(case.exposure, records=1, per_batch=None)
+    alone = dataclasses.replace(case.unit, records=1, per_batch=None)
     one = case.exposed(alone)
     mus = [above(square).sqrt() for square in epochs.position_squares(one)]
     law = placed.superposed(mus, *_places(case), float(witness["reach"]), int(witness["cells"]))
@@ -420,7 +420,7 @@ def superposed_groups(case: Case, witness: Witness) -> Profile:
 
 def cycle_law(case: Case, witness: Witness) -> Profile:
     """A person's records in hidden places of equal steps: the law of the faces of one epoch."""
-    always = dataclasses.replace(case.exposure, joined=0, left=None)  # pays no less
+    always = dataclasses.replace(case.unit, first_step=0, last_step=None)  # pays no less
     case = case.exposed(always)
     _hidden_places(case, Shuffled, Reshuffled)
     training, batches = case.training, case.training.batches_per_epoch or 1
@@ -432,9 +432,9 @@ def cycle_law(case: Case, witness: Witness) -> Profile:
     _demand(factors is not None and proved(factors[0] <= 1), "its updates may expand")
     cut = int(witness["cells"]), int(witness["circle"]), float(witness["tilt"])
     law = placed.cycles(batches, *_places(case), *cut)
-    alone = dataclasses.replace(case.exposure, records=1, per_batch=None)
+    alone = dataclasses.replace(case.unit, records=1, per_batch=None)
     one = case.exposed(alone)
-    records, most = case.exposure.records, case.exposure.most_in_a_batch(training)
+    records, most = case.unit.records, case.unit.most_in_a_batch(training)
     drawn, moved = 1 if training.batches.repeated else whole, 0
     if drawn > 1:
         law, moved = placed.summed(law, drawn)
@@ -456,14 +456,14 @@ def cycle_law(case: Case, witness: Witness) -> Profile:
 def _hidden_places(case: Case, *schemes: type) -> None:
     """The law of where a person's records are is known, or the certificate is refused."""
     _scheme(case, *schemes)
-    known = case.exposure.per_batch in (None, 1)
-    _demand(known, f"it has at most {case.exposure.per_batch} records of a person in a batch")
+    known = case.unit.per_batch in (None, 1)
+    _demand(known, f"it has at most {case.unit.per_batch} records of a person in a batch")
 
 
 def _places(case: Case) -> tuple[int, int, bool]:
     """Records of the person, slots of a batch, whether no two of them share a batch."""
     size = case.training.batches.largest(case.training.records)
-    return case.exposure.records, size, case.exposure.per_batch == 1
+    return case.unit.records, size, case.unit.per_batch == 1
 
 
 def _every_step(one: Case, most: int) -> Ball:
@@ -537,7 +537,7 @@ def _plain_steps(
     repeats, gap = 1, float(shifts[2][0])
     if len(shifts[2]) == 1:
         repeats = last - first
-        menu = [*menu, (0.0, gap) if case.exposure.records == 1 else (0.0, gap, gap)]
+        menu = [*menu, (0.0, gap) if case.unit.records == 1 else (0.0, gap, gap)]
     return sampled.charged(case, rate, shifts, menu, repeats)
 
 

@@ -58,7 +58,7 @@ def _covered(case: Case) -> None:
         raise CertificateError("its noise is independent")
     if not isinstance(training.batches, FullBatch | Cyclic | Shuffled):
         raise CertificateError(f"its batches are {training.batches.name}")
-    if case.rounds or not case.exposure.default or training.momentum or not training.constant:
+    if case.rounds or not case.unit.default or training.momentum or not training.constant:
         raise CertificateError("its steps are not those of the theorem")
     if not 1 <= training.steps <= MOST_STEPS:
         raise CertificateError(f"it has no step, or more than {MOST_STEPS:,}")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description import Exposure, Loss, Training
+from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.words import SENSITIVITY_STATEMENT
 from lastiterate.verifier.json_size import nesting, values
 from lastiterate.verifier.refusals import (
@@ -67,7 +67,7 @@ _OWN: dict[str, dict[str, tuple[type, ...]]] = {
         "loss": (dict,),
         "releases": (list,),
         "witness": (dict,),
-        "vouchers": (dict,),
+        "provenance": (dict,),
         "nonce": (str, type(None)),
         "parameters": (str, type(None)),
     },
@@ -75,7 +75,7 @@ _OWN: dict[str, dict[str, tuple[type, ...]]] = {
 }
 _OUTSIDE = {"sha256", "signatures"}  # fields that are about the others
 # Absent: one record all the time; a run that follows no other; no file beside it.
-_OPTIONAL: dict[str, tuple[type, ...]] = {"exposure": (dict,), "link": (dict,), "about": (str,)}
+_OPTIONAL: dict[str, tuple[type, ...]] = {"unit": (dict,), "link": (dict,), "about": (str,)}
 _THEOREM = {"key", "name", "reference", "status"}
 
 
@@ -191,15 +191,15 @@ class Document:
         return tuple(
             text
             for run in runs
-            if run.vouchers.get("sensitivity") == "declared"
+            if run.provenances.get("sensitivity") == "declared"
             for text in run.assumptions
             if text.startswith(SENSITIVITY_STATEMENT)
         )
 
     @property
-    def vouchers(self) -> dict[str, str]:
+    def provenances(self) -> dict[str, str]:
         """One word each: who vouches for regularity, gradient norm and sensitivity of the run."""
-        return dict(self.content.get("vouchers", {}))
+        return dict(self.content.get("provenance", {}))
 
     @property
     def nonce(self) -> str | None:
@@ -224,9 +224,9 @@ class Document:
         return None if self.training is None else Loss.from_dict(unpack(self.content["loss"]))
 
     @property
-    def exposure(self) -> Exposure:
+    def unit(self) -> PrivacyUnit:
         """Whom the numbers are for: one record from first to last step unless something is said."""
-        return Exposure.from_dict(unpack(self.content.get("exposure", {})))
+        return PrivacyUnit.from_dict(unpack(self.content.get("unit", {})))
 
     @property
     def link(self) -> Link | None:
@@ -271,7 +271,7 @@ class Document:
         return (
             f"Certificate: epsilon <= {self.epsilon!r} at delta = {self.delta!r}{label}, "
             f"{self.adjacency} adjacency, {self.seen}. "
-            + (f"For {self.exposure}. " if "exposure" in self.content else "")
+            + (f"For {self.unit}. " if "unit" in self.content else "")
             + (f"A link after {self.link.former[:16]}. " if self.link else "")
             + f"{self.theorem}. "
             + "".join(f"Declared, not proved: {text}. " for text in self.declarations)
@@ -436,7 +436,7 @@ def _check_shape(content: Mapping[str, Any]) -> None:
     theorem = content["theorem"]
     if set(theorem) != _THEOREM or not all(isinstance(text, str) for text in theorem.values()):
         raise MalformedCertificateError("The certificate does not name its theorem.")
-    if kind == _RUN and not _word_for_each(content["vouchers"]):
+    if kind == _RUN and not _word_for_each(content["provenance"]):
         raise MalformedCertificateError("The certificate does not say who vouches for it.")
     parameters = content.get("parameters")
     if parameters is not None and not is_hash(parameters):
@@ -478,9 +478,9 @@ def are_signatures(signatures: Any) -> bool:
     return good
 
 
-def _word_for_each(vouchers: Mapping[str, Any]) -> bool:
-    named = set(vouchers) == {"regularity", "gradient_norm", "sensitivity"}
-    return named and all(isinstance(word, str) for word in vouchers.values())
+def _word_for_each(provenances: Mapping[str, Any]) -> bool:
+    named = set(provenances) == {"regularity", "gradient_norm", "sensitivity"}
+    return named and all(isinstance(word, str) for word in provenances.values())
 
 
 def _finite(value: float) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description.unit import ONE_RECORD
 from lastiterate.errors import CertificateError
 from lastiterate.verifier.balls import Ball, above, arb, gaussian_delta, precision, proved
 from lastiterate.verifier.steps import Case
@@ -124,7 +124,7 @@ def _sizes(case: Case) -> tuple[tuple[Ball, Ball], ...]:
 
     The record against another one, and the other one against the replacement or nothing.
     """
-    one, norm = arb(1), case.exposure.gradient_norm
+    one, norm = arb(1), case.unit.gradient_norm
     declared = arb(float(case.training.sensitivity))
     known = norm is not None and declared != 0
     if case.training.adjacency == "zero-out":

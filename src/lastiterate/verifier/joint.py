@@ -25,8 +25,8 @@ THEOREM = {
 _ADAPTIVE = (
     "each run may use what the earlier ones released, and nothing else that depends on the data"
 )
-# Costs that earlier releases chose need a bound declared in advance (`Chain`): a sum that
-# is read off at the end bounds nothing.
+# Costs that earlier releases chose need a bound declared in advance (`CertificateChain`): a sum
+# that is read off at the end bounds nothing.
 _FIXED = "how many runs there are and what each costs was settled before any of them was released"
 
 
@@ -34,7 +34,7 @@ def composed_words(runs: Sequence[Document]) -> dict[str, Any]:
     """What a composition says in words, all of it taken from its parts."""
     together = {text: None for run in runs for text in run.assumptions}
     outside = {text: None for run in runs for text in run.not_covered}
-    whom = {} if runs[0].exposure.default else {"exposure": runs[0].exposure.to_dict()}
+    whom = {} if runs[0].unit.default else {"unit": runs[0].unit.to_dict()}
     return {
         **whom,
         "dataset": runs[0].dataset,
@@ -51,7 +51,7 @@ def composed_profile(certificate: Document, profiles: Sequence[Profile]) -> Prof
     runs = certificate.parts
     if not runs:
         raise ClaimError("The composition has no parts.")
-    expected: dict[str, Any] = {"exposure": None, "link": None, **composed_words(runs)}
+    expected: dict[str, Any] = {"unit": None, "link": None, **composed_words(runs)}
     for field, value in expected.items():
         if certificate.content.get(field) != value:
             raise ClaimError(f"The field {field!r} does not follow from the composed certificates.")
@@ -64,12 +64,12 @@ def joint_profile(runs: Sequence[Document], profiles: Sequence[Profile]) -> Prof
         raise UnsupportedError(
             "Links of a chain are not composed: what a later one costs may have been chosen by "
             "what an earlier one released, and then their sum bounds nothing. The chain's "
-            "allowance does: Chain(folder).verify()."
+            "lifetime budget does: CertificateChain(folder).verify()."
         )
-    for field in ("adjacency", "dataset", "exposure"):
+    for field in ("adjacency", "dataset", "unit"):
         values = {getattr(run, field) for run in runs}  # as they are: texts round
         if len(values) > 1:
-            told = ", ".join(sorted(map(repr if field == "exposure" else str, values)))
+            told = ", ".join(sorted(map(repr if field == "unit" else str, values)))
             raise UnsupportedError(
                 f"Certificates of different {field} cannot be composed: {told}. "
                 "They speak about different neighbours or different people; certify the runs "
@@ -77,11 +77,11 @@ def joint_profile(runs: Sequence[Document], profiles: Sequence[Profile]) -> Prof
             )
     if len(runs) > 1 and any(map(_went_on_without, runs)):
         raise UnsupportedError(
-            f"A certificate for {runs[0].exposure} counts the steps without them, which holds "
+            f"A certificate for {runs[0].unit} counts the steps without them, which holds "
             "towards somebody who saw no model from before, and only if no request was made "
             "because of one: it is not composed with that of another model. Models of one run are "
             "certified together: certify(..., releases=). For several runs certify each without "
-            "left=, which counts every use of the records."
+            "last_step=, which counts every use of the records."
         )
     groups: dict[str, list[int]] = {}
     for index, run in enumerate(runs):
@@ -97,7 +97,7 @@ def joint_profile(runs: Sequence[Document], profiles: Sequence[Profile]) -> Prof
 
 def _went_on_without(run: Document) -> bool:
     """Whether the run took steps after those whom the certificate speaks of had left."""
-    left = run.exposure.left
+    left = run.unit.last_step
     return left is not None and run.training is not None and left < run.training.steps
 
 

@@ -61,9 +61,9 @@ def deferral(
 ) -> tuple[Floats, Floats, Floats]:
     """Shifts (none in, one in, each further one) of each step in units of noise, rounded up.
 
-    ``left`` are z_first, ..., z_last. Unless both runs have a ``common`` point there, the start
-    must be at least the diameter, or at least what equal contracting steps can ever build up, all
-    records of the person in every batch.
+    ``left`` are z_first, ..., z_last. Unless both runs have a ``common`` point there, the
+    start must be at least the diameter, or at least what equal contracting steps can ever build up,
+    all records of the person in every batch.
     """
     steps = last - first
     lengths = all(math.isfinite(z) and z >= 0 for z in left)
@@ -73,7 +73,7 @@ def deferral(
     s = case.impulses(first, last)
     if not common and left[0] < case.training.diameter:
         settled = case.constant and proved(c[0] < 1)
-        most = case.exposure.records * s[0] if settled else infinite()
+        most = case.unit.records * s[0] if settled else infinite()
         if not (settled and proved(arb(left[0]) >= most / (1 - c[0]))):
             raise CertificateError("the path of the witness starts below the distance it may have")
     lows, highs = np.empty(steps), np.empty(steps)
@@ -120,7 +120,7 @@ def charged(
 
     ``shifts``: no record in the batch, one, and what each further one of the person adds.
     """
-    records = case.exposure.records
+    records = case.unit.records
     lows, highs, gaps = shifts
     if not (np.all(np.isfinite(highs)) and np.all(np.isfinite(gaps))):
         raise CertificateError("a step without noise uses the record")

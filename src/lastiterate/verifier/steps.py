@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from lastiterate.description import Arithmetic, Exposure, Loss, TailAverage, Training
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description import Arithmetic, Loss, PrivacyUnit, TailAverage, Training
+from lastiterate.description.unit import ONE_RECORD
 from lastiterate.errors import CertificateError
 from lastiterate.verifier.balls import Ball, above, arb, proved
 
@@ -28,12 +28,12 @@ class Case:
     training: Training
     loss: Loss
     releases: tuple[int, ...] = ()
-    exposure: Exposure = ONE_RECORD  # whom the certificate speaks of
+    unit: PrivacyUnit = ONE_RECORD  # whom the certificate speaks of
 
     @property
     def constant(self) -> bool:
         """Whether every step is the same, for the person too whom the run is exposed to."""
-        return self.training.constant and not self.exposure.timed
+        return self.training.constant and not self.unit.timed
 
     @property
     def window(self) -> int:
@@ -55,11 +55,11 @@ class Case:
     @cached_property
     def curving(self) -> Loss:
         """What every update sees of the loss: places of a person who is not there are empty."""
-        return self.exposure.curving(self.loss, self.training)
+        return self.unit.curving(self.loss, self.training)
 
-    def exposed(self, person: Exposure) -> Case:
+    def exposed(self, person: PrivacyUnit) -> Case:
         """The run for somebody else, whose places are as empty as this person's are at times."""
-        return dataclasses.replace(self, loss=self.curving, exposure=person)
+        return dataclasses.replace(self, loss=self.curving, unit=person)
 
     def etas(self, first: int, last: int) -> Iterator[Ball]:
         """Step sizes as balls, the same object again where they are all alike."""
@@ -112,11 +112,11 @@ class Case:
         In full batches that is what all records of the person add.
         """
         change = arb(float(self.training.sensitivity))
-        if self.exposure.gradient_norm is not None:
+        if self.unit.gradient_norm is not None:
             ends = 2 if self.training.adjacency == "replace" else 1
-            change = change.min(ends * arb(self.exposure.gradient_norm))
+            change = change.min(ends * arb(self.unit.gradient_norm))
         if self.training.batches.full:
-            change *= self.exposure.records
+            change *= self.unit.records
         if self.training.single_point:
             change = arb(0)
         return change / self.divisor + self.rounding
@@ -131,10 +131,10 @@ class Case:
         Steps before the person joined or after the person left only round.
         """
         there = self.pushes(self.impulse, first, last)
-        if not self.exposure.timed:
+        if not self.unit.timed:
             return there
-        absent, joined = self.slips(first, last), self.exposure.joined
-        left = self.training.steps if self.exposure.left is None else self.exposure.left
+        absent, joined = self.slips(first, last), self.unit.first_step
+        left = self.training.steps if self.unit.last_step is None else self.unit.last_step
         return [
             there[k - first] if joined <= k < left else absent[k - first]
             for k in range(first, last)

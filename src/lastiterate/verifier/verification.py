@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lastiterate.description import Exposure, Loss, Training
+from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.errors import CertificateError, DescriptionError, LastIterateError
 from lastiterate.verifier.authenticity import (
     Key,
@@ -178,19 +178,19 @@ def _check_run(certificate: Document) -> Profile:
     try:
         training = Training.from_dict(unpack(content["training"]))
         loss = Loss.from_dict(unpack(content["loss"]))
-        exposure = Exposure.from_dict(unpack(content.get("exposure", {})))
-        exposure.check(training)
+        unit = PrivacyUnit.from_dict(unpack(content.get("unit", {})))
+        unit.check(training)
     except DescriptionError as error:
         raise MalformedCertificateError(
             f"The certificate describes a run that cannot be: {error}"
         ) from None
     releases = tuple(content["releases"])
     _check_releases(training, releases)
-    _check_exposure(certificate, exposure)
-    _check_words(certificate, training, loss, releases, exposure)
+    _check_unit(certificate, unit)
+    _check_words(certificate, training, loss, releases, unit)
     try:
         return CHECKS[certificate.theorem_key](
-            Case(training, loss, releases, exposure), unpack(content["witness"])
+            Case(training, loss, releases, unit), unpack(content["witness"])
         )
     except CertificateError as error:
         raise ClaimError(f"The witness proves nothing: {error}.") from None
@@ -209,16 +209,16 @@ def _check_releases(training: Training, releases: tuple[Any, ...]) -> None:
         raise MalformedCertificateError("The released checkpoints are not steps of the run.")
 
 
-def _check_exposure(certificate: Document, exposure: Exposure) -> None:
-    """The exposure is said in one way, and the theorem speaks of such a person."""
-    said = certificate.content.get("exposure")
-    if said is not None and (exposure.default or said != exposure.to_dict()):
-        raise MalformedCertificateError("The exposure of the certificate is not in its short form.")
-    unknown = sorted(exposure.differs - named(certificate.theorem_key).covers)
+def _check_unit(certificate: Document, unit: PrivacyUnit) -> None:
+    """The unit is said in one way, and the theorem speaks of such a person."""
+    said = certificate.content.get("unit")
+    if said is not None and (unit.default or said != unit.to_dict()):
+        raise MalformedCertificateError("The unit of the certificate is not in its short form.")
+    unknown = sorted(unit.differs - named(certificate.theorem_key).covers)
     if unknown:
         raise ClaimError(
-            f"The theorem of the certificate says nothing about {exposure}: no check of it covers "
-            f"the exposure's {', '.join(unknown)}."
+            f"The theorem of the certificate says nothing about {unit}: no check of it covers "
+            f"the unit's {', '.join(unknown)}."
         )
 
 
@@ -227,7 +227,7 @@ def _check_words(
     training: Training,
     loss: Loss,
     releases: tuple[int, ...],
-    exposure: Exposure,
+    unit: PrivacyUnit,
 ) -> None:
     """Everything the certificate says in words must follow from its description."""
     content = certificate.content
@@ -241,7 +241,7 @@ def _check_words(
     hidden = training.batches.hidden
     link = certificate.link
     head = None if link is None else (link.former, link.start)
-    expected = words(training, loss, releases, certificate.theorem_key, exposure, head)
+    expected = words(training, loss, releases, certificate.theorem_key, unit, head)
     expected["nonce"] = content["nonce"] if hidden else None
     if hidden and not good_nonce(content["nonce"]):
         raise ClaimError(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from lastiterate.description import Exposure, Loss, TailAverage, Training
-from lastiterate.description.words import assumptions, not_covered, vouchers
+from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
+from lastiterate.description.words import assumptions, not_covered, provenances
 from lastiterate.verifier.refusals import ClaimError
 
 
@@ -20,10 +20,10 @@ class Named(NamedTuple):
     reference: str
     status: str = "sound"
     hidden_state: bool = True  # whether intermediate iterates must stay secret
-    covers: frozenset[str] = frozenset()  # fields of an exposure that its check knows about
+    covers: frozenset[str] = frozenset()  # fields of a unit that its check knows about
 
 
-PRESENCE = frozenset({"joined", "left", "gradient_norm"})
+PRESENCE = frozenset({"first_step", "last_step", "gradient_norm"})
 
 THEOREMS: dict[str, Named] = {
     "taut-string": Named(
@@ -64,12 +64,12 @@ THEOREMS: dict[str, Named] = {
     ),
     "cycle-law": Named(
         "Cycle law of hidden places",
-        "this library, docs/theory/exposure.md",
+        "this library, docs/theory/privacy-units.md",
         covers=PRESENCE | {"records", "per_batch"},
     ),
     "superposed-groups": Named(
         "Superposition over hidden places",
-        "this library, docs/theory/exposure.md",
+        "this library, docs/theory/privacy-units.md",
         covers=PRESENCE | {"records", "per_batch"},
     ),
     "gaussian-composition": Named(
@@ -146,7 +146,7 @@ def words(
     loss: Loss,
     releases: tuple[int, ...],
     theorem: str,
-    exposure: Exposure,
+    unit: PrivacyUnit,
     head: tuple[str, str | None] | None = None,
 ) -> dict[str, Any]:
     """The fields of a certificate that are words.
@@ -155,7 +155,7 @@ def words(
     """
     found = named(theorem)
     hidden = found.hidden_state
-    rests_on = assumptions(training, loss, hidden_state=hidden, exposure=exposure, head=head)
+    rests_on = assumptions(training, loss, hidden_state=hidden, unit=unit, head=head)
     return {
         "theorem": {
             "key": theorem,
@@ -166,7 +166,7 @@ def words(
         "adjacency": training.adjacency,
         "release": release_model(training, releases),
         "assumptions": [str(each) for each in rests_on],
-        "vouchers": vouchers(training, loss, hidden_state=hidden),
+        "provenance": provenances(training, loss, hidden_state=hidden),
         "not_covered": list(not_covered(training)),
     }
 

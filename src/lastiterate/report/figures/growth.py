@@ -24,8 +24,8 @@ from lastiterate.curves import gaussian
 from lastiterate.curves.base import Curve
 from lastiterate.curves.mixture import Mixture
 from lastiterate.curves.renyi import Linear, Renyi
-from lastiterate.description import Exposure, Loss, Schedule, Training
-from lastiterate.description.exposure import ONE_RECORD
+from lastiterate.description import Loss, PrivacyUnit, Schedule, Training
+from lastiterate.description.unit import ONE_RECORD
 from lastiterate.description.validation import number, whole
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
@@ -49,21 +49,21 @@ def epsilon_growth(
     loss: Loss,
     delta: float = REFERENCE_DELTA,
     *,
-    exposure: Exposure = ONE_RECORD,
+    unit: PrivacyUnit = ONE_RECORD,
     target: float | None = None,
     points: int = 60,
 ) -> FigureData:
     """Epsilon at ``delta`` after each number of steps, by every applicable bound.
 
     The plateau is marked where there is one, and what some loss of the declared class really
-    suffers is shaded. For records that were deleted before the end (``exposure``), epsilon after
+    suffers is shaded. For records that were deleted before the end (``unit``), epsilon after
     each number of clean steps.
 
     Args:
         training: the run, its clean steps included; it is stopped after each number of steps.
         loss: what is known about the loss.
         delta: the probability with which epsilon may fail.
-        exposure: the deleted records; ``left`` is the step of the deletion.
+        unit: the deleted records; ``last_step`` is the step of the deletion.
         target: an epsilon that the clean steps are to reach, drawn as a level line.
         points: numbers of steps at which closed forms are evaluated.
 
@@ -77,8 +77,8 @@ def epsilon_growth(
     why = "it is the probability with which the epsilon may fail"
     delta = number("delta", delta, why, above=0, at_most=1)
     points = whole("points", points, "a line needs points")
-    if not exposure.default:
-        return _clean_steps(training, loss, delta, exposure, target, min(points, _CLEAN))
+    if not unit.default:
+        return _clean_steps(training, loss, delta, unit, target, min(points, _CLEAN))
     guarantee = account(training, loss)
     runs = _Stopped(training, loss)
     applicable = [theorem for theorem in LEDGER if theorem.obstacle(guarantee.run) is None]
@@ -111,7 +111,7 @@ def _clean_steps(
     training: Training,
     loss: Loss,
     delta: float,
-    exposure: Exposure,
+    unit: PrivacyUnit,
     target: float | None,
     points: int,
 ) -> FigureData:
@@ -121,10 +121,10 @@ def _clean_steps(
     the model before it, and what was proved there still holds. Between two computed points the
     line keeps the larger value.
     """
-    if exposure.left is None or exposure.left > training.steps:
+    if unit.last_step is None or unit.last_step > training.steps:
         raise UnsupportedError(
-            "No record was deleted before the end of this run: Exposure(left=) is the step of the "
-            "deletion, and the steps after it are clean."
+            "No record was deleted before the end of this run: PrivacyUnit(last_step=) is the step "
+            "of the deletion, and the steps after it are clean."
         )
     special = training.schedule, training.correlation, training.release, training.final_noise
     if special != (None, None, "last", 1.0):
@@ -132,11 +132,11 @@ def _clean_steps(
             "The last steps of this run are special, so it cannot be stopped earlier: list its "
             "step sizes and noises, and release its last iterate (UnlearningPlan.continued does)."
         )
-    most = training.steps - exposure.left
+    most = training.steps - unit.last_step
     some = np.geomspace(1, most + 1, points) - 1 if most else np.zeros(1)
     clean = np.unique(some.round()).astype(int).tolist()
-    runs = [stopped(training, exposure.left + steps) for steps in clean]
-    proved = [account(run, loss, exposure=exposure) for run in runs]
+    runs = [stopped(training, unit.last_step + steps) for steps in clean]
+    proved = [account(run, loss, unit=unit) for run in runs]
     values = np.minimum.accumulate([each.epsilon(delta) for each in proved]).tolist()
     series = [Series("for the deleted records", clean, values, "steps-post", markers=True)]
     if target is not None:

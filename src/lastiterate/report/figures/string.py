@@ -24,7 +24,7 @@ from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
 from lastiterate.bounds.steps import once
 from lastiterate.description import Loss, Training
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import weakest_voucher
+from lastiterate.guarantee import weakest_provenance
 from lastiterate.printing import printed
 from lastiterate.report.figures.data import FigureData, Series
 
@@ -79,7 +79,7 @@ def taut_string(training: Training, loss: Loss) -> FigureData:
         _where(string, position, batches),
         zero="xy",
     )
-    return figure.marked(weakest_voucher(training, loss, (True,)))
+    return figure.marked(weakest_provenance(training, loss, (True,)))
 
 
 def _refuse(run: Run) -> None:

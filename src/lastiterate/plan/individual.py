@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lastiterate.accounting import account
-from lastiterate.description import Exposure
+from lastiterate.description import PrivacyUnit
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee
 from lastiterate.notebook import html_table
@@ -23,15 +23,15 @@ WHO_MAY_SEE_IT = (
 
 
 @dataclass(frozen=True)
-class PersonalRow:
+class IndividualEpsilon:
     """The epsilon of people who are exposed in one way; infinite if no theorem covers them."""
 
-    exposure: Exposure
+    unit: PrivacyUnit
     epsilon: float
 
 
 @dataclass(frozen=True)
-class Personal:
+class IndividualEpsilons:
     """The epsilons of one run, by how a person's records enter it; print it.
 
     ``guarantee``: the one that was asked about; its own person comes first.
@@ -39,9 +39,9 @@ class Personal:
 
     guarantee: Guarantee
     delta: float
-    rows: tuple[PersonalRow, ...]
+    rows: tuple[IndividualEpsilon, ...]
 
-    def __iter__(self) -> Iterator[PersonalRow]:
+    def __iter__(self) -> Iterator[IndividualEpsilon]:
         return iter(self.rows)
 
     def __len__(self) -> int:
@@ -54,9 +54,9 @@ class Personal:
     @property
     def _lines(self) -> list[tuple[str, str]]:
         return [
-            ("-", f"{row.exposure}: no theorem covers it")
+            ("-", f"{row.unit}: no theorem covers it")
             if math.isinf(row.epsilon)
-            else (printed(row.epsilon), str(row.exposure))
+            else (printed(row.epsilon), str(row.unit))
             for row in self
         ]
 
@@ -71,16 +71,16 @@ class Personal:
         return html_table(heading, self._lines, warning=self._warning, details=WHO_MAY_SEE_IT)
 
 
-def personal(
+def individual_epsilons(
     guarantee: Guarantee,
     delta: float = REFERENCE_DELTA,
     *,
-    joined: Iterable[int] | None = None,
-    left: Iterable[int] | None = None,
+    first_step: Iterable[int] | None = None,
+    last_step: Iterable[int] | None = None,
     gradient_norm: Iterable[float] | None = None,
     records: Iterable[int] | None = None,
-    others: Iterable[Exposure] = (),
-) -> Personal:
+    others: Iterable[PrivacyUnit] = (),
+) -> IndividualEpsilons:
     """What the run costs other people than the one that the guarantee speaks of.
 
     Each list changes one thing about that person; a list that is left out has a few values of its
@@ -89,16 +89,17 @@ def personal(
     Args:
         guarantee: of one run, as `account` returns it.
         delta: the probability with which the epsilons may fail.
-        joined: steps from which on the person's records are used.
-        left: steps before which alone they are used.
+        first_step: steps from which on the person's records are used.
+        last_step: steps before which alone they are used.
         gradient_norm: bounds on the person's own gradients.
         records: how many records the person has at most.
-        others: any other exposures.
+        others: any other units.
 
     >>> from lastiterate import FullBatch, Loss, Training
     >>> run = Training(records=100, steps=50, step_size=0.1, noise=0.05, gradient_norm=1.0,
     ...                batches=FullBatch())
-    >>> table = personal(account(run, Loss(smoothness=1.0)), joined=[40], left=[], records=[2])
+    >>> guarantee = account(run, Loss(smoothness=1.0))
+    >>> table = individual_epsilons(guarantee, first_step=[40], last_step=[], records=[2])
     >>> print(str(table).split("Who may")[0])  # doctest: +ELLIPSIS
     epsilon at delta = 1e-05, 50 steps ...
            1.061  a single record
@@ -111,55 +112,60 @@ def personal(
     if type(guarantee) is not Guarantee:  # a child may hold more than one run
         found, why = f"of type {type(guarantee).__name__}", "other people are accounted in its run"
         raise DescriptionError("guarantee", found, "what account(training, loss) returns", why)
-    training, person = guarantee.training, guarantee.exposure
+    training, person = guarantee.training, guarantee.unit
     longest = training.gradient_norm if person.gradient_norm is None else person.gradient_norm
     shorter = [longest / 2, longest / 10] if math.isfinite(longest) else []
     lists: dict[str, Iterable[Any]] = {
-        "joined": _epochs(guarantee, 1, 4) if joined is None else joined,
-        "left": _epochs(guarantee, 4, 1) if left is None else left,
+        "first_step": _epochs(guarantee, 1, 4) if first_step is None else first_step,
+        "last_step": _epochs(guarantee, 4, 1) if last_step is None else last_step,
         "gradient_norm": shorter if gradient_norm is None else gradient_norm,
         "records": [k for k in (2, 10) if k <= training.records] if records is None else records,
     }
-    exposures = [person]
-    named = {"joined": joined, "left": left, "gradient_norm": gradient_norm, "records": records}
+    units = [person]
+    named = {
+        "first_step": first_step,
+        "last_step": last_step,
+        "gradient_norm": gradient_norm,
+        "records": records,
+    }
     for name, values in lists.items():
         changed = [dataclasses.replace(person, **{name: value}) for value in values]
-        exposures += changed if named[name] is not None else _possible(changed, guarantee)
+        units += changed if named[name] is not None else _possible(changed, guarantee)
     rows = [
-        PersonalRow(each, _epsilon(guarantee, each, delta))
-        for each in dict.fromkeys([*exposures, *others])
+        IndividualEpsilon(each, _epsilon(guarantee, each, delta))
+        for each in dict.fromkeys([*units, *others])
     ]
-    return Personal(guarantee, delta, tuple(rows))
+    return IndividualEpsilons(guarantee, delta, tuple(rows))
 
 
-def _possible(exposures: Iterable[Exposure], guarantee: Guarantee) -> list[Exposure]:
+def _possible(units: Iterable[PrivacyUnit], guarantee: Guarantee) -> list[PrivacyUnit]:
     """Those that the run allows, such as a person's records that fit into its batches."""
 
-    def allowed(exposure: Exposure) -> bool:
+    def allowed(unit: PrivacyUnit) -> bool:
         try:
-            exposure.check(guarantee.training)
+            unit.check(guarantee.training)
         except DescriptionError:
             return False
         return True
 
-    return [exposure for exposure in exposures if allowed(exposure)]
+    return [unit for unit in units if allowed(unit)]
 
 
 def _epochs(guarantee: Guarantee, *fifths: int) -> list[int]:
     """Steps at so many fifths of the run, at the nearest ends of epochs; none if it has no room."""
-    training, person = guarantee.training, guarantee.exposure
+    training, person = guarantee.training, guarantee.unit
     unit = training.batches_per_epoch or 1
     found = [round(each * training.steps / unit / 5) * unit for each in fifths]
-    last = training.steps if person.left is None else person.left
-    return [step for step in found if person.joined < step < last]
+    last = training.steps if person.last_step is None else person.last_step
+    return [step for step in found if person.first_step < step < last]
 
 
-def _epsilon(guarantee: Guarantee, person: Exposure, delta: float) -> float:
+def _epsilon(guarantee: Guarantee, person: PrivacyUnit, delta: float) -> float:
     run = guarantee.run
-    if person == run.exposure:
+    if person == run.unit:
         return guarantee.epsilon(delta)
     try:
-        found = account(run.training, run.loss, releases=run.releases[:-1], exposure=person)
+        found = account(run.training, run.loss, releases=run.releases[:-1], unit=person)
     except UnsupportedError:
         return math.inf
     return found.epsilon(delta)

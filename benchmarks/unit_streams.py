@@ -11,7 +11,16 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from lastiterate import Allowance, Cyclic, Exposure, FullBatch, Loss, Shuffled, Training, account
+from lastiterate import (
+    Cyclic,
+    FullBatch,
+    LifetimeBudget,
+    Loss,
+    PrivacyUnit,
+    Shuffled,
+    Training,
+    account,
+)
 from lastiterate.bounds import BY_KEY
 from lastiterate.curves import gaussian
 
@@ -29,13 +38,13 @@ DAYS = {
 }
 REPLAYED = {1: 0.189, 7: 0.535, 30: 1.170, 365: 4.639}  # days -> epsilon, equalised, 100 batches
 PEOPLE = {
-    Exposure(): 3.483,
-    Exposure(gradient_norm=2.5): 1.567,
-    Exposure(gradient_norm=0.5): 0.263,
-    Exposure(joined=1600): 2.374,
-    Exposure(left=1600): 2.379,
-    Exposure(left=400): 0.483,
-    Exposure(joined=1000, left=1040): 0.0595,
+    PrivacyUnit(): 3.483,
+    PrivacyUnit(gradient_norm=2.5): 1.567,
+    PrivacyUnit(gradient_norm=0.5): 0.263,
+    PrivacyUnit(first_step=1600): 2.374,
+    PrivacyUnit(last_step=1600): 2.379,
+    PrivacyUnit(last_step=400): 0.483,
+    PrivacyUnit(first_step=1000, last_step=1040): 0.0595,
 }
 README = Training(60_000, 2_000, 0.05, 0.0005, 5.0, Shuffled(1500))
 
@@ -47,7 +56,7 @@ def day(batches: int, schedule: str | None, order: type[Cyclic] | type[Shuffled]
 
 def rows() -> list[dict[str, Any]]:
     """Every number of the tables, with what is computed; ok: no more than its last digit above."""
-    return [_row(*each) for each in (*_streams(), *_personal(), *_stories())]
+    return [_row(*each) for each in (*_streams(), *_individual(), *_stories())]
 
 
 def _row(name: str, printed: float, found: float) -> dict[str, Any]:
@@ -69,26 +78,26 @@ def _streams() -> Iterator[tuple[str, float, float]]:
         # The record pays at the first release after it: ten more days cost it nothing.
         forever = run.replace(steps=3 * batches, step_size=[*run.step_sizes] * 3, schedule=None)
         releases = (batches, 2 * batches)
-        once = Exposure(left=batches)
-        found = account(forever, CONVEX, releases=releases, exposure=once).epsilon(DELTA)
+        once = PrivacyUnit(last_step=batches)
+        found = account(forever, CONVEX, releases=releases, unit=once).epsilon(DELTA)
         yield f"{batches} batches a day, {how}, used on one day", printed, found
     daily = account(day(100, "equalised", Cyclic), CONVEX).mu
     assert daily is not None
     for days, printed in REPLAYED.items():
-        allowed = Allowance(mu=daily * math.sqrt(365) * (1 + 1e-12), daily=daily).person(days)
+        allowed = LifetimeBudget(mu=daily * math.sqrt(365) * (1 + 1e-12), daily=daily).person(days)
         yield f"equalised, used on {days} days", printed, gaussian.epsilon(allowed, DELTA)
 
 
-def _personal() -> Iterator[tuple[str, float, float]]:
+def _individual() -> Iterator[tuple[str, float, float]]:
     loss = Loss(smoothness=1.0, regularization=0.002)
     for person, printed in PEOPLE.items():
-        yield str(person), printed, account(README, loss, exposure=person).epsilon(1e-5)
+        yield str(person), printed, account(README, loss, unit=person).epsilon(1e-5)
 
 
 def _stories() -> Iterator[tuple[str, float, float]]:
     """A released model decides how others go on: the sum over stretches, at epsilon 0 and 1."""
     run = Training(1, 50, 1.0, 1.0, 0.5, FullBatch(), adjacency="zero-out")
-    loss, person = Loss(smoothness=0.0, regularization=0.2), Exposure(left=10)
+    loss, person = Loss(smoothness=0.0, regularization=0.2), PrivacyUnit(last_step=10)
     curve = BY_KEY["adaptive-stretches"].bound(run, loss, (10,), person).curve
     assert curve.mu is not None
     yield "mu of the adaptive story, c = 0.8", 1.3467, curve.mu

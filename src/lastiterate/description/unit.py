@@ -22,7 +22,7 @@ from lastiterate.printing import printed_down
 
 
 @dataclass(frozen=True)
-class Exposure(Portable):
+class PrivacyUnit(Portable):
     """How often, when and how strongly the data of one person are used.
 
     The guarantee is for replacing, or zeroing out, *all* records of the person at once.
@@ -30,42 +30,46 @@ class Exposure(Portable):
     Args:
         records: k, how many records the person has at most.
         per_batch: r, at most so many of them are in one batch; None if the loader does not care.
-        joined: the person's records are used from this step on (steps are counted from 0).
-        left: they are used before this step only; None: to the end.
+        first_step: the person's records are used from this step on (steps are counted from 0).
+        last_step: they are used before this step only; None: to the end.
         gradient_norm: no gradient of the person's records is longer; None: the training's bound.
             Under "replace" the records that take their place keep to it too.
 
     When a person joins or leaves must not depend on iterates that are kept secret.
 
-    >>> person = Exposure(records=10, per_batch=1, joined=100)
+    >>> person = PrivacyUnit(records=10, per_batch=1, first_step=100)
     >>> print(person)
     a person with up to 10 records, at most one of them in a batch, used from step 100 on
-    >>> Exposure.from_json(person.to_json()) == person
+    >>> PrivacyUnit.from_json(person.to_json()) == person
     True
     """
 
     records: int = 1
     per_batch: int | None = None
-    joined: int = 0
-    left: int | None = None
+    first_step: int = 0
+    last_step: int | None = None
     gradient_norm: float | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         why = "a guarantee for a person must know how many records the person can have"
-        put(self, "records", whole("exposure.records", self.records, why))
+        put(self, "records", whole("unit.records", self.records, why))
         if self.per_batch is not None:
             why = "it caps how many records of the person one batch holds"
-            most = whole("exposure.per_batch", self.per_batch, why)
+            most = whole("unit.per_batch", self.per_batch, why)
             put(self, "per_batch", None if most >= self.records else most)
         why = "it is the first step that may use the person's records"
-        put(self, "joined", whole("exposure.joined", self.joined, why, at_least=0))
-        if self.left is not None:
+        put(self, "first_step", whole("unit.first_step", self.first_step, why, at_least=0))
+        if self.last_step is not None:
             why = "it is the first step that no longer uses the person's records"
-            put(self, "left", whole("exposure.left", self.left, why, at_least=self.joined))
+            put(
+                self,
+                "last_step",
+                whole("unit.last_step", self.last_step, why, at_least=self.first_step),
+            )
         if self.gradient_norm is not None:
             why = "it bounds the gradients of the person's records"
-            norm = number("exposure.gradient_norm", self.gradient_norm, why, at_least=0.0)
+            norm = number("unit.gradient_norm", self.gradient_norm, why, at_least=0.0)
             put(self, "gradient_norm", norm)
 
     @property
@@ -77,17 +81,17 @@ class Exposure(Portable):
     def differs(self) -> frozenset[str]:
         """The fields that are not those of one record, used from the first step to the last.
 
-        >>> sorted(Exposure(records=2, left=5).differs)
-        ['left', 'records']
+        >>> sorted(PrivacyUnit(records=2, last_step=5).differs)
+        ['last_step', 'records']
         """
         return frozenset(self.to_dict())
 
     @property
     def timed(self) -> bool:
         """Whether some steps do not use the person's records because of when they are there."""
-        return self.joined > 0 or self.left is not None
+        return self.first_step > 0 or self.last_step is not None
 
-    def covers(self, other: Exposure, loss: Loss | None = None) -> bool:
+    def covers(self, other: PrivacyUnit, loss: Loss | None = None) -> bool:
         """Whether a guarantee for this person holds for that one too, who is exposed no more.
 
         Curvature that comes from the data is smaller in steps that do not use a record: what was
@@ -98,10 +102,11 @@ class Exposure(Portable):
             other: whom the guarantee is held against.
             loss: what the guarantee assumes about the loss; None: unknown.
 
-        >>> Exposure(records=10).covers(Exposure()), Exposure(left=5).covers(Exposure())
+        >>> one = PrivacyUnit()
+        >>> PrivacyUnit(records=10).covers(one), PrivacyUnit(last_step=5).covers(one)
         (True, False)
         >>> flat, curved = Loss(smoothness=1.0), Loss(smoothness=1.0, strong_convexity=1.0)
-        >>> [Exposure().covers(Exposure(left=5), loss) for loss in (flat, curved, None)]
+        >>> [PrivacyUnit().covers(PrivacyUnit(last_step=5), loss) for loss in (flat, curved, None)]
         [True, False, False]
         """
         curved = loss is None or loss.strong_convexity > 0
@@ -116,8 +121,11 @@ class Exposure(Portable):
             other.records <= self.records
             and placed
             and (self.timed or not other.timed or not curved)
-            and other.joined >= self.joined
-            and (self.left is None or (other.left is not None and other.left <= self.left))
+            and other.first_step >= self.first_step
+            and (
+                self.last_step is None
+                or (other.last_step is not None and other.last_step <= self.last_step)
+            )
             and (self.gradient_norm is None or (norm is not None and norm <= self.gradient_norm))
         )
 
@@ -127,7 +135,7 @@ class Exposure(Portable):
         >>> from lastiterate import Cyclic
         >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
         ...                batches=Cyclic(3))
-        >>> Exposure(records=5).most_in_a_batch(run)
+        >>> PrivacyUnit(records=5).most_in_a_batch(run)
         3
         """
         most = self.records if self.per_batch is None else self.per_batch
@@ -154,30 +162,30 @@ class Exposure(Portable):
         >>> from lastiterate import FullBatch
         >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
         ...                batches=FullBatch())
-        >>> Exposure(records=10).check(run)
+        >>> PrivacyUnit(records=10).check(run)
         Traceback (most recent call last):
             ...
-        lastiterate.errors.DescriptionError: exposure.records is 10, but must be at most the \
+        lastiterate.errors.DescriptionError: unit.records is 10, but must be at most the \
 number of records, 9: a person cannot have more records than there are.
         """
         if self.records > training.records:
             allowed = f"at most the number of records, {training.records}"
             why = "a person cannot have more records than there are"
-            raise DescriptionError("exposure.records", self.records, allowed, why)
+            raise DescriptionError("unit.records", self.records, allowed, why)
         if self.per_batch is not None:
             self._check_spread(training)
-        if self.joined > training.steps:
+        if self.first_step > training.steps:
             allowed = f"at most the number of steps, {training.steps}"
             why = "nobody can join a run that is over"
-            raise DescriptionError("exposure.joined", self.joined, allowed, why)
-        if self.left is not None and self.left > training.steps:
+            raise DescriptionError("unit.first_step", self.first_step, allowed, why)
+        if self.last_step is not None and self.last_step > training.steps:
             allowed = f"at most the number of steps, {training.steps} (None: to the end)"
             why = "a run that is over cannot be left"
-            raise DescriptionError("exposure.left", self.left, allowed, why)
+            raise DescriptionError("unit.last_step", self.last_step, allowed, why)
         if self.gradient_norm is not None and self.gradient_norm > training.gradient_norm:
             allowed = f"at most the training's gradient_norm, {training.gradient_norm:g}"
             why = "no record of the run has a longer gradient"
-            raise DescriptionError("exposure.gradient_norm", self.gradient_norm, allowed, why)
+            raise DescriptionError("unit.gradient_norm", self.gradient_norm, allowed, why)
 
     def _check_spread(self, training: Training) -> None:
         batches, per_epoch = training.batches, training.batches_per_epoch
@@ -185,11 +193,11 @@ number of records, 9: a person cannot have more records than there are.
         if batches.full or per_epoch is None or not batches.fixed_size:
             allowed = "None, or given with batches that pass over the data in epochs"
             why = f"{batches.name} batches cannot keep the records of a person apart"
-            raise DescriptionError("exposure.per_batch", self.per_batch, allowed, why)
+            raise DescriptionError("unit.per_batch", self.per_batch, allowed, why)
         if self.records > self.per_batch * per_epoch:
             allowed = f"at most per_batch times the {per_epoch} batches of an epoch"
             why = "the others would have to share a batch with more of their own"
-            raise DescriptionError("exposure.records", self.records, allowed, why)
+            raise DescriptionError("unit.records", self.records, allowed, why)
 
     def to_dict(self) -> dict[str, Any]:
         """A table of plain values; defaults are left out."""
@@ -200,7 +208,7 @@ number of records, 9: a person cannot have more records than there are.
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> Self:
         """Read what ``to_dict`` wrote."""
-        return cls(**known_fields("exposure", table, {f.name for f in dataclasses.fields(cls)}))
+        return cls(**known_fields("unit", table, {f.name for f in dataclasses.fields(cls)}))
 
     def __str__(self) -> str:
         several = f"a person with up to {self.records:,} records"
@@ -212,7 +220,7 @@ number of records, 9: a person cannot have more records than there are.
         >>> from lastiterate import FullBatch
         >>> run = Training(records=9, steps=8, step_size=1.0, noise=1.0, gradient_norm=4.0,
         ...                batches=FullBatch())
-        >>> Exposure(gradient_norm=1.0, left=5).words(run)
+        >>> PrivacyUnit(gradient_norm=1.0, last_step=5).words(run)
         'each single record of 9, with gradients no longer than 1, used before step 5 only'
         """
         several = f"each person with up to {self.records:,} of the {training.records:,} records"
@@ -227,32 +235,34 @@ number of records, 9: a person cannot have more records than there are.
             parts.append(f"at most {most} of them in a batch")
         if self.gradient_norm is not None:
             parts.append(f"with gradients no longer than {printed_down(self.gradient_norm, 6)}")
-        if self.joined and self.left is not None:
-            parts.append(f"used from step {self.joined:,} on and before step {self.left:,} only")
-        elif self.joined:
-            parts.append(f"used from step {self.joined:,} on")
-        elif self.left is not None:
-            parts.append(f"used before step {self.left:,} only")
+        if self.first_step and self.last_step is not None:
+            parts.append(
+                f"used from step {self.first_step:,} on and before step {self.last_step:,} only"
+            )
+        elif self.first_step:
+            parts.append(f"used from step {self.first_step:,} on")
+        elif self.last_step is not None:
+            parts.append(f"used before step {self.last_step:,} only")
         return ", ".join(parts)
 
 
-ONE_RECORD = Exposure()
+ONE_RECORD = PrivacyUnit()
 
 
-def read_exposure(value: Any) -> Exposure:
-    """An exposure, or one from its plain form; None is one record from first to last step.
+def read_unit(value: Any) -> PrivacyUnit:
+    """A unit, or one from its plain form; None is one record from first to last step.
 
-    >>> read_exposure({"records": 3})
-    Exposure(records=3, per_batch=None, joined=0, left=None, gradient_norm=None)
+    >>> read_unit({"records": 3})
+    PrivacyUnit(records=3, per_batch=None, first_step=0, last_step=None, gradient_norm=None)
     """
     if value is None:
         return ONE_RECORD
-    if type(value) is Exposure:  # a child may count in its own way
+    if type(value) is PrivacyUnit:  # a child may count in its own way
         return value
     if isinstance(value, Mapping):
-        return Exposure.from_dict(value)
-    allowed, why = "an Exposure(records=, ...)", "a guarantee says whom it speaks of"
-    raise DescriptionError("exposure", value, allowed, why)
+        return PrivacyUnit.from_dict(value)
+    allowed, why = "a PrivacyUnit(records=, ...)", "a guarantee says whom it speaks of"
+    raise DescriptionError("unit", value, allowed, why)
 
 
 def emptied(loss: Loss, training: Training, gone: int) -> Loss:

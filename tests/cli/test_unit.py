@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from lastiterate import (
-    Allowance,
     Certificate,
-    Chain,
+    CertificateChain,
     Cyclic,
-    Exposure,
+    LifetimeBudget,
     Loss,
+    PrivacyUnit,
     Training,
     account,
     calibrate,
@@ -40,7 +40,7 @@ smoothness = 1.0
 {below}
 """
 RUN, LOSS = Training(6000, 200, 1.0, 1.0, 15.0, Cyclic(60)), Loss(smoothness=1.0)
-TABLE = "[exposure]\nrecords = 10\nper_batch = 1"
+TABLE = "[unit]\nrecords = 10\nper_batch = 1"
 
 
 @pytest.fixture
@@ -58,48 +58,54 @@ def ask(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("flags", "below", "exposure"),
+    ("flags", "below", "unit"),
     [
-        ((), "", Exposure()),
-        ((), TABLE, Exposure(records=10, per_batch=1)),
-        (("--records-per-person", "10", "--per-batch", "1"), "", Exposure(10, 1)),
-        (("--per-batch", "2"), TABLE, Exposure(10, 2)),  # a flag lies over the table
-        (("--records-per-person", "1"), TABLE, Exposure()),
-        (("--joined", "50", "--left", "150"), "", Exposure(joined=50, left=150)),
-        (("--own-gradient-norm", "3"), "", Exposure(gradient_norm=3.0)),
-        ((), "[exposure]\nleft = 100\ngradient_norm = 0.5", Exposure(left=100, gradient_norm=0.5)),
+        ((), "", PrivacyUnit()),
+        ((), TABLE, PrivacyUnit(records=10, per_batch=1)),
+        (("--unit-records", "10", "--per-batch", "1"), "", PrivacyUnit(10, 1)),
+        (("--per-batch", "2"), TABLE, PrivacyUnit(10, 2)),  # a flag lies over the table
+        (("--unit-records", "1"), TABLE, PrivacyUnit()),
+        (
+            ("--first-step", "50", "--last-step", "150"),
+            "",
+            PrivacyUnit(first_step=50, last_step=150),
+        ),
+        (("--own-gradient-norm", "3"), "", PrivacyUnit(gradient_norm=3.0)),
+        (
+            (),
+            "[unit]\nlast_step = 100\ngradient_norm = 0.5",
+            PrivacyUnit(last_step=100, gradient_norm=0.5),
+        ),
     ],
 )
-def test_flags_and_tables_say_whom(ask, flags, below, exposure):
+def test_flags_and_tables_say_whom(ask, flags, below, unit):
     answer = ask("account", *flags, below=below)
-    assert answer["exposure"] == exposure.to_dict()
-    assert answer["epsilon"] == account(RUN, LOSS, exposure=exposure).epsilon(1e-6)
-    if not exposure.default:
-        assert exposure.words(RUN) in " ".join(
-            ask("account", *flags, below=below, text=True).split()
-        )
+    assert answer["unit"] == unit.to_dict()
+    assert answer["epsilon"] == account(RUN, LOSS, unit=unit).epsilon(1e-6)
+    if not unit.default:
+        assert unit.words(RUN) in " ".join(ask("account", *flags, below=below, text=True).split())
 
 
 def test_every_command_speaks_of_the_same_person(ask, tmp_path):
-    person = Exposure(records=10, per_batch=1)
-    found = account(RUN, LOSS, exposure=person)
+    person = PrivacyUnit(records=10, per_batch=1)
+    found = account(RUN, LOSS, unit=person)
     compared = ask("compare", below=TABLE)
     assert compared["bounds"][0]["epsilon"] == found.epsilon(1e-6)
     calibrated = ask("calibrate", "--epsilon", "2", "--find", "noise", below=TABLE)
-    wanted = calibrate(RUN, LOSS, epsilon=2.0, delta=1e-6, exposure=person)
+    wanted = calibrate(RUN, LOSS, epsilon=2.0, delta=1e-6, unit=person)
     assert calibrated["training"]["noise"] == wanted.noise
     out = tmp_path / "person.json"
     ask("certify", "--output", str(out), below=TABLE, text=True)
-    assert Certificate.load(out).exposure == person
+    assert Certificate.load(out).unit == person
     assert verify(out).epsilon == pytest.approx(found.epsilon(1e-6), rel=1e-6)
     full = ("--batches", "full", "--regularization", "0.1")
-    ask("plateau", *full, "--records-per-person", "3")
+    ask("plateau", *full, "--unit-records", "3")
 
 
 def test_releases_and_a_person(ask):
-    answer = ask("account", above="releases = [100]", below="[exposure]\nleft = 100")
-    exposure = Exposure(left=100)
-    assert answer["epsilon"] == account(RUN, LOSS, releases=(100,), exposure=exposure).epsilon(1e-6)
+    answer = ask("account", above="releases = [100]", below="[unit]\nlast_step = 100")
+    unit = PrivacyUnit(last_step=100)
+    assert answer["epsilon"] == account(RUN, LOSS, releases=(100,), unit=unit).epsilon(1e-6)
     assert answer["epsilon"] == pytest.approx(
         account(RUN.replace(steps=100), LOSS).epsilon(1e-6), rel=1e-9
     )
@@ -108,17 +114,17 @@ def test_releases_and_a_person(ask):
 @pytest.mark.parametrize(
     ("flags", "below", "named"),
     [
-        (("--records-per-person", "0"), "", "exposure.records"),
-        (("--records-per-person", "6001"), "", "exposure.records"),
-        (("--records-per-person", "101", "--per-batch", "1"), "", "exposure.records"),
-        (("--left", "201"), "", "exposure.left"),
-        (("--joined", "10", "--left", "5"), "", "exposure.left"),
-        (("--own-gradient-norm", "16"), "", "exposure.gradient_norm"),
-        ((), "[exposure]\nperson = 1", "exposure.person"),
-        ((), "[exposure]\nrecords = 2.5", "exposure.records"),
-        ((), "[exposure]\nrecords = true", "exposure.records"),
-        ((), "[[exposure]]\nrecords = 2", "exposure"),
-        (("--batches", "without-replacement", "--joined", "3"), "", "used from step 3 on"),
+        (("--unit-records", "0"), "", "unit.records"),
+        (("--unit-records", "6001"), "", "unit.records"),
+        (("--unit-records", "101", "--per-batch", "1"), "", "unit.records"),
+        (("--last-step", "201"), "", "unit.last_step"),
+        (("--first-step", "10", "--last-step", "5"), "", "unit.last_step"),
+        (("--own-gradient-norm", "16"), "", "unit.gradient_norm"),
+        ((), "[unit]\nperson = 1", "unit.person"),
+        ((), "[unit]\nrecords = 2.5", "unit.records"),
+        ((), "[unit]\nrecords = true", "unit.records"),
+        ((), "[[unit]]\nrecords = 2", "unit"),
+        (("--batches", "without-replacement", "--first-step", "3"), "", "used from step 3 on"),
     ],
 )
 def test_what_cannot_be_is_refused(ask, flags, below, named):
@@ -127,11 +133,11 @@ def test_what_cannot_be_is_refused(ask, flags, below, named):
 
 @pytest.fixture
 def chain(tmp_path):
-    chain = Chain.begin(tmp_path / "model", Allowance(mu=2.0, days=2))
+    chain = CertificateChain.create(tmp_path / "model", LifetimeBudget(mu=2.0, days=2))
     X, y = np.eye(40)[:, :3], np.resize([1.0, -1.0], 40)
     day = Training(40, 20, 1.0, 0.3, 1.0, Cyclic(2), schedule="equalised", adjacency="zero-out")
     for _ in range(2):
-        chain.seal(noisy_descent(Logistic(), X, day, labels=y, continue_from=chain), 1e-4)
+        chain.append(noisy_descent(Logistic(), X, day, labels=y, continue_from=chain), 1e-4)
     return chain
 
 
@@ -149,7 +155,7 @@ def test_a_chain_is_verified_by_its_folder(chain, capsys):
     assert "used in link 2 alone" in out
     code, out, _ = verified(capsys, chain.folder, "--json")
     answer = json.loads(out)
-    assert answer["allowance"] == {"mu": 2.0, "days": 2}
+    assert answer["lifetime_budget"] == {"mu": 2.0, "days": 2}
     assert [link["epsilon"] for link in answer["links"]] == [link.epsilon for link in chain.links]
 
 
@@ -186,6 +192,6 @@ def test_a_chain_with_a_revoked_link_is_refused(chain, capsys, tmp_path):
     assert verified(capsys, chain.folder, "--revoked", note)[0] == 2  # a note needs a key
     with pytest.raises(AuthenticityError):
         chain.verify(revoked=[note])
-    empty = Chain.begin(tmp_path / "empty", Allowance(mu=2.0, days=2))
+    empty = CertificateChain.create(tmp_path / "empty", LifetimeBudget(mu=2.0, days=2))
     with pytest.raises(AuthenticityError):
         empty.verify(revoked=[note])

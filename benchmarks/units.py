@@ -1,7 +1,7 @@
 """Reference tables of exposed runs: hidden groups and how long they take, rounds of local steps.
 
-`exposure_streams` has those of streams and personal numbers; one command prints both:
-``python -m benchmarks exposure exposure_streams``.
+`unit_streams` has those of streams and personal numbers; one command prints both:
+``python -m benchmarks unit unit_streams``.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from lastiterate import (
-    Exposure,
     Loss,
+    PrivacyUnit,
     Reshuffled,
     Shuffled,
     Training,
@@ -249,13 +249,13 @@ def _described(note: Callable[..., None], timed: Callable[..., None]) -> None:
         gradient_norm=15.0,
         batches=Shuffled(60),
     )
-    loss, spread = Loss(smoothness=1.0), Exposure(10, per_batch=1)
-    for name, person, printed in (("spread", spread, 1.903), ("free", Exposure(10), 2.171)):
+    loss, spread = Loss(smoothness=1.0), PrivacyUnit(10, per_batch=1)
+    for name, person, printed in (("spread", spread, 1.903), ("free", PrivacyUnit(10), 2.171)):
         cycle_law.cache_clear()
         start = time.process_time()
-        epsilon = account(run, loss, exposure=person).epsilon(1e-6)
+        epsilon = account(run, loss, unit=person).epsilon(1e-6)
         accounted = time.process_time()
-        certificate = certify(run, loss, 1e-6, exposure=person)
+        certificate = certify(run, loss, 1e-6, unit=person)
         sealed = time.process_time()
         verify(certificate)
         checked = time.process_time() - sealed
@@ -266,5 +266,5 @@ def _described(note: Callable[..., None], timed: Callable[..., None]) -> None:
         timed(f"certify, {where}, seconds", 20, sealed - accounted)
         timed(f"verify, {where}, seconds", 10, checked)
     anew = run.replace(batches=Reshuffled(60), steps=5000)
-    epsilon = account(anew, loss, exposure=spread).epsilon(1e-6)
+    epsilon = account(anew, loss, unit=spread).epsilon(1e-6)
     note("5 epochs reshuffled, 10 records spread, epsilon (known order 22.425)", 2.839, epsilon)

@@ -16,14 +16,14 @@ from typing import Any, Self
 
 from lastiterate.description.portable import Portable
 from lastiterate.description.validation import known_fields, number, whole
-from lastiterate.errors import AllowanceError
+from lastiterate.errors import LifetimeBudgetError
 from lastiterate.printing import printed, printed_down
 
 _LARGEST = 1e9  # beyond it nothing is promised
 
 
 @dataclass(frozen=True)
-class Allowance(Portable):
+class LifetimeBudget(Portable):
     """A bound on what a person pays, however often and however adaptively models are released.
 
     Args:
@@ -33,16 +33,17 @@ class Allowance(Portable):
 
     A day is one run from what was released before it to what it releases.
 
-    >>> allowance = Allowance(mu=1.0, days=4, daily=0.6)
-    >>> print(allowance)
+    >>> lifetime_budget = LifetimeBudget(mu=1.0, days=4, daily=0.6)
+    >>> print(lifetime_budget)
     mu = 1 for ever, used on at most 4 days, none of them beyond mu = 0.6
-    >>> allowance.check([0.5, 0.5, 0.5, 0.5, 0.5])      # any 4 of them: mu = 1
-    >>> allowance.check([0.5, 0.5, 0.6, 0.5])
+    >>> lifetime_budget.check([0.5, 0.5, 0.5, 0.5, 0.5])      # any 4 of them: mu = 1
+    >>> lifetime_budget.check([0.5, 0.5, 0.6, 0.5])
     Traceback (most recent call last):
         ...
-    lastiterate.errors.AllowanceError: Day 4 is refused: with it somebody who is used on 4 days \
-could pay mu = 1.054, but the allowance that was declared before the first day is 1. Wait, use \
-nobody who was used before, or train with more noise: up to mu = 0.3741 is left for this day.
+    lastiterate.errors.LifetimeBudgetError: Day 4 is refused: with it somebody who is used on \
+4 days could pay mu = 1.054, but the lifetime budget that was declared before the first day is 1. \
+Wait, use nobody who was used before, or train with more noise: up to mu = 0.3741 is left for this \
+day.
     """
 
     mu: float
@@ -52,19 +53,20 @@ nobody who was used before, or train with more noise: up to mu = 0.3741 is left 
     def __post_init__(self) -> None:
         put = object.__setattr__
         why = "it bounds what a person pays for ever"
-        put(self, "mu", number("allowance.mu", self.mu, why, above=0.0, at_most=_LARGEST))
+        put(self, "mu", number("lifetime_budget.mu", self.mu, why, above=0.0, at_most=_LARGEST))
         if self.days is not None:
             why = "it bounds on how many days a person's data are used"
-            put(self, "days", whole("allowance.days", self.days, why))
+            put(self, "days", whole("lifetime_budget.days", self.days, why))
         if self.daily is not None:
             why = "it bounds what a person pays on one day, which is no more than for ever"
-            most = number("allowance.daily", self.daily, why, above=0.0, at_most=self.mu)
+            most = number("lifetime_budget.daily", self.daily, why, above=0.0, at_most=self.mu)
             put(self, "daily", None if most == self.mu else most)
 
     def person(self, days: int | None = None) -> float:
         """mu, rounded up, for somebody who is used on so many days (None: as many as allowed).
 
-        >>> Allowance(mu=1.0, daily=0.25).person(days=4), Allowance(mu=1.0, daily=0.25).person()
+        >>> budget = LifetimeBudget(mu=1.0, daily=0.25)
+        >>> budget.person(days=4), budget.person()
         (0.5, 1.0)
         """
         used = self.days
@@ -75,7 +77,7 @@ nobody who was used before, or train with more noise: up to mu = 0.3741 is left 
             return self.mu
         return min(self.mu, _root_up(used * Fraction(self.daily) ** 2))
 
-    def left(self, spent: Sequence[float]) -> float:
+    def remaining_mu(self, spent: Sequence[float]) -> float:
         """The largest mu that the next day may have after these; rounded down."""
         others = None if self.days is None else self.days - 1
         room = Fraction(self.mu) ** 2 - _dearest(spent, others)
@@ -95,14 +97,14 @@ nobody who was used before, or train with more noise: up to mu = 0.3741 is left 
             if total > Fraction(self.mu) ** 2:
                 used = "every day" if self.days is None else f"{self.days:,} days"
                 pays = f"could pay mu = {printed(_root_up(total))}"
-                declared = "the allowance that was declared before the first day"
+                declared = "the lifetime budget that was declared before the first day"
                 why = f"with it somebody who is used on {used} {pays}, but {declared} is"
                 raise self._refusal(spent, f"{why} {printed_down(self.mu)}")
             spent.append(mu)
 
-    def _refusal(self, spent: list[float], why: str) -> AllowanceError:
-        left = printed_down(self.left(spent))
-        return AllowanceError(
+    def _refusal(self, spent: list[float], why: str) -> LifetimeBudgetError:
+        left = printed_down(self.remaining_mu(spent))
+        return LifetimeBudgetError(
             f"Day {len(spent) + 1} is refused: {why}. Wait, use nobody who was used before, or "
             f"train with more noise: up to mu = {left} is left for this day."
         )
@@ -115,7 +117,7 @@ nobody who was used before, or train with more noise: up to mu = 0.3741 is left 
     def from_dict(cls, table: Mapping[str, Any]) -> Self:
         """Read what ``to_dict`` wrote."""
         fields = {f.name for f in dataclasses.fields(cls)}
-        return cls(**{"mu": None, **known_fields("allowance", table, fields)})
+        return cls(**{"mu": None, **known_fields("lifetime_budget", table, fields)})
 
     def __str__(self) -> str:
         used = f", used on at most {self.days:,} days" if self.days is not None else ""

@@ -12,10 +12,10 @@ from lastiterate import (
     Certificate,
     CertificateError,
     Cyclic,
-    Exposure,
     FullBatch,
     Loss,
     Poisson,
+    PrivacyUnit,
     Reshuffled,
     Shuffled,
     TailAverage,
@@ -47,62 +47,65 @@ def run(batches, **changes):
 
 
 CASES = {
-    "full": (run(FullBatch()), Exposure(records=7, joined=5, left=50)),
-    "cyclic": (run(Cyclic(12)), Exposure(records=6, per_batch=2)),
-    "cyclic late": (run(Cyclic(12)), Exposure(records=6, joined=31)),
-    "shuffled": (run(Shuffled(12)), Exposure(left=33, gradient_norm=0.5)),
-    "shuffled group": (run(Shuffled(12)), Exposure(records=3)),
-    "shuffled apart": (run(Shuffled(12)), Exposure(records=4, per_batch=1, gradient_norm=0.7)),
-    "shuffled group late": (run(Shuffled(12)), Exposure(records=3, joined=11, gradient_norm=0.5)),
+    "full": (run(FullBatch()), PrivacyUnit(records=7, first_step=5, last_step=50)),
+    "cyclic": (run(Cyclic(12)), PrivacyUnit(records=6, per_batch=2)),
+    "cyclic late": (run(Cyclic(12)), PrivacyUnit(records=6, first_step=31)),
+    "shuffled": (run(Shuffled(12)), PrivacyUnit(last_step=33, gradient_norm=0.5)),
+    "shuffled group": (run(Shuffled(12)), PrivacyUnit(records=3)),
+    "shuffled apart": (run(Shuffled(12)), PrivacyUnit(records=4, per_batch=1, gradient_norm=0.7)),
+    "shuffled group late": (
+        run(Shuffled(12)),
+        PrivacyUnit(records=3, first_step=11, gradient_norm=0.5),
+    ),
     "shuffled group on a grid": (
         run(Shuffled(12), arithmetic=Arithmetic(2.0**-20, 1e-7, 3)),
-        Exposure(records=3, per_batch=1),
+        PrivacyUnit(records=3, per_batch=1),
     ),
     "shuffled group late on a grid": (
         run(Shuffled(12), arithmetic=Arithmetic(2.0**-20, 1e-7, 3)),
-        Exposure(records=3, joined=45),
+        PrivacyUnit(records=3, first_step=45),
     ),
-    "reshuffled": (run(Reshuffled(12)), Exposure(joined=11)),
-    "reshuffled group": (run(Reshuffled(12)), Exposure(records=3, per_batch=1)),
+    "reshuffled": (run(Reshuffled(12)), PrivacyUnit(first_step=11)),
+    "reshuffled group": (run(Reshuffled(12)), PrivacyUnit(records=3, per_batch=1)),
     "reshuffled group on a grid": (
         run(Reshuffled(12), arithmetic=Arithmetic(2.0**-20, 1e-7, 3)),
-        Exposure(records=3),
+        PrivacyUnit(records=3),
     ),
-    "poisson group": (run(Poisson(0.1), adjacency="zero-out"), Exposure(records=3)),
+    "poisson group": (run(Poisson(0.1), adjacency="zero-out"), PrivacyUnit(records=3)),
     "poisson late": (
         run(Poisson(0.1), adjacency="zero-out"),
-        Exposure(records=2, joined=20, gradient_norm=0.5),
+        PrivacyUnit(records=2, first_step=20, gradient_norm=0.5),
     ),
-    "momentum": (run(Cyclic(12), momentum=0.5), Exposure(records=3, left=31)),
+    "momentum": (run(Cyclic(12), momentum=0.5), PrivacyUnit(records=3, last_step=31)),
     "grid": (
         run(Cyclic(12), arithmetic=Arithmetic(2.0**-30, 1e-9, 3)),
-        Exposure(records=4, per_batch=1, left=40),
+        PrivacyUnit(records=4, per_batch=1, last_step=40),
     ),
-    "bounded": (run(Cyclic(12), diameter=0.2), Exposure(records=4)),
+    "bounded": (run(Cyclic(12), diameter=0.2), PrivacyUnit(records=4)),
 }
 
 
 @pytest.fixture(scope="module")
 def sealed():
-    return {name: certify(t, LOSS, 1e-5, exposure=e) for name, (t, e) in CASES.items()}
+    return {name: certify(t, LOSS, 1e-5, unit=e) for name, (t, e) in CASES.items()}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_verifies_and_says_whom(sealed, name):
-    certificate, (_, exposure) = sealed[name], CASES[name]
+    certificate, (_, unit) = sealed[name], CASES[name]
     again = Certificate.from_json(certificate.to_json())
     assert verify(again).epsilon == certificate.epsilon
-    assert again.exposure == exposure
-    assert f"For {exposure}" in str(again)
+    assert again.unit == unit
+    assert f"For {unit}" in str(again)
 
 
-def lied(certificate, exposure):
+def lied(certificate, unit):
     """A liar's file: another person, all words to match, the old numbers, a hash that fits."""
     content = copy.deepcopy(json.loads(certificate.to_json()))
-    content.pop("exposure", None)
-    if exposure:
-        content["exposure"] = exposure
-    person = Exposure.from_dict(exposure)
+    content.pop("unit", None)
+    if unit:
+        content["unit"] = unit
+    person = PrivacyUnit.from_dict(unit)
     key, releases = content["theorem"]["key"], tuple(content["releases"])
     content.update(words(certificate.training, certificate.loss, releases, key, person))
     content["sha256"] = fingerprint(content)
@@ -112,38 +115,38 @@ def lied(certificate, exposure):
 @pytest.mark.parametrize("name", CASES)
 def test_a_person_who_is_exposed_more_is_refused(sealed, name):
     certificate = sealed[name]
-    table = certificate.exposure.to_dict()
+    table = certificate.unit.to_dict()
     worse = []
     if "records" in table:
         worse.append({**table, "records": table["records"] + 3})
-    if "left" in table:
-        worse.append({k: v for k, v in table.items() if k != "left"})
-    if "joined" in table:
-        worse.append({k: v for k, v in table.items() if k != "joined"})
+    if "last_step" in table:
+        worse.append({k: v for k, v in table.items() if k != "last_step"})
+    if "first_step" in table:
+        worse.append({k: v for k, v in table.items() if k != "first_step"})
     if "gradient_norm" in table:
         worse.append({**table, "gradient_norm": 0.9})
     if "per_batch" in table:
         worse.append({k: v for k, v in table.items() if k != "per_batch"})
     assert worse
-    for exposure in worse:
+    for unit in worse:
         with pytest.raises(CertificateError):
-            verify(lied(certificate, exposure))
+            verify(lied(certificate, unit))
 
 
 @pytest.mark.parametrize(
-    "exposure",
+    "unit",
     [
         {"records": 1},
         {"records": 2.0},
         {"records": "2"},
         {"people": 2},
         {"records": 10**6},
-        {"left": 99},
+        {"last_step": 99},
     ],
 )
-def test_hostile_exposures(sealed, exposure):
+def test_hostile_units(sealed, unit):
     content = copy.deepcopy(json.loads(sealed["shuffled"].to_json()))
-    content["exposure"] = exposure
+    content["unit"] = unit
     content["sha256"] = fingerprint(content)
     with pytest.raises(CertificateError):
         verify(Certificate.from_json(canonical(content)))
@@ -182,23 +185,21 @@ def test_another_witness_of_hidden_places_proves_no_more(sealed, name):
 
 @pytest.mark.parametrize("scheme", [Shuffled, Reshuffled])
 @pytest.mark.parametrize(
-    ("size", "changes", "exposure"),
+    ("size", "changes", "unit"),
     [
-        (120, {}, Exposure(records=3)),
-        (12, {}, Exposure(records=120)),
-        (12, {}, Exposure(records=10, per_batch=1)),
-        (12, {"noise": 1e150}, Exposure(records=3)),
-        (12, {}, Exposure(records=3, gradient_norm=0.0)),
-        (1, {"steps": 240}, Exposure(records=5)),
-        (12, {"release": TailAverage(5)}, Exposure(records=3)),
+        (120, {}, PrivacyUnit(records=3)),
+        (12, {}, PrivacyUnit(records=120)),
+        (12, {}, PrivacyUnit(records=10, per_batch=1)),
+        (12, {"noise": 1e150}, PrivacyUnit(records=3)),
+        (12, {}, PrivacyUnit(records=3, gradient_norm=0.0)),
+        (1, {"steps": 240}, PrivacyUnit(records=5)),
+        (12, {"release": TailAverage(5)}, PrivacyUnit(records=3)),
     ],
 )
-def test_extreme_people_are_certified(scheme, size, changes, exposure):
+def test_extreme_people_are_certified(scheme, size, changes, unit):
     described = run(scheme(size), **changes), Loss(smoothness=1.0)
-    certificate = certify(*described, 1e-6, exposure=exposure)
-    assert (
-        verify(certificate).epsilon <= account(*described, exposure=exposure).epsilon(1e-6) * 1.01
-    )
+    certificate = certify(*described, 1e-6, unit=unit)
+    assert verify(certificate).epsilon <= account(*described, unit=unit).epsilon(1e-6) * 1.01
 
 
 def test_another_path_of_a_group_proves_no_more(sealed):
@@ -234,11 +235,11 @@ def test_the_cycle_law_is_believed_for_equal_steps_alone(sealed):
         {"training": {**training, "clipping": "gradient"}},
         {"loss": {**loss, "smoothness": 5.0}},
         {"loss": {**loss, "kind": "nonconvex"}},
-        {"exposure": {"records": 3, "per_batch": 2}},
+        {"unit": {"records": 3, "per_batch": 2}},
         {"releases": [30]},
     ):
         lie = copy.deepcopy({**content, **changed})
-        person = Exposure.from_dict(lie["exposure"])
+        person = PrivacyUnit.from_dict(lie["unit"])
         said = Training.from_dict(lie["training"]), Loss.from_dict(lie["loss"])
         lie |= words(*said, tuple(lie["releases"]), "cycle-law", person)
         lie["sha256"] = fingerprint(lie)
@@ -259,22 +260,22 @@ def test_a_theorem_that_knows_nothing_of_persons_is_refused():
     """Fresh subsets have no theorem for persons: a file that names one is not believed."""
     certificate = certify(run(WithoutReplacement(12)), LOSS, 1e-5)
     with pytest.raises(CertificateError, match="says nothing about"):
-        verify(lied(certificate, {"left": 5}))
+        verify(lied(certificate, {"last_step": 5}))
 
 
 def test_only_one_person_is_composed(sealed):
     one, other = sealed["cyclic"], sealed["cyclic late"]
     both = compose([one, one])
-    assert both.exposure == one.exposure
+    assert both.unit == one.unit
     assert verify(both).epsilon > one.epsilon
-    with pytest.raises(UnsupportedError, match="exposure"):
+    with pytest.raises(UnsupportedError, match="unit"):
         compose([one, other])
-    long = certify(run(Cyclic(10)), LOSS, 1e-5, exposure=Exposure(gradient_norm=0.2000004))
-    short = certify(run(Cyclic(10)), LOSS, 1e-5, exposure=Exposure(gradient_norm=0.2))
+    long = certify(run(Cyclic(10)), LOSS, 1e-5, unit=PrivacyUnit(gradient_norm=0.2000004))
+    short = certify(run(Cyclic(10)), LOSS, 1e-5, unit=PrivacyUnit(gradient_norm=0.2))
     with pytest.raises(UnsupportedError, match=r"0\.2000004"):
         compose([long, short])  # they would read alike
     content = copy.deepcopy(json.loads(both.to_json()))
-    del content["exposure"]
+    del content["unit"]
     content["sha256"] = fingerprint(content)
     with pytest.raises(CertificateError):
         verify(Certificate.from_json(canonical(content)))

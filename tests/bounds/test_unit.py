@@ -18,10 +18,10 @@ from lastiterate import (
     Arithmetic,
     Cyclic,
     DescriptionError,
-    Exposure,
     FullBatch,
     Loss,
     Poisson,
+    PrivacyUnit,
     Reshuffled,
     Shuffled,
     TailAverage,
@@ -58,7 +58,7 @@ def random_run(rng, batches, *, schedule=None):
     )
 
 
-def random_exposure(rng, run, *, several=True):
+def random_unit(rng, run, *, several=True):
     records, per_batch = 1, None
     if several:
         records = int(rng.integers(1, min(run.records, 6) + 1))
@@ -68,17 +68,17 @@ def random_exposure(rng, run, *, several=True):
     joined = int(rng.integers(0, run.steps + 1)) if rng.random() < 0.4 else 0
     left = int(rng.integers(joined, run.steps + 1)) if rng.random() < 0.4 else None
     norm = float(run.gradient_norm * rng.uniform()) if rng.random() < 0.4 else None
-    return Exposure(records, per_batch, joined, left, norm)
+    return PrivacyUnit(records, per_batch, joined, left, norm)
 
 
-def person_impulses(run, exposure, held):
+def person_impulses(run, unit, held):
     """What the person adds at each step when ``held[k]`` records are in the batch of step k."""
     ends = 2.0 if run.adjacency == "replace" else 1.0
-    norm = run.gradient_norm if exposure.gradient_norm is None else exposure.gradient_norm
+    norm = run.gradient_norm if unit.gradient_norm is None else unit.gradient_norm
     s = run.step_sizes * ends * norm / run.batches.divisor(run.records) * held
     there = np.arange(run.steps)
-    last = run.steps if exposure.left is None else exposure.left
-    return np.where((exposure.joined <= there) & (there < last), s, 0.0)
+    last = run.steps if unit.last_step is None else unit.last_step
+    return np.where((unit.first_step <= there) & (there < last), s, 0.0)
 
 
 def linear_mu(rng, run, loss, impulses):
@@ -103,14 +103,14 @@ def random_loss(rng, run):
     return Loss(smoothness=float(rng.uniform(0, 1.4)) / largest, regularization=l2)
 
 
-def placements(rng, run, exposure, many):
+def placements(rng, run, unit, many):
     """Numbers of the person's records in the batches of an epoch: some random, some extreme."""
-    batches, most = run.batches_per_epoch or 1, exposure.most_in_a_batch(run)
+    batches, most = run.batches_per_epoch or 1, unit.most_in_a_batch(run)
     for _ in range(many):
         held, order = np.zeros(batches, dtype=int), rng.permutation(batches)
         if rng.random() < 0.5:
             order = np.arange(batches)[::-1]  # the last batches have nothing after them
-        left = exposure.records
+        left = unit.records
         for j in order:
             held[j] = (
                 min(most, left) if rng.random() < 0.8 else rng.integers(0, min(most, left) + 1)
@@ -122,15 +122,15 @@ def placements(rng, run, exposure, many):
 def check_known_placement(seed):
     rng = np.random.default_rng(seed)
     run = random_run(rng, FullBatch if rng.random() < 0.3 else Cyclic)
-    exposure, loss = random_exposure(rng, run), random_loss(rng, run)
-    guarantee = account(run, loss, exposure=exposure)
+    unit, loss = random_unit(rng, run), random_loss(rng, run)
+    guarantee = account(run, loss, unit=unit)
     proved = guarantee.mu
     assert proved is not None
-    for held in placements(rng, run, exposure, 8):
+    for held in placements(rng, run, unit, 8):
         full = run.batches.full
-        each = np.resize(np.array([exposure.records]) if full else held, run.steps)
-        truth = linear_mu(rng, run, loss, person_impulses(run, exposure, each))
-        assert truth <= proved * (1 + 1e-9), (run, exposure, held)
+        each = np.resize(np.array([unit.records]) if full else held, run.steps)
+        truth = linear_mu(rng, run, loss, person_impulses(run, unit, each))
+        assert truth <= proved * (1 + 1e-9), (run, unit, held)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -147,21 +147,21 @@ def test_releases_averages_bursts_and_expanding_steps(seed):
         run = run.replace(final_noise=float(rng.uniform(1, 9)))
     if rng.random() < 0.5:
         run = run.replace(release=TailAverage(int(rng.integers(1, run.steps + 1))))
-    exposure, etas = random_exposure(rng, run), run.step_sizes
+    unit, etas = random_unit(rng, run), run.step_sizes
     loss, most = Loss(smoothness=0.5 / etas.max()), np.ones(run.steps)
     if rng.random() < 0.5:
         loss, most = Loss.nonconvex(smoothness=0.5 / etas.max()), 1 + etas * 0.5 / etas.max()
     releases = tuple(t for t in range(1, run.steps) if rng.random() < 0.3)
-    proved = account(run, loss, releases=releases, exposure=exposure).mu
+    proved = account(run, loss, releases=releases, unit=unit).mu
     paths, c = np.eye(run.steps), most * rng.choice([1.0, rng.uniform(0.5, 1)])
     for t in range(1, run.steps):
         paths[t] += c[t] * paths[t - 1]
     window = run.release.window if isinstance(run.release, TailAverage) else 1
     seen = np.vstack([paths[np.array(releases, dtype=int) - 1], paths[-window:].mean(axis=0)])
     root = np.linalg.cholesky(seen @ np.diag(run.noises**2) @ seen.T)
-    for held in placements(rng, run, exposure, 4):
-        each = np.resize([exposure.records] if run.batches.full else held, run.steps)
-        shift = seen @ person_impulses(run, exposure, each)
+    for held in placements(rng, run, unit, 4):
+        each = np.resize([unit.records] if run.batches.full else held, run.steps)
+        shift = seen @ person_impulses(run, unit, each)
         assert np.linalg.norm(np.linalg.solve(root, shift)) <= proved * (1 + 1e-7)
 
 
@@ -174,8 +174,8 @@ def test_known_placements_many():
 def check_hidden_position(seed, batches):
     rng = np.random.default_rng(seed)
     run = random_run(rng, batches)
-    exposure, loss = random_exposure(rng, run, several=False), random_loss(rng, run)
-    guarantee = account(run, loss, exposure=exposure)
+    unit, loss = random_unit(rng, run, several=False), random_loss(rng, run)
+    guarantee = account(run, loss, unit=unit)
     per_epoch = run.batches_per_epoch
     epochs = -(-run.steps // per_epoch)
     repeat = 1 if batches is Shuffled else epochs
@@ -188,7 +188,7 @@ def check_hidden_position(seed, batches):
         place = np.resize(np.array(sequence), epochs)
         held = np.zeros(epochs * per_epoch)
         held[np.arange(epochs) * per_epoch + place] = 1.0
-        impulses = person_impulses(run, exposure, held[: run.steps])
+        impulses = person_impulses(run, unit, held[: run.steps])
         gap = variance = 0.0
         for eta, s, nu in zip(run.step_sizes, impulses, run.noises, strict=True):
             top = max(1 - eta * loss.regularization, 0.0)
@@ -199,7 +199,7 @@ def check_hidden_position(seed, batches):
     p = np.array(means)
     pair = Pair(p, np.zeros(len(p)), np.full(len(p), 1 / len(p)))
     for epsilon in (0.0, 0.3, 1.0, 2.5):
-        assert pair.delta(epsilon) <= guarantee.delta(epsilon) * (1 + 1e-9) + 1e-15, (run, exposure)
+        assert pair.delta(epsilon) <= guarantee.delta(epsilon) * (1 + 1e-9) + 1e-15, (run, unit)
 
 
 @pytest.mark.parametrize("batches", [Shuffled, Reshuffled])
@@ -228,19 +228,19 @@ L2 = Loss(smoothness=1.0, regularization=0.002)
 
 
 @pytest.mark.parametrize(
-    ("exposure", "epsilon"),
+    ("unit", "epsilon"),
     [
-        (Exposure(), 3.483),
-        (Exposure(gradient_norm=2.5), 1.567),
-        (Exposure(gradient_norm=0.5), 0.263),
-        (Exposure(joined=1600), 2.374),
-        (Exposure(left=1600), 2.379),
-        (Exposure(left=400), 0.483),
-        (Exposure(joined=1000, left=1040), 0.0595),
+        (PrivacyUnit(), 3.483),
+        (PrivacyUnit(gradient_norm=2.5), 1.567),
+        (PrivacyUnit(gradient_norm=0.5), 0.263),
+        (PrivacyUnit(first_step=1600), 2.374),
+        (PrivacyUnit(last_step=1600), 2.379),
+        (PrivacyUnit(last_step=400), 0.483),
+        (PrivacyUnit(first_step=1000, last_step=1040), 0.0595),
     ],
 )
-def test_personal_numbers_of_the_reference_table(exposure, epsilon):
-    assert account(RUN, L2, exposure=exposure).epsilon(1e-5) <= epsilon + 6e-4
+def test_personal_numbers_of_the_reference_table(unit, epsilon):
+    assert account(RUN, L2, unit=unit).epsilon(1e-5) <= epsilon + 6e-4
 
 
 @pytest.mark.parametrize(
@@ -249,18 +249,18 @@ def test_personal_numbers_of_the_reference_table(exposure, epsilon):
 )
 def test_groups_of_the_reference_table(k, anywhere, spread):
     run = RUN.replace(steps=1000, step_size=1.0, noise=1.0, gradient_norm=15.0, batches=Cyclic(60))
-    for exposure, epsilon in (
-        (Exposure(records=k), anywhere),
-        (Exposure(records=k, per_batch=1), spread),
+    for unit, epsilon in (
+        (PrivacyUnit(records=k), anywhere),
+        (PrivacyUnit(records=k, per_batch=1), spread),
     ):
-        found = account(run, Loss(smoothness=1.0), exposure=exposure)
+        found = account(run, Loss(smoothness=1.0), unit=unit)
         assert found.epsilon(1e-6) == pytest.approx(epsilon, abs=6e-4)
         assert found.theorem.key == "known-groups"
 
 
 def test_full_batches_hold_all_records_of_a_person():
     run = RUN.replace(batches=FullBatch())
-    alone, ten = account(run, L2), account(run, L2, exposure=Exposure(records=10))
+    alone, ten = account(run, L2), account(run, L2, unit=PrivacyUnit(records=10))
     assert ten.mu == pytest.approx(10 * alone.mu, rel=1e-9)
     assert ten.mu >= 10 * alone.mu * (1 - 1e-12)
 
@@ -268,19 +268,19 @@ def test_full_batches_hold_all_records_of_a_person():
 def test_a_released_model_is_paid_for_once():
     """C1: used once, at step t; after the first release that follows, nothing is left to pay."""
     run = RUN.replace(steps=300, step_size=1.0, noise=1.0, gradient_norm=15.0, batches=Cyclic(600))
-    loss, once = Loss(smoothness=1.0), Exposure(joined=0, left=100)
+    loss, once = Loss(smoothness=1.0), PrivacyUnit(first_step=0, last_step=100)
     releases = (100, 200)
-    forever = account(run, loss, releases=releases, exposure=once)
+    forever = account(run, loss, releases=releases, unit=once)
     day = account(run.replace(steps=100), loss)
     assert forever.mu == pytest.approx(day.mu, rel=1e-9)
 
 
-def test_the_default_exposure_changes_no_number():
+def test_the_default_unit_changes_no_number():
     for run in (RUN, RUN.replace(batches=FullBatch()), RUN.replace(batches=Cyclic(1500))):
-        plain, said = account(run, L2), account(run, L2, exposure=Exposure(per_batch=1))
+        plain, said = account(run, L2), account(run, L2, unit=PrivacyUnit(per_batch=1))
         assert plain.epsilon(1e-5) == said.epsilon(1e-5)
-        assert said.exposure == Exposure()
-        assert said.exposure.default
+        assert said.unit == PrivacyUnit()
+        assert said.unit.default
 
 
 def test_steps_without_the_person_still_drift():
@@ -288,49 +288,51 @@ def test_steps_without_the_person_still_drift():
     rounded = Arithmetic(grid=2.0**-20, error=1e-9, coordinates=4)
     for batches in (FullBatch(), Cyclic(1500), Shuffled(1500)):
         run = RUN.replace(batches=batches, arithmetic=rounded, steps=400)
-        nobody = Exposure(joined=400)
-        drift = account(run, L2, exposure=nobody)
+        nobody = PrivacyUnit(first_step=400)
+        drift = account(run, L2, unit=nobody)
         assert drift.epsilon(1e-5) > 0
-        assert account(run.replace(arithmetic="exact"), L2, exposure=nobody).epsilon(1e-5) == 0
+        assert account(run.replace(arithmetic="exact"), L2, unit=nobody).epsilon(1e-5) == 0
 
 
 def test_what_nobody_taught_is_refused():
-    """Every theorem either covers an exposure by name or objects to it."""
-    exposures = [Exposure(records=2), Exposure(left=5), Exposure(gradient_norm=0.1)]
-    for exposure in exposures:
+    """Every theorem either covers a unit by name or objects to it."""
+    units = [PrivacyUnit(records=2), PrivacyUnit(last_step=5), PrivacyUnit(gradient_norm=0.1)]
+    for unit in units:
         for batches in (FullBatch(), Cyclic(1500), Shuffled(1500), Reshuffled(1500)):
-            table = compare(RUN.replace(batches=batches, steps=80), L2, exposure=exposure)
-            assert all(exposure.differs <= row.theorem.covers for row in table.rows)
+            table = compare(RUN.replace(batches=batches, steps=80), L2, unit=unit)
+            assert all(unit.differs <= row.theorem.covers for row in table.rows)
             assert table.rows
             assert not table.other_algorithms
     with pytest.raises(UnsupportedError, match="10 of the 60,000 records"):
         account(
             RUN.replace(batches=WithoutReplacement(1500)),
             L2,
-            exposure=Exposure(records=10),
+            unit=PrivacyUnit(records=10),
         )
     untaught = [t for t in LEDGER if not t.covers and t.status != "refuted"]
     assert len(untaught) > 10
     assert "stopped-coupling" in {t.key for t in untaught}
     with pytest.raises(Exception, match="not of a single record, used before step 5 only"):
-        BY_KEY["output-perturbation"].bound(RUN.replace(diameter=1.0), L2, (), Exposure(left=5))
+        BY_KEY["output-perturbation"].bound(
+            RUN.replace(diameter=1.0), L2, (), PrivacyUnit(last_step=5)
+        )
 
 
 @pytest.mark.parametrize(
-    ("exposure", "batches"),
+    ("unit", "batches"),
     [
-        (Exposure(records=60_001), Cyclic(1500)),
-        (Exposure(records=41, per_batch=1), Cyclic(1500)),
-        (Exposure(records=5, per_batch=1), FullBatch()),
-        (Exposure(records=5, per_batch=1), Poisson(0.1)),
-        (Exposure(joined=2001), Cyclic(1500)),
-        (Exposure(left=2001), Cyclic(1500)),
-        (Exposure(gradient_norm=5.1), Cyclic(1500)),
+        (PrivacyUnit(records=60_001), Cyclic(1500)),
+        (PrivacyUnit(records=41, per_batch=1), Cyclic(1500)),
+        (PrivacyUnit(records=5, per_batch=1), FullBatch()),
+        (PrivacyUnit(records=5, per_batch=1), Poisson(0.1)),
+        (PrivacyUnit(first_step=2001), Cyclic(1500)),
+        (PrivacyUnit(last_step=2001), Cyclic(1500)),
+        (PrivacyUnit(gradient_norm=5.1), Cyclic(1500)),
     ],
 )
-def test_an_exposure_that_cannot_be(exposure, batches):
+def test_a_unit_that_cannot_be(unit, batches):
     with pytest.raises(DescriptionError):
-        account(RUN.replace(batches=batches), L2, exposure=exposure)
+        account(RUN.replace(batches=batches), L2, unit=unit)
 
 
 @pytest.mark.parametrize(
@@ -340,33 +342,33 @@ def test_an_exposure_that_cannot_be(exposure, batches):
         {"records": 1.0},
         {"records": True},
         {"per_batch": 0, "records": 3},
-        {"joined": -1},
-        {"joined": 5, "left": 4},
+        {"first_step": -1},
+        {"first_step": 5, "last_step": 4},
         {"gradient_norm": -1.0},
         {"gradient_norm": math.nan},
         {"gradient_norm": math.inf},
         {"person": 1},
     ],
 )
-def test_a_malformed_exposure(fields):
+def test_a_malformed_unit(fields):
     with pytest.raises(DescriptionError):
-        Exposure.from_dict(fields)
+        PrivacyUnit.from_dict(fields)
 
 
 def test_text_and_back():
-    for exposure in (Exposure(), Exposure(10, 1, 3, 7, 0.1), Exposure(gradient_norm=0.0)):
-        assert Exposure.from_json(exposure.to_json()) == exposure
-        assert Exposure.from_toml(exposure.to_toml()) == exposure
+    for unit in (PrivacyUnit(), PrivacyUnit(10, 1, 3, 7, 0.1), PrivacyUnit(gradient_norm=0.0)):
+        assert PrivacyUnit.from_json(unit.to_json()) == unit
+        assert PrivacyUnit.from_toml(unit.to_toml()) == unit
 
 
 def test_nobody_is_said_to_be_covered_with_longer_gradients_than_counted():
-    assert str(Exposure(gradient_norm=0.9999996)).endswith("no longer than 0.999999")
-    assert str(Exposure(gradient_norm=2.5)).endswith("no longer than 2.5")
+    assert str(PrivacyUnit(gradient_norm=0.9999996)).endswith("no longer than 0.999999")
+    assert str(PrivacyUnit(gradient_norm=2.5)).endswith("no longer than 2.5")
 
 
 def test_records_that_are_kept_apart_may_cost_more_than_records_placed_anyhow():
     """c = 0: the last batch alone counts, and two records in two batches are always in it."""
-    loss, kept_apart = Loss(smoothness=0.0, regularization=1.0), Exposure(records=2, per_batch=1)
+    loss, kept_apart = Loss(smoothness=0.0, regularization=1.0), PrivacyUnit(records=2, per_batch=1)
     run = Training(
         records=4,
         steps=2,
@@ -376,65 +378,65 @@ def test_records_that_are_kept_apart_may_cost_more_than_records_placed_anyhow():
         batches=Shuffled(2),
         adjacency="zero-out",
     )
-    anyhow, apart = (account(run, loss, exposure=e) for e in (Exposure(records=2), kept_apart))
+    anyhow, apart = (account(run, loss, unit=e) for e in (PrivacyUnit(records=2), kept_apart))
     truth = gaussian.Gaussian(0.5 / 0.1).delta(0.0)  # N(1/2, 0.1) against N(0, 0.1)
     assert anyhow.delta(0.0) < truth <= apart.delta(0.0) * (1 + 1e-9)
-    assert not Exposure(records=2).covers(kept_apart)
-    assert not kept_apart.covers(Exposure(records=2))
-    assert Exposure(records=5, per_batch=2).covers(kept_apart)  # any placement of two in a batch
-    assert all(e.covers(Exposure()) for e in (Exposure(records=2), kept_apart))
+    assert not PrivacyUnit(records=2).covers(kept_apart)
+    assert not kept_apart.covers(PrivacyUnit(records=2))
+    assert PrivacyUnit(records=5, per_batch=2).covers(kept_apart)  # any placement of two in a batch
+    assert all(e.covers(PrivacyUnit()) for e in (PrivacyUnit(records=2), kept_apart))
 
 
 def test_more_records_than_an_epoch_has_slots():
     """Nine records, two batches of four: one of them is left out, and any of them may be."""
     run = RUN.replace(records=9, steps=4, batches=Shuffled(4))
-    most = [account(run, L2, exposure=Exposure(records=k)).epsilon(1e-5) for k in (7, 8, 9)]
+    most = [account(run, L2, unit=PrivacyUnit(records=k)).epsilon(1e-5) for k in (7, 8, 9)]
     assert most == sorted(most)
 
 
 def test_a_child_may_not_count_in_its_own_way():
-    class Sly(Exposure):
+    class Sly(PrivacyUnit):
         def sensitivity(self, training):
             return 0.0
 
     with pytest.raises(DescriptionError):
-        account(RUN, L2, exposure=Sly(records=2))
+        account(RUN, L2, unit=Sly(records=2))
 
 
 def test_calibrate_and_plateau_for_a_person():
     run = RUN.replace(batches=Cyclic(1500), steps=400)
-    person = Exposure(records=10, per_batch=1)
-    found = calibrate(run, L2, epsilon=2.0, exposure=person)
-    reached = account(found, L2, exposure=person).epsilon(1e-5)
+    person = PrivacyUnit(records=10, per_batch=1)
+    found = calibrate(run, L2, epsilon=2.0, unit=person)
+    reached = account(found, L2, unit=person).epsilon(1e-5)
     assert 2.0 * 0.998 <= reached <= 2.0
-    for find, exposure in (("steps", Exposure(left=5)), ("records", person)):
+    for find, unit in (("steps", PrivacyUnit(last_step=5)), ("records", person)):
         with pytest.raises(UnsupportedError):
-            calibrate(run, L2, find=find, exposure=exposure)
+            calibrate(run, L2, find=find, unit=unit)
     full = run.replace(batches=FullBatch())
-    assert plateau(full, L2, 1e-5, exposure=Exposure(records=3)) is not None
+    assert plateau(full, L2, 1e-5, unit=PrivacyUnit(records=3)) is not None
     with pytest.raises(UnsupportedError):
-        plateau(full, L2, 1e-5, exposure=Exposure(left=3))
+        plateau(full, L2, 1e-5, unit=PrivacyUnit(last_step=3))
 
 
 @pytest.mark.parametrize("batches", [Shuffled, Reshuffled])
 def test_somebody_who_is_there_for_a_part_costs_no_more_where_data_curve_nothing(batches):
     run = RUN.replace(batches=batches(6000), steps=30)
     for k, r in ((1, None), (3, None), (3, 1)):
-        always = Exposure(records=k, per_batch=r)
-        most = account(run, L2, exposure=always).epsilon(1e-5)
-        for times in ({"joined": 3}, {"left": 27}, {"joined": 12, "left": 14}):
-            part = account(run, L2, exposure=dataclasses.replace(always, **times))
+        always = PrivacyUnit(records=k, per_batch=r)
+        most = account(run, L2, unit=always).epsilon(1e-5)
+        for times in ({"first_step": 3}, {"last_step": 27}, {"first_step": 12, "last_step": 14}):
+            part = account(run, L2, unit=dataclasses.replace(always, **times))
             assert part.epsilon(1e-5) <= most * (1 + 1e-3)
 
 
-def test_more_exposure_never_costs_less():
+def test_a_larger_unit_never_costs_less():
     run = RUN.replace(batches=Cyclic(1500), steps=200)
     values = [
-        account(run, L2, exposure=Exposure(records=k, per_batch=1)).mu for k in (1, 2, 5, 20, 40)
+        account(run, L2, unit=PrivacyUnit(records=k, per_batch=1)).mu for k in (1, 2, 5, 20, 40)
     ]
     assert values == sorted(values)
     values = [
-        account(run, L2, exposure=Exposure(records=8, per_batch=r)).mu for r in (1, 2, 4, None)
+        account(run, L2, unit=PrivacyUnit(records=8, per_batch=r)).mu for r in (1, 2, 4, None)
     ]
     assert values == sorted(values)
     assert gaussian.epsilon(values[0], 1e-5) > 0
@@ -445,9 +447,9 @@ def test_who_is_exposed_less_never_pays_more(batches):
     run = Training(12, 12, 1.0, 1.0, 1.0, batches, adjacency="zero-out")
     spread = (None,) if batches.full else (None, 1, 2)
     choices = itertools.product((1, 2, 4), spread, (0, 3), (None, 5, 9), (None, 0.5))
-    people = {Exposure(*fields) for fields in choices}
+    people = {PrivacyUnit(*fields) for fields in choices}
     for loss in (Loss(smoothness=1.0), Loss(smoothness=1.0, strong_convexity=0.9)):
-        mus = {person: account(run, loss, exposure=person).mu for person in people}
+        mus = {person: account(run, loss, unit=person).mu for person in people}
         for more, less in itertools.product(people, repeat=2):
             if more.covers(less, loss):
                 assert mus[less] <= mus[more] * (1 + 1e-9), (more, less)
@@ -466,8 +468,8 @@ def test_a_guarantee_for_who_stays_does_not_cover_who_leaves_where_data_curve():
         batches=FullBatch(),
         adjacency="replace",
     )
-    curved, left = Loss(smoothness=1.0, strong_convexity=1.0), Exposure(left=1)
-    stays, leaves = account(run, curved), account(run, curved, exposure=left)
+    curved, left = Loss(smoothness=1.0, strong_convexity=1.0), PrivacyUnit(last_step=1)
+    stays, leaves = account(run, curved), account(run, curved, unit=left)
     exact = {}
     for name, curvature, impulse in (("stays", 1.0, 2 * 0.25), ("leaves", 0.0, 0.0)):
         mean, variance = 50.0 * 2 * 0.25, 1e-6  # of the difference after the first step
@@ -476,9 +478,9 @@ def test_a_guarantee_for_who_stays_does_not_cover_who_leaves_where_data_curve():
     assert stays.mu == pytest.approx(exact["stays"], rel=1e-6)
     assert exact["leaves"] > 49 * stays.mu
     assert leaves.mu >= exact["leaves"] * (1 - 1e-9)
-    assert not Exposure().covers(left, curved)
-    assert not Exposure().covers(left)  # nobody says what the loss is
-    assert Exposure().covers(left, Loss(smoothness=1.0, regularization=1.0))
+    assert not PrivacyUnit().covers(left, curved)
+    assert not PrivacyUnit().covers(left)  # nobody says what the loss is
+    assert PrivacyUnit().covers(left, Loss(smoothness=1.0, regularization=1.0))
     rng = np.random.default_rng(0)
     audited = audit_scores(rng.normal(exact["leaves"], 1.0, 400), rng.normal(size=400))
     assert audited.epsilon_lower > stays.epsilon(audited.delta)
@@ -493,24 +495,24 @@ def test_a_share_of_the_positions_against_their_exact_laws(seed):
     """At least so many positions have linear runs that all stay below the share's epsilon."""
     rng = np.random.default_rng(9000 + seed)
     run = random_run(rng, Cyclic)
-    exposure, loss = random_exposure(rng, run, several=False), random_loss(rng, run)
-    guarantee, batches = account(run, loss, exposure=exposure), run.batches_per_epoch
+    unit, loss = random_unit(rng, run, several=False), random_loss(rng, run)
+    guarantee, batches = account(run, loss, unit=unit), run.batches_per_epoch
     truths = []
     for j in range(batches):
         held = (np.arange(run.steps) % batches == j).astype(float)
-        impulses = person_impulses(run, exposure, held)
+        impulses = person_impulses(run, unit, held)
         truths.append(max(linear_mu(rng, run, loss, impulses) for _ in range(6)))
     for quantile in (0.01, 0.3, 0.5, 0.9, 1.0):
-        epsilon = guarantee.share(quantile)
+        epsilon = guarantee.epsilon_quantile(quantile)
         fine = sum(gaussian.epsilon(mu, 1e-5) <= epsilon * (1 + 1e-6) for mu in truths)
         assert fine >= quantile * batches - 1e-9
-    assert guarantee.share(1.0) == pytest.approx(guarantee.epsilon(1e-5), rel=1e-12)
+    assert guarantee.epsilon_quantile(1.0) == pytest.approx(guarantee.epsilon(1e-5), rel=1e-12)
 
 
 def test_a_share_of_what_has_no_positions():
     for batches in (FullBatch(), Shuffled(1500)):
         found = account(RUN.replace(batches=batches), L2)
-        assert found.share(0.1) == found.epsilon(1e-5)
+        assert found.epsilon_quantile(0.1) == found.epsilon(1e-5)
     for quantile in (0.0, 1.1, math.nan, "half"):
         with pytest.raises(DescriptionError):
-            account(RUN, L2).share(quantile)
+            account(RUN, L2).epsilon_quantile(quantile)
