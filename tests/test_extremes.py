@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from flint import arb
+from patience import HANG_SECONDS
 
 from lastiterate import (
     Arithmetic,
@@ -36,12 +37,12 @@ CONVEX = Loss(smoothness=1.0)
 
 
 @contextmanager
-def deadline(seconds):
+def deadline():
     def late(number, frame):
-        raise TimeoutError(f"took longer than {seconds} seconds")
+        raise TimeoutError(f"took longer than {HANG_SECONDS} seconds")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
+    signal.alarm(math.ceil(HANG_SECONDS))
     try:
         yield
     finally:
@@ -56,7 +57,7 @@ def run(batches=None, **changes):
 
 def asked(training, loss, delta):
     """epsilon, after checking that it is a number that means something."""
-    with deadline(30):
+    with deadline():
         epsilon = account(training, loss).epsilon(delta)
     assert not math.isnan(epsilon)
     assert epsilon >= 0
@@ -65,7 +66,7 @@ def asked(training, loss, delta):
 
 def certified(training, loss, delta):
     """The same epsilon, signed and verified in ball arithmetic."""
-    with deadline(60):
+    with deadline():
         certificate = certify(training, loss, delta)
         verify(certificate)
     assert certificate.epsilon == asked(training, loss, delta)

@@ -8,7 +8,7 @@ import pytest
 from lastiterate import DescriptionError, FullBatch, Loss, TargetError, Training, account
 from lastiterate.audit import audit, audit_scores
 from lastiterate.audit.attacks.canaries import blank, mislabelled, replaced
-from lastiterate.audit.attacks.deepfool import craft, linear_logits, torch_logits
+from lastiterate.audit.attacks.deepfool import craft, torch_logits
 from lastiterate.audit.attacks.four_features import LinearClassifier
 from lastiterate.audit.attacks.thresholds import DirectionScore, LogitScore
 from lastiterate.audit.shadow import LinearCohort
@@ -76,10 +76,15 @@ def test_canaries():
         mislabelled((X, np.zeros(3)), 0)
 
 
+def linear(weights, offsets=0.0):
+    """A linear model with one row of weights per class."""
+    return lambda x: (weights @ x + offsets, weights)
+
+
 def test_deepfool_fools_every_reference():
     rng = np.random.default_rng(3)
     W = rng.normal(size=(4, 6))
-    models = [linear_logits(W + 0.2 * rng.normal(size=W.shape), np.zeros(4)) for _ in range(10)]
+    models = [linear(W + 0.2 * rng.normal(size=W.shape)) for _ in range(10)]
     X = rng.normal(size=(50, 6))
     made = craft(models, X)
     for model in models:
@@ -95,7 +100,7 @@ def test_deepfool_fools_every_reference():
 
 
 def test_deepfool_gives_up():
-    certain = linear_logits(np.array([[0.0, 0.0], [0.0, 0.0]]), np.array([1.0, 0.0]))
+    certain = linear(np.zeros((2, 2)), np.array([1.0, 0.0]))
     with pytest.raises(TargetError, match="No record"):
         craft([certain], np.zeros((3, 2)), rounds=3)
 

@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from patience import HANG_SECONDS
 
 from lastiterate import (
     Certificate,
@@ -343,7 +344,7 @@ def test_terms_that_are_a_pipe_or_huge_are_refused_at_once(signed):
 
     thread = threading.Thread(target=read, daemon=True)  # a reader of a pipe waits for ever
     thread.start()
-    thread.join(60)  # against hanging
+    thread.join(HANG_SECONDS)
     assert found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from itertools import count
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -320,20 +322,34 @@ def test_labels_and_words_of_any_range_pass_the_check():
 class Counting(nn.Module):
     """Acts on how often it was called, from some call on."""
 
-    def __init__(self):
+    def __init__(self, where):
         super().__init__()
-        self.head, self.calls = nn.Linear(57, 3), 0
+        self.head, self.where = nn.Linear(57, 3), where
+        self.number, self.passes, self.table, self.turns = 0, [], {"passes": 0}, count()
 
     def forward(self, x):
-        self.calls += 1
-        return self.head(x) * (2.0 if self.calls > 50 else 1.0)
+        match self.where:
+            case "number":
+                self.number += 1
+            case "list":
+                self.passes.append(None)
+            case "table":
+                self.table["passes"] += 1
+        calls = max(self.number, len(self.passes), self.table["passes"])
+        calls = next(self.turns) if self.where == "iterator" else calls
+        return self.head(x) * (2.0 if calls > 50 else 1.0)
 
 
-def test_a_layer_that_counts_its_calls_is_refused():
+@pytest.mark.parametrize("per_record", ["func", "hooks"])
+@pytest.mark.parametrize("where", ["number", "list", "table", "iterator"])
+def test_a_layer_that_counts_its_calls_is_refused(where, per_record):
     """How many chunks there were depends on who was in earlier batches."""
+    if per_record == "hooks":
+        pytest.importorskip("opacus")
     _, inputs, loss = network("linear")
+    given = (loss, inputs, torch.arange(N) % 3, describe())
     with pytest.raises(UnsupportedError, match="remembers"):
-        noisy_module_descent(Counting(), loss, inputs, torch.arange(N) % 3, describe())
+        noisy_module_descent(Counting(where), *given, per_record=per_record)
 
 
 class Centring(nn.Module):
@@ -367,9 +383,9 @@ def test_hooks_of_layers_that_mix_far_or_whole_numbers_are_refused(dtype, thresh
 
 
 class Asking(nn.Linear):
-    """Notes which kernels PyTorch was to take."""
+    """Notes which kernels PyTorch was to take; in the class, as layers may keep no state."""
 
-    seen: list[bool]
+    seen: ClassVar[list[bool]] = []
 
     def forward(self, x):
         cudnn = torch.backends.cudnn
@@ -382,7 +398,7 @@ def test_kernels_always_round_alike_and_the_settings_come_back():
     """One that adds in any order passed the check by chance and then did not repeat itself."""
     _, inputs, loss = network("linear")
     net = Asking(57, 3)
-    net.seen = []
+    Asking.seen.clear()
     torch.backends.cudnn.benchmark = True
     try:
         noisy_module_descent(net, loss, inputs, torch.arange(N) % 3, describe())

@@ -34,7 +34,7 @@ class OpacusGradients(ModuleGradients):
         self.__dict__.update(plain.__dict__)
         _refuse(plain._module, plain._inputs)
         self._ghost = ghost
-        self._copy = copy.deepcopy(plain._module)
+        self._copy = self._computing = copy.deepcopy(plain._module)
         self._weights = [p for p in self._copy.parameters() if p.requires_grad]
         self._hooked = _hooked(self._copy, ghost, plain._inputs[:1])
         self.objection = _GHOST if ghost else ""

@@ -52,7 +52,9 @@ def noisy_descent(
     Args:
         objective: a loss of `lastiterate.losses`, or a function (parameters, indices) -> one
             gradient per record (then ``data`` may be None and ``start`` is needed). With
-            clipping="gradient" one that is not finite counts as 0.
+            clipping="gradient" one that is not finite counts as 0. In random batches it is called
+            for chunks of one size, filled up with records whose gradients are dropped, so that
+            what it rounds of a record does not depend on the batch.
         data: one row per record: an array, a table or a sparse matrix; a torch tensor or
             `lastiterate.torch.Shards`, which run on a device by the same law; or records that lie
             elsewhere (`lastiterate.train.Records`).

@@ -29,6 +29,7 @@ from lastiterate.train.features import (
 )
 from lastiterate.train.grid import Parameters
 from lastiterate.train.norms import SMALLEST, UNIT, lengths, shortening
+from lastiterate.train.record_places import chunk_size, placed
 from lastiterate.train.row_scores import row_scores
 from lastiterate.train.summation import (
     CALLABLE_OVERSHOOT,
@@ -142,15 +143,11 @@ class LinearGradients:
 
     def _shortening(self, slope: Array, norms: NDArray[np.float64]) -> Array:
         """min(1, K/‖gradient‖) per record, rounded down."""
+        sizes = np.abs(slope) if slope.ndim == 1 else lengths(slope)
         with np.errstate(under="ignore"):
-            factors = shortening(_sizes(slope) * norms * (1 + 4 * UNIT), self._longest)
+            factors = shortening(sizes * norms * (1 + 4 * UNIT), self._longest)
         factors[norms * SMALLEST > self._longest] = 0.0  # K/‖x‖ would have no bits to spare
         return factors if slope.ndim == 1 else factors[:, None]
-
-
-def _sizes(slope: Array) -> NDArray[np.float64]:
-    """How long the slope of every record is."""
-    return np.abs(slope) if slope.ndim == 1 else lengths(slope)
 
 
 class CallableGradients:
@@ -171,6 +168,8 @@ class CallableGradients:
         self._gradient = gradient
         self._training = training
         self._everyone = np.arange(training.records)
+        # A record that joins a batch moves others; they keep their place in a chunk.
+        self._places = training.batches.wandering and chunk_size(training, training.records)
 
     def arithmetic(self, size: int) -> Arithmetic | None:
         """How far its sums of so many numbers can be off."""
@@ -187,20 +186,7 @@ class CallableGradients:
         indices = self._everyone[rows].copy()  # whoever writes there must not move later batches
         if not len(indices):  # a Poisson batch may be empty, and functions may not expect that
             return np.zeros_like(parameters)
-        count = len(indices)
-        given = np.asarray(self._gradient(parameters.copy(), indices))
-        if given.dtype.kind not in "biuf":
-            found = f"a function that returned numbers of type {given.dtype}"
-            allowed = "real numbers"
-            why = "nothing of a gradient may be lost or made up"
-            raise DescriptionError("objective", found, allowed, why)
-        given = given.astype(np.float64, copy=False)
-        if given.shape != (count, *parameters.shape):
-            found = f"a function that returned shape {given.shape}"
-            allowed = f"one gradient per record, shape {(count, *parameters.shape)}"
-            why = "only per-record gradients can be kept short"
-            raise DescriptionError("objective", found, allowed, why)
-        each = given.reshape(count, parameters.size)
+        each = self._each(parameters, indices)
         norms = lengths(each)
         K = self._training.gradient_norm
         endless = ~np.isfinite(norms)
@@ -220,3 +206,21 @@ class CallableGradients:
         for first in range(0, len(each), length):
             total += each[first : first + length].sum(axis=0)
         return total.reshape(parameters.shape)
+
+    def _each(self, parameters: Parameters, indices: NDArray[np.int64]) -> Array:
+        """One gradient per record, as rows; in random batches whoever else is in the batch.
+
+        The function is then called for chunks of one size in which a record has one place
+        (`record_places`): its products round alike in every batch.
+        """
+        alone = (slice(None), slice(None), indices)
+        parts: Any = placed(indices, self._places) if self._places else [alone]
+        each = np.empty((len(indices), parameters.size))
+        for at, places, chunk in parts:
+            given = np.asarray(self._gradient(parameters.copy(), chunk))
+            if given.dtype.kind not in "biuf" or given.shape != (len(chunk), *parameters.shape):
+                found = f"a function that returned {given.dtype}, shape {given.shape}"
+                allowed = f"one gradient per record, real numbers of shape {parameters.shape}"
+                raise DescriptionError("objective", found, allowed, "each is kept short by itself")
+            each[at] = given.reshape(len(chunk), parameters.size)[places]
+        return each

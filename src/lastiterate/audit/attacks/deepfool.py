@@ -47,15 +47,15 @@ def craft(
     """A canary from the first record of ``X`` on which the references agree and that can be moved.
 
     Args:
-        references: models trained without the record (see `linear_logits`, `torch_logits`).
+        references: models trained without the record (see `torch_logits`).
         X: candidates, one row each.
         overshoot: how far beyond the boundary to go.
         rounds: passes over the references before a candidate is given up.
         low, high: the range of a feature.
         tries: candidates that are tried.
 
-    >>> model = linear_logits(np.array([[1.0, 0.0], [-1.0, 0.0]]), np.zeros(2))
-    >>> made = craft([model], np.array([[0.5, 0.3]]))
+    >>> weights = np.array([[1.0, 0.0], [-1.0, 0.0]])
+    >>> made = craft([lambda x: (weights @ x, weights)], np.array([[0.5, 0.3]]))
     >>> made.label, made.canary.round(2).tolist()
     (0, [-0.01, 0.3])
     """
@@ -107,12 +107,6 @@ def _step(logits: Array, slopes: Array, label: int) -> Array:
     squares = np.maximum(np.einsum("ij,ij->i", w, w), 1e-12)
     k = int(np.argmin(gaps / np.sqrt(squares)))
     return np.asarray((gaps[k] / squares[k] * w[k]).reshape(slopes.shape[1:]))
-
-
-def linear_logits(weights: ArrayLike, offsets: ArrayLike) -> Logits:
-    """A linear model with one row of weights per class."""
-    W, b = np.asarray(weights, float), np.asarray(offsets, float)
-    return lambda x: (W @ x + b, W)
 
 
 def torch_logits(network: Callable[[Any], Any], device: Any = None) -> Logits:
