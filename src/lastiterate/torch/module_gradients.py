@@ -141,8 +141,9 @@ class ModuleGradients:
         """Two chunks of records: inputs and targets.
 
         Numbers are drawn, those of fewer than 32 bits as well, which no table is read by, and words
-        of an embedding. Other whole numbers, whose range only the network knows, are those of the
-        first record in every place: they are allowed.
+        of an embedding; of several sizes, as a loss may be flat at large ones. Other whole numbers,
+        whose range only the network knows, are those of the first record in every place: they are
+        allowed.
         """
         words = [m.num_embeddings for m in self._module.modules() if isinstance(m, nn.Embedding)]
         source = torch.Generator().manual_seed(0)
@@ -150,12 +151,12 @@ class ModuleGradients:
         def like(values: Tensor, most: int) -> Tensor:
             shape = (2, self._places, *values.shape[1:])
             whole = not (values.is_floating_point() or values.is_complex())
-            if values.dtype in _SHORT:
-                most = _SHORT[values.dtype]
+            most = _SHORT.get(values.dtype, most)
             if whole and not most:
                 return values[:1].expand(shape).clone()
             drawn = torch.rand(shape, generator=source, dtype=torch.float64)
-            drawn = (drawn * most).floor() if whole else drawn
+            fourths = torch.arange(self._places).reshape(-1, *[1] * (values.dim() - 1)) % 4 + 1
+            drawn = (drawn * most ** (fourths / 4)).floor() if whole else drawn
             return drawn.to(values.device, values.dtype)
 
         inputs, targets = like(self._inputs, min(words, default=0)), like(self._targets, 0)
