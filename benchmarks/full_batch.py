@@ -11,9 +11,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from lastiterate import FullBatch, Loss, Training, account
-from lastiterate.bounds.constant_steps import constant_curve
-from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
 from lastiterate.curves import gaussian
+from lastiterate.theory.full_batch import FULL_BATCH
+from lastiterate.theory.taut_string import constant_curve
 
 
 def best_of(times: int, job: Callable[[], Any]) -> float:
@@ -49,7 +49,7 @@ def generic(c: float, s: float, diameter: float, steps: int) -> float:
 def rows() -> list[dict[str, Any]]:
     """Measurements of this module."""
     found = []
-    string = ShiftedInterpolation()
+    string = FULL_BATCH
     steps, s = 60, 0.08
     run = Training(
         records=5,
@@ -68,8 +68,8 @@ def rows() -> list[dict[str, Any]]:
         start = time.perf_counter()
         theirs = generic(c, s, 1.0, steps)
         slow = time.perf_counter() - start
-        fast = best_of(20, lambda loss=loss: string.bound(run, loss))  # type: ignore[misc]
-        ours = (string.bound(run, loss).curve.mu or 0.0) ** 2 / 2
+        fast = best_of(20, lambda loss=loss: string.evaluate(run, loss))  # type: ignore[misc]
+        ours = (string.evaluate(run, loss).curve.mu or 0.0) ** 2 / 2
         name = f"shifted interpolation vs generic optimiser, {kind}, T = {steps}"
         found.append(
             {

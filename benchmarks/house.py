@@ -195,7 +195,7 @@ def _others_multiply() -> Iterator[None]:
 
 
 def _coupling() -> list[dict[str, Any]]:
-    from lastiterate.bounds import coupling
+    from lastiterate.theory import coupling
 
     def answer() -> float:
         for cached in vars(coupling).values():  # each answer is a first one

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.bounds.positions import position_mus
-from lastiterate.bounds.reshuffled import reshuffled
+from lastiterate.theory.positions import position_mus
+from lastiterate.theory.reshuffled import reshuffled
 
 BATCHES = EPOCHS = 1_000
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from lastiterate import Cyclic, FullBatch, Loss, Shuffled, TailAverage, Training, account
-from lastiterate.bounds.constant_steps import constant_curve
-from lastiterate.bounds.coupling import Coupling, CouplingProblem
 from lastiterate.curves import gaussian
 from lastiterate.plan import best_burst, log_uniform, optimal_schedule
 from lastiterate.plan.burst import noise_factor
 from lastiterate.plan.calibration import calibrate
 from lastiterate.plan.risk import predicted_risk
+from lastiterate.theory.coupling import Coupling, CouplingProblem
+from lastiterate.theory.taut_string import constant_curve
 
 # D, s, T, c: epsilon at delta = 1e-5, nu = 1
 BOUNDED = [

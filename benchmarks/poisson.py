@@ -7,8 +7,8 @@ from typing import Any
 
 from dp_accounting.pld import privacy_loss_distribution
 
-from lastiterate.bounds import poisson
-from lastiterate.bounds.steps import Steps
+from lastiterate.theory import poisson_paths as poisson
+from lastiterate.theory.dynamics import Steps
 
 RATE, STEPS, DELTA = 0.01, 10_000, 1e-6
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lastiterate.bounds.modulus import Modulus, taut_path
-from lastiterate.bounds.taut_string import constant, constant_curve, restarts, taut_string
+from lastiterate.theory.modulus import Modulus, taut_path
+from lastiterate.theory.taut_string import constant, constant_curve, restarts, taut_string
 
 
 def _seconds(work: Callable[[], object], repeats: int = 3) -> float:

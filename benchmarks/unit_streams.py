@@ -21,8 +21,8 @@ from lastiterate import (
     Training,
     account,
 )
-from lastiterate.bounds import BY_KEY
 from lastiterate.curves import gaussian
+from lastiterate.theory import BY_KEY
 
 DELTA = 1e-6
 CONVEX = Loss(smoothness=1.0)
@@ -98,7 +98,7 @@ def _stories() -> Iterator[tuple[str, float, float]]:
     """A released model decides how others go on: the sum over stretches, at epsilon 0 and 1."""
     run = Training(1, 50, 1.0, 1.0, 0.5, FullBatch(), adjacency="zero-out")
     loss, person = Loss(smoothness=0.0, regularization=0.2), PrivacyUnit(last_step=10)
-    curve = BY_KEY["adaptive-stretches"].bound(run, loss, (10,), person).curve
+    curve = BY_KEY["adaptive-segments"].evaluate(run, loss, (10,), person).curve
     assert curve.mu is not None
     yield "mu of the adaptive story, c = 0.8", 1.3467, curve.mu
     for epsilon, printed in ((0.0, 0.4993), (1.0, 0.2593)):

@@ -26,15 +26,15 @@ from lastiterate import (
     compare,
     verify,
 )
-from lastiterate.bounds.correlated import Toeplitz
-from lastiterate.bounds.cycle_law import Placement, cycle_law
-from lastiterate.bounds.positions import constant_position_mus
-from lastiterate.bounds.superposed_groups import superposed_law
-from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import fractional
 from lastiterate.federated import Federation, account_federated
+from lastiterate.theory.correlated import Toeplitz
+from lastiterate.theory.cycle_law import Placement, cycle_law
+from lastiterate.theory.groups import superposed_law
+from lastiterate.theory.positions import constant_position_mus
+from lastiterate.theory.taut_string import taut_string
 
 # (batches, size, epochs, delta): k: known k mu, known spread, generic group bound, hidden in one
 # batch, free, spread, G4

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from lastiterate import Cyclic, FullBatch, Loss, PrivacyUnit, Shuffled, Training, account
-from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import halved, last_good
+from lastiterate.theory.taut_string import taut_string
 from lastiterate.unlearning import plan_requests, plan_unlearning
 
 # (deleted at once, epsilon): published K, string with replaced records, with empty slots

@@ -16,7 +16,7 @@ import numpy as np
 from gallery import keep, line_figure
 
 from lastiterate import FullBatch, Loss, Training, compare, theorems
-from lastiterate.published.hidden_state import output_perturbation_coefficient
+from lastiterate.published.chien_li import output_perturbation_coefficient
 from lastiterate.report import FigureData
 
 RUN = Training(
@@ -42,7 +42,7 @@ def bounds(run: Training, loss: Loss) -> dict[str, float]:
     """Every applicable bound: divergence over order (all of them are linear in the order)."""
     return {
         row.theorem.key: row.bound.curve.rdp(2.0) / 2
-        for row in compare(run, loss)
+        for row in compare(run, loss, published=True)
         if row.bound is not None
     }
 

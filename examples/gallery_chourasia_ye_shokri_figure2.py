@@ -41,7 +41,7 @@ def figures(points: int = 50) -> dict[str, FigureData]:
             sigma=SIGMA,
             gradient_sensitivity=SENSITIVITY,
         )
-        for row in compare(run, loss):
+        for row in compare(run, loss, published=True):
             if row.theorem.key in lines and row.bound is not None:
                 lines[row.theorem.key].append(row.bound.curve.rdp(ORDER) / ORDER)
     drawn = {NAMES[key]: (steps.tolist(), values) for key, values in lines.items()}

@@ -21,7 +21,7 @@ from lastiterate.report import FigureData
 
 RECORDS, BATCH, STEP, GRADIENT, MULTIPLIER = 60_000, 3_000, 0.5, 2.0, 4.0
 LOSS = Loss(smoothness=1.0, regularization=0.02)
-LEDGER = {theorem.key: theorem for theorem in theorems()}
+ROWS = {theorem.key: theorem for theorem in theorems()}
 CYCLIC = (
     "worst-position",
     "ye-shokri-2022-3.3-best-split",
@@ -47,20 +47,23 @@ def run(epochs: int, batches: Cyclic | Shuffled) -> Training:
 def figures(points: int = 16, order: float = 10.0, delta: float = 1e-5) -> dict[str, FigureData]:
     epochs = np.unique(np.geomspace(1, 100, points).round().astype(int)).tolist()
     known = {
-        LEDGER[key].name: (
+        ROWS[key].name: (
             epochs,
-            [LEDGER[key].bound(run(k, Cyclic(BATCH)), LOSS).curve.rdp(order) for k in epochs],
+            [ROWS[key].evaluate(run(k, Cyclic(BATCH)), LOSS).curve.rdp(order) for k in epochs],
         )
         for key in CYCLIC
     }
     hidden = {
-        LEDGER[key].name: (
+        ROWS[key].name: (
             epochs,
-            [LEDGER[key].bound(run(k, Shuffled(BATCH)), LOSS).curve.epsilon(delta) for k in epochs],
+            [
+                ROWS[key].evaluate(run(k, Shuffled(BATCH)), LOSS).curve.epsilon(delta)
+                for k in epochs
+            ],
         )
         for key in SHUFFLED
     }
-    printed, best = (known[LEDGER[key].name][1] for key in ("ye-shokri-2022-3.3", "worst-position"))
+    printed, best = (known[ROWS[key].name][1] for key in ("ye-shokri-2022-3.3", "worst-position"))
     ratio = max(np.divide(printed, best))
     return {
         "ye_shokri_cyclic": line_figure(

@@ -31,8 +31,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("curves", "bounds", "verifier")
-TESTS = ("curves", "bounds", "verifier", "certificate", "composition", "plan")
+PACKAGES = ("curves", "theory", "verifier")
+TESTS = ("curves", "theory", "published", "verifier", "certificate", "composition", "plan")
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,

@@ -18,8 +18,8 @@ from flint import arb, fmpz_poly
 from random_runs import random_run, sometimes_equalised
 
 from lastiterate import UnsupportedError, account
-from lastiterate.bounds.ordered_batches import BoundaryPolicy
 from lastiterate.certificate.signing import checkable
+from lastiterate.theory.reshuffled import BOUNDARY_POLICY
 from lastiterate.verifier.balls import gaussian_delta, precision
 from lastiterate.verifier.checks import CHECKS, priced_levels
 from lastiterate.verifier.losses import Replaced, Shift
@@ -79,7 +79,7 @@ def enumerate_reshuffled(random):
     delta = float(random.choice(DELTAS[:4]))
     _, curve, case, check, witness = exact(training, loss, (), delta)
     if "exchange" in witness:  # a mixture over sequences is the law of the policy alone
-        proof = BoundaryPolicy().bound(training, loss).at(delta)
+        proof = BOUNDARY_POLICY.evaluate(training, loss).at(delta)
         curve, witness = proof.curve, proof.witness
     fast = curve.epsilon(delta)
     if math.isinf(fast) or fast == 0:

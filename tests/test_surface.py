@@ -103,7 +103,7 @@ def test_guarantee_and_comparison_in_a_notebook():
     for row in table:
         assert row.theorem.name in page.text
     for row in table.inapplicable:
-        assert row.objection in page.text
+        assert row.reason in page.text
 
 
 def test_a_certificate_in_a_notebook_escapes_what_strangers_wrote():

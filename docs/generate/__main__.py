@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import compares
-import ledger
+import theorem_pages
 import measured
 import notebooks
 import reference
@@ -24,7 +24,7 @@ DOCS = Path(__file__).parents[1]
 
 
 def pages(quick: bool) -> Iterator[tuple[str, str]]:
-    yield from ledger.pages()
+    yield from theorem_pages.pages()
     yield from reference.pages()
     yield from compares.pages()
     yield from measured.pages()

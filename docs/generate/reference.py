@@ -20,8 +20,8 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "accounting": (
         "Accounting",
-        "guarantees, comparisons, the ledger of theorems",
-        ("accounting", "guarantee", "bounds"),
+        "guarantees, comparisons, the registry of theorems",
+        ("accounting", "guarantee", "theory", "lower"),
     ),
     "curves": (
         "Curves",
@@ -52,13 +52,16 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("dp_accounting",),
     ),
     "published": (
-        "Published claims",
-        "as printed, for study only",
+        "Published bounds",
+        "as printed, one paper per file, for comparison and study",
         (
-            "published.composition",
-            "published.federated",
-            "published.hidden_state",
-            "published.sgld",
+            "published",
+            "published.chien_li",
+            "published.chourasia_ye_shokri",
+            "published.equalised",
+            "published.he_wang_tao",
+            "published.heller_fetaya",
+            "published.ye_shokri",
         ),
     ),
     "report": ("Reports", "figures and pages", ("report",)),

@@ -1,7 +1,7 @@
 """The accountant: from a description to the tightest sound guarantee.
 
-It asks every theorem of the ledger whether it applies, keeps what is sound, and names what it
-used. Nothing here computes a bound; the theorems do.
+It evaluates the theorems of the registry that apply and keeps the tightest bounds. Nothing here
+computes a bound; the theorems do.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from lastiterate.bounds import BY_KEY, LEDGER
-from lastiterate.bounds.ledger import Bound, Run, Theorem, released_steps
-from lastiterate.bounds.lower import lower_reference
 from lastiterate.curves.range_of_doubles import OUT_OF_RANGE, within_doubles
 from lastiterate.description import Loss, Poisson, PrivacyUnit, Training
 from lastiterate.description.unit import read_unit
@@ -24,6 +21,8 @@ from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee, w
 from lastiterate.notebook import html_table
 from lastiterate.printing import printed
 from lastiterate.progress import Working
+from lastiterate.theory import BY_KEY, THEOREMS, Bound, Run, Theorem, inapplicable_reason
+from lastiterate.theory.run import released_steps
 
 
 def account(
@@ -52,18 +51,20 @@ def account(
     run = Run(training, loss, released_steps(releases), read_unit(unit))
     bounds = _attempts(candidates(run), run)
     if not bounds:  # what is usually dominated may hold where the better theorem overflows
-        bounds = _attempts([t for t in LEDGER if t.obstacle(run) is None], run)
+        bounds = _attempts([t for t in THEOREMS if inapplicable_reason(t, run) is None], run)
     if not bounds and candidates(run):
         raise UnsupportedError(
             f"No theorem gives a bound for this run ({training}): {OUT_OF_RANGE}."
         )
     if not bounds:
         raise UnsupportedError(
-            f"No theorem of the ledger covers {run.unit.words(training)} in this run "
+            f"No theorem covers {run.unit.words(training)} in this run "
             f"({training}). `compare` says what each one misses."
         )
 
     def lower(delta: float) -> float:  # prepared when asked for: most runs never are
+        from lastiterate.lower import lower_reference
+
         return within_doubles(lambda: lower_reference(run)(delta), 0.0, overflow="raise")
 
     return Guarantee(run, tuple(_undominated(bounds)), lower)
@@ -74,15 +75,14 @@ def candidates(run: Run) -> list[Theorem]:
 
     @cache
     def applies(key: str) -> bool:
-        return BY_KEY[key].obstacle(run) is None
+        return inapplicable_reason(BY_KEY[key], run) is None
 
     # Of a dominated one nothing is asked while one of its betters applies.
-    return [t for t in LEDGER if not any(map(applies, t.dominated_by)) and applies(t.key)]
+    return [t for t in THEOREMS if not any(map(applies, t.dominated_by)) and applies(t.key)]
 
 
 def _attempts(theorems: Iterable[Theorem], run: Run) -> list[Bound]:
-    bounds = (theorem.attempt(run) for theorem in theorems)
-    return [bound for bound in bounds if bound is not None]
+    return [bound for theorem in theorems if (bound := theorem.attempt(run)) is not None]
 
 
 def _undominated(bounds: list[Bound]) -> list[Bound]:
@@ -101,7 +101,7 @@ class Row:
     theorem: Theorem
     bound: Bound | None
     epsilon: float
-    objection: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,9 @@ class Comparison:
             for row in self
         ]
         for row in self.other_algorithms:
-            lines.append(f"  {printed(row.epsilon):>10}  NOT THIS RUN: {row.objection}")
+            lines.append(f"  {printed(row.epsilon):>10}  NOT THIS RUN: {row.reason}")
         for row in self.inapplicable:
-            lines.append(f"           -  {row.theorem.name}: {row.objection}")
+            lines.append(f"           -  {row.theorem.name}: {row.reason}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -163,17 +163,17 @@ class Comparison:
         )
 
     def _repr_html_(self) -> str:
-        rows = [("epsilon", "theorem", "status")]
-        rows += [(printed(row.epsilon), row.theorem.name, row.theorem.status) for row in self]
+        head = ("epsilon", "theorem", "status")
+        rows = [head, *((printed(r.epsilon), r.theorem.name, r.theorem.status) for r in self)]
         rows += [
-            (printed(row.epsilon), "NOT THIS RUN", row.objection) for row in self.other_algorithms
+            (printed(row.epsilon), "NOT THIS RUN", row.reason) for row in self.other_algorithms
         ]
         return html_table(
             f"epsilon at delta = {printed(self.delta)}, {self.run.training}"
             + ("" if self.run.unit.default else f", for {self.run.unit}"),
             rows,
             warning=NOT_A_GUARANTEE if self.provenance == "estimated" else "",
-            details="\n".join(f"{row.theorem.name}: {row.objection}" for row in self.inapplicable),
+            details="\n".join(f"{row.theorem.name}: {row.reason}" for row in self.inapplicable),
         )
 
 
@@ -184,13 +184,30 @@ def compare(
     *,
     releases: Iterable[int] = (),
     unit: PrivacyUnit | None = None,
+    published: bool = False,
 ) -> Comparison:
-    """Every applicable sound bound, tightest first; what does not apply, and why."""
+    """Every applicable sound bound, tightest first; what does not apply, and why.
+
+    Args:
+        training: the run.
+        loss: what is known about the loss of one record.
+        delta: where bounds are compared.
+        releases: steps after which a checkpoint is released as well.
+        unit: the privacy unit; one record if it is left out.
+        published: whether bounds of the literature that are never tightest are evaluated too.
+
+    >>> from lastiterate import FullBatch
+    >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
+    ...                batches=FullBatch())
+    >>> loss = Loss(smoothness=1.0, strong_convexity=1.0)
+    >>> len(compare(run, loss)) < len(compare(run, loss, published=True))
+    True
+    """
     run = Run(training, loss, released_steps(releases), read_unit(unit))
     rows, idle = [], []
     with Working("comparison"):
-        for theorem in LEDGER:
-            reason = theorem.obstacle(run)
+        for theorem in theorems() if published else THEOREMS:
+            reason = inapplicable_reason(theorem, run)
             bound = theorem.attempt(run) if reason is None else None
             if bound is None:
                 idle.append(Row(theorem, None, math.inf, reason or OUT_OF_RANGE))
@@ -216,8 +233,8 @@ def _poisson_twin(run: Run, delta: float) -> list[Row]:
         step_size=training.step_sizes if training.schedule else training.step_size,
     )
     other = Run(twin, Loss.unknown())
-    for theorem in LEDGER:
-        if theorem.obstacle(other) is None:
+    for theorem in THEOREMS:
+        if inapplicable_reason(theorem, other) is None:
             bound = theorem.attempt(other)
             epsilon = math.inf if bound is None else bound.epsilon(delta)
             note = (
@@ -229,9 +246,13 @@ def _poisson_twin(run: Run, delta: float) -> list[Row]:
 
 
 def theorems() -> tuple[Theorem, ...]:
-    """The ledger: every theorem with its name, reference, status, statement and correction.
+    """The registry: every theorem with its name, reference, status, statement and correction.
+
+    Those that can be tightest first, then bounds and refuted claims of the literature.
 
     >>> {theorem.status for theorem in theorems()} == {"sound", "corrected", "refuted"}
     True
     """
-    return LEDGER
+    from lastiterate.published import PUBLISHED
+
+    return (*THEOREMS, *PUBLISHED)

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.bounds.ledger import Bound, Run, Theorem
-from lastiterate.bounds.ordered_batches import WorstPosition, position_mus
 from lastiterate.curves import gaussian
 from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
@@ -27,6 +25,8 @@ from lastiterate.drawing import plotted
 from lastiterate.errors import EstimateWarning
 from lastiterate.notebook import html_table
 from lastiterate.printing import printed
+from lastiterate.theory import Bound, Run, Theorem
+from lastiterate.theory.ordered_batches import WORST_POSITION, position_mus
 
 REFERENCE_DELTA = 1e-5  # where bounds are ranked when nobody asks for a particular delta
 
@@ -104,7 +104,7 @@ class Guarantee:
         why = "it is a share of the records"
         quantile = number("quantile", quantile, why, above=0.0, at_most=1.0)
         every = self.epsilon(delta)
-        ordered = any(bound.theorem.key == WorstPosition.key for bound in self.bounds)
+        ordered = any(bound.theorem.key == WORST_POSITION.key for bound in self.bounds)
         if not ordered or type(self) is not Guarantee:  # a child may hold more than one run
             return every
         mus = np.sort(position_mus(self.run))

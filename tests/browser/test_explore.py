@@ -17,7 +17,7 @@ from patience import HANG_SECONDS
 from playwright.sync_api import Page, expect
 
 from lastiterate import FullBatch, Loss, Training, certify
-from lastiterate.bounds import BY_KEY
+from lastiterate.theory import BY_KEY
 
 PROGRAM = "from lastiterate.cli.main import run; run(['explore', '--no-browser'])"
 PATIENT = 1000 * HANG_SECONDS  # milliseconds

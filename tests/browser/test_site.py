@@ -18,7 +18,7 @@ MAIN = (
     "index.html",
     "theory/coupling.html",
     pytest.param("is-it-for-me.html", marks=pytest.mark.slow),
-    pytest.param("ledger.html", marks=pytest.mark.slow),
+    pytest.param("theorems.html", marks=pytest.mark.slow),
 )
 CODE = re.compile(r"^[ ]*(`{3,})[^`]*?\n.*?^[ ]*\1$|`[^`]+`", re.MULTILINE | re.DOTALL)
 FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$", re.DOTALL)
@@ -68,7 +68,7 @@ TYPESET = """(text) => {
 def sources(site: Path) -> Iterator[tuple[Path, Path]]:
     """Pages with formulas: their Markdown, and what was built of it."""
     for source in sorted((site.parent / "pages").rglob("*.md")):
-        if "reference" in source.parts or source.name == "ledger.md":
+        if "reference" in source.parts or source.name == "theorems.md":
             continue  # docstrings and statements of the code, which are read in editors: no TeX
         name = source.relative_to(site.parent / "pages").with_suffix(".html")
         yield source, site / name

@@ -37,11 +37,11 @@ from lastiterate import (
     compose,
     verify,
 )
-from lastiterate.bounds.ledger import Run
-from lastiterate.bounds.ordered_batches import position_mus
 from lastiterate.curves import gaussian
 from lastiterate.losses import Logistic
 from lastiterate.printing import printed
+from lastiterate.theory.ordered_batches import position_mus
+from lastiterate.theory.run import Run
 from lastiterate.train import noisy_descent
 from lastiterate.verifier.chain import Terms, verify_chain
 from lastiterate.verifier.document import canonical, fingerprint, parameters_hash

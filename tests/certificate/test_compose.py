@@ -25,12 +25,12 @@ from lastiterate import (
     compose,
     verify,
 )
-from lastiterate.bounds.ledger import Run
-from lastiterate.bounds.ordered_batches import position_mus
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.mixture import Mixture
 from lastiterate.errors import CertificateError, DescriptionError
+from lastiterate.theory.ordered_batches import position_mus
+from lastiterate.theory.run import Run
 from lastiterate.verifier.document import canonical, fingerprint
 from lastiterate.verifier.verification import check
 

@@ -20,9 +20,9 @@ from lastiterate import (
     compose,
     verify,
 )
-from lastiterate.bounds.coupling import CouplingProblem, stopped_delta
 from lastiterate.certificate import Certificate
 from lastiterate.certificate.signing import checkable
+from lastiterate.theory.coupling import CouplingProblem, stopped_delta
 from lastiterate.verifier.balls import gaussian_delta, precision
 from lastiterate.verifier.coupled import WIDEST, Coupled, NormalTail
 from lastiterate.verifier.document import fingerprint

@@ -20,9 +20,9 @@ from lastiterate import (
     certify,
     verify,
 )
-from lastiterate.bounds.ledger import Run
-from lastiterate.bounds.taut_string import best
 from lastiterate.curves import gaussian
+from lastiterate.theory.run import Run
+from lastiterate.theory.taut_string import best
 from lastiterate.verifier import epochs
 from lastiterate.verifier.balls import arb, precision
 from lastiterate.verifier.steps import Case

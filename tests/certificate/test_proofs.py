@@ -19,8 +19,10 @@ from lastiterate import (
     account,
     certify,
 )
-from lastiterate.bounds import coupling, poisson, refined_stretches, reshuffled
-from lastiterate.bounds.ledger import Bound
+from lastiterate.theory import coupling, reshuffled
+from lastiterate.theory import poisson_paths as poisson
+from lastiterate.theory import without_replacement as refined_stretches
+from lastiterate.theory.registry import Bound
 from lastiterate.verifier import coupled
 
 DELTA = 1e-4

@@ -24,7 +24,7 @@ from lastiterate.composition import (
     pure_composition,
     pure_kl,
 )
-from lastiterate.published.composition import subsampled_linear
+from lastiterate.published.he_wang_tao import subsampled_linear
 
 
 @settings(max_examples=150, deadline=None)

@@ -23,10 +23,10 @@ from lastiterate import (
     certify,
     verify,
 )
-from lastiterate.bounds import Run
 from lastiterate.description import Origin
 from lastiterate.description.words import assumptions
 from lastiterate.losses import Logistic
+from lastiterate.theory import Run
 
 RUN = {"records": 100, "steps": 30, "step_size": 0.1, "noise": 0.05, "gradient_norm": 1.0}
 positive = st.floats(1e-150, 1e100)
@@ -88,9 +88,9 @@ def test_a_grid_is_charged_at_every_step_whatever_its_size():
     sizes = [0.0, 0.1, 0.7]
     one = run(steps=3, step_size=sizes, arithmetic=grid)
     exact = [eta * one.sensitivity / 100 + 12 * 2.0**-12 for eta in sizes]
-    assert Run(one, Loss.unknown()).impulses == pytest.approx(exact, rel=1e-14)
-    assert Run(one, Loss.unknown()).drifts == pytest.approx([12 * 2.0**-12] * 3, rel=1e-14)
-    assert np.all(Run(one, Loss.unknown()).impulses >= exact)
+    assert Run(one, Loss.unknown()).step_sensitivities == pytest.approx(exact, rel=1e-14)
+    assert Run(one, Loss.unknown()).rounding_drifts == pytest.approx([12 * 2.0**-12] * 3, rel=1e-14)
+    assert np.all(Run(one, Loss.unknown()).step_sensitivities >= exact)
 
 
 @pytest.mark.parametrize("arithmetic", [Arithmetic(2.0**-30, 1e-9, 784), Arithmetic(0.0, 0.0, 7)])

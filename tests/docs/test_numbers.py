@@ -15,21 +15,21 @@ import pytest
 from sampled_laws import chien_li_as_stated
 
 from lastiterate import Cyclic, FullBatch, Loss, Shuffled, TailAverage, Training, account
-from lastiterate.bounds import poisson
-from lastiterate.bounds.constant_steps import constant_curve
-from lastiterate.bounds.coupling import Coupling, CouplingProblem
-from lastiterate.bounds.poisson_lower import linear_lower
-from lastiterate.bounds.steps import Steps
-from lastiterate.bounds.taut_string import taut_string
 from lastiterate.composition import chernoff, optimal
 from lastiterate.curves import gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import SampledPair
+from lastiterate.lower.minibatch import linear_lower
 from lastiterate.plan import best_burst, burst_rule, log_uniform, optimal_schedule
 from lastiterate.plan.burst import noise_factor
 from lastiterate.plan.risk import predicted_risk
-from lastiterate.published.composition import corollary_2, corollary_3
+from lastiterate.published.chourasia_ye_shokri import corollary_2
+from lastiterate.published.he_wang_tao import corollary_3
 from lastiterate.sampling.gaussian_pair import renyi
+from lastiterate.theory import poisson_paths as poisson
+from lastiterate.theory.coupling import Coupling, CouplingProblem
+from lastiterate.theory.dynamics import Steps
+from lastiterate.theory.taut_string import constant_curve, taut_string
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS.parent / "benchmarks" / "results"

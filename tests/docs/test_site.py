@@ -41,7 +41,7 @@ CONTRACT = {
     "federated": "account_federated PrivateFedAvg",
     "plan": "plateau calibrate recommend excess_risk predicted_risk "
     "best_burst burst_rule optimal_schedule optimal_noises",
-    "published.composition": "theorem_4 corollary_3",
+    "published.he_wang_tao": "theorem_4 corollary_3",
     "errors": "DescriptionError UnsupportedError AssumptionError TargetError CertificateError",
 }
 
@@ -168,8 +168,10 @@ def test_every_public_name_is_in_the_reference(pages: dict[Path, Page]) -> None:
     assert set(lastiterate.__all__) <= linked
 
 
-def test_the_ledger_is_the_codes(site: Path) -> None:
-    text = html.unescape(re.sub(r"<[^>]+>", "", (site / "ledger.html").read_text(encoding="utf-8")))
+def test_the_registry_page_is_the_codes(site: Path) -> None:
+    text = html.unescape(
+        re.sub(r"<[^>]+>", "", (site / "theorems.html").read_text(encoding="utf-8"))
+    )
     for theorem in lastiterate.theorems():
         for part in (theorem.name, theorem.reference, theorem.statement, theorem.correction):
             assert part in text, f"{theorem.name}: {part}"
@@ -177,8 +179,8 @@ def test_the_ledger_is_the_codes(site: Path) -> None:
             assert assumption in text, f"{theorem.name}: {assumption}"
 
 
-def test_the_ledger_links_papers_and_pages(site: Path) -> None:
-    text = (site / "ledger.html").read_text(encoding="utf-8")
+def test_the_registry_page_links_papers_and_pages(site: Path) -> None:
+    text = (site / "theorems.html").read_text(encoding="utf-8")
     for theorem in lastiterate.theorems():
         entry = html.unescape(text.split(f'id="{theorem.key}"')[1].split("<h2")[0])
         for paper in re.findall(r"(?:[A-Z]\w+(?:,| &| et al\.)? )+\d{4}", theorem.reference):
@@ -215,7 +217,7 @@ def test_errata_covers_every_refuted_and_corrected_entry() -> None:
     errata = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
     for theorem in lastiterate.theorems():
         if theorem.status != "sound":
-            assert f"(ledger.md#{theorem.key})" in errata, theorem.name
+            assert f"(theorems.md#{theorem.key})" in errata, theorem.name
 
 
 @pytest.mark.parametrize(

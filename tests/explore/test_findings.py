@@ -12,10 +12,10 @@ from scipy.stats import norm
 pytest.importorskip("dash")
 
 from lastiterate import FullBatch, Loss, Training
-from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
 from lastiterate.curves.mixture import Mixture
 from lastiterate.explore.findings import FALSE_ALARMS, Task, _detected, find
 from lastiterate.explore.reading import Description
+from lastiterate.theory.full_batch import FULL_BATCH
 
 
 def attained(mus: np.ndarray) -> float:
@@ -40,6 +40,6 @@ def test_one_gaussian_is_said_exactly() -> None:
         records=10, steps=1, step_size=1.0, noise=0.1, gradient_norm=1.0, batches=FullBatch()
     )
     about = Description(run, Loss(smoothness=1.0), 1e-5)
-    bound = find(Task("bound", about, ShiftedInterpolation().key))
+    bound = find(Task("bound", about, FULL_BATCH.key))
     truth = norm.sf(norm.isf(FALSE_ALARMS) - 2.0)  # two records' worth of 1/10 over noise 1/10
     assert truth * (1 - 1e-12) <= bound.detected <= truth * (1 + 1e-9)

@@ -24,7 +24,6 @@ from lastiterate import (
     compare,
     plateau,
 )
-from lastiterate.bounds import BY_KEY
 from lastiterate.explore import answers
 from lastiterate.explore.answers import seeking
 from lastiterate.explore.fields import DEFAULTS, FIELDS
@@ -35,6 +34,7 @@ from lastiterate.explore.presets import PRESETS
 from lastiterate.explore.reading import read, shown
 from lastiterate.explore.state import from_query
 from lastiterate.guarantee import printed
+from lastiterate.theory import BY_KEY
 
 # Runs that forget within a few steps: everything is known about them at once.
 QUICK = {"step_size": "1", "regularization": "0.9", "smoothness": "0.1", "noise": "0.01"}
@@ -156,7 +156,7 @@ def test_the_page_says_what_the_library_says(pool: Pool, changes: dict[str, str]
     objections = text(page["comparison.children"])
     for row in found.inapplicable:
         assert row.theorem.name in objections
-        assert row.objection[1:] in objections
+        assert row.reason[1:] in objections
     if closed and not whom.timed:
         step = plateau(*run, 1e-5, unit=whom)
         words = by_id(page["answer.children"], "plateau")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import beta as beta_law
 
-from lastiterate.bounds import LEDGER
 from lastiterate.curves import gaussian
 from lastiterate.errors import DescriptionError
 from lastiterate.federated import account_federated
-from lastiterate.published import federated as published
+from lastiterate.published import PUBLISHED
+from lastiterate.published import he_wang_tao as published
 
 SETTINGS = [(1, 1.0), (1, 0.1), (1, 3.0), (4, 0.5), (10, 0.1), (10, 1.0), (100, 0.01), (100, 0.1)]
 
@@ -81,8 +81,8 @@ def test_corrected_value_against_monte_carlo() -> None:
     assert excess.mean() + 4 * error > 0.05 / 3
 
 
-def test_the_ledger_lists_it_as_refuted() -> None:
-    (entry,) = [theorem for theorem in LEDGER if theorem.key == "he-wang-tao-2020-7"]
+def test_the_registry_lists_it_as_refuted() -> None:
+    (entry,) = [theorem for theorem in PUBLISHED if theorem.key == "he-wang-tao-2020-7"]
     assert entry.status == "refuted"
 
 

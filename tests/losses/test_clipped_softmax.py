@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from lastiterate import FullBatch, Training, account
-from lastiterate.bounds.ledger import Run
 from lastiterate.losses import Softmax
+from lastiterate.theory.run import Run
 from lastiterate.train import noisy_descent
 
 X = np.array([[3.0, 1.0]])  # x = 3 and an intercept: norm √10

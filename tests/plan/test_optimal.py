@@ -7,8 +7,6 @@ import pytest
 from scipy.optimize import minimize
 
 from lastiterate import FullBatch, Loss, Shuffled, TailAverage, Training, account, predicted_risk
-from lastiterate.bounds.constant_steps import constant
-from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves import gaussian
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.plan import (
@@ -19,6 +17,7 @@ from lastiterate.plan import (
 )
 from lastiterate.plan.optimal import _risk, optimal_steps
 from lastiterate.plan.risk import responses
+from lastiterate.theory.taut_string import constant, taut_string
 
 EPSILON, DELTA = 1.0, 1e-5
 MU = gaussian.mu(EPSILON, DELTA)

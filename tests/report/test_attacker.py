@@ -10,7 +10,6 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from lastiterate import FullBatch, Loss, Shuffled, Training, account, certify
-from lastiterate.bounds.ordered_batches import HiddenPosition
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.printing import percent
@@ -20,6 +19,7 @@ from lastiterate.report.attacker import (
     detection_rate,
     proved_pairs,
 )
+from lastiterate.theory.ordered_batches import HIDDEN_POSITION
 
 
 def best_power(p: np.ndarray, q: np.ndarray, rate: float) -> float:
@@ -165,7 +165,7 @@ def test_a_certificate_of_shuffled_batches_uses_its_whole_curve(noise: float) ->
     loss = Loss(smoothness=1.0, regularization=0.1)
     certificate = certify(run, loss, delta=1e-6)
     assert certificate.mu is None
-    curve = HiddenPosition().bound(run, loss).curve
+    curve = HIDDEN_POSITION.evaluate(run, loss).curve
     assert isinstance(curve, Mixture)
     pairs = proved_pairs(certificate)
     for rate in FALSE_ALARMS:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lastiterate import theorems
-from lastiterate.bounds.ordered_batches import HiddenPosition
+from lastiterate.theory.ordered_batches import HIDDEN_POSITION
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("gallery_*.py"))
@@ -111,7 +111,7 @@ def test_ye_shokri_comparison_is_led_by_the_optimum():
     assert np.all(cyclic["ye-shokri-2022-3.3-restored"] <= cyclic["ye-shokri-2022-3.3"])
     assert np.all(shuffled["ye-shokri-2022-4.2"] >= shuffled["hidden-position"])
     last = gallery.run(100, gallery.Shuffled(gallery.BATCH))
-    average = HiddenPosition().bound(last, gallery.LOSS)
+    average = HIDDEN_POSITION.evaluate(last, gallery.LOSS)
     assert shuffled["hidden-position"][-1] == average.curve.epsilon(1e-5)
 
 

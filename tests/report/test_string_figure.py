@@ -22,9 +22,9 @@ from lastiterate import (
     WithoutReplacement,
     account,
 )
-from lastiterate.bounds.ledger import Run
-from lastiterate.bounds.ordered_batches import position_mus
 from lastiterate.report import taut_string
+from lastiterate.theory.ordered_batches import position_mus
+from lastiterate.theory.run import Run
 
 STRONGLY_CONVEX = Loss(smoothness=1.0, strong_convexity=1.0)
 FULL = Training(
@@ -76,9 +76,9 @@ def check(training, loss, mu):
     ],
 )
 def test_full_batches(training, loss):
-    from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
+    from lastiterate.theory.full_batch import FULL_BATCH
 
-    mu = ShiftedInterpolation().bound(training, loss).curve.mu
+    mu = FULL_BATCH.evaluate(training, loss).curve.mu
     check(training, loss, mu)
     assert account(training, loss).mu is None or account(training, loss).mu <= mu * (1 + 1e-9)
 
@@ -106,11 +106,11 @@ def test_a_tail_average_shows_the_steps_before_its_window():
     diameter=st.one_of(st.just(math.inf), st.floats(0.01, 5.0)),
 )
 def test_random_constant_runs(steps, step_size, noise, curvature, diameter):
-    from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
+    from lastiterate.theory.full_batch import FULL_BATCH
 
     training = FULL.replace(steps=steps, step_size=step_size, noise=noise, diameter=diameter)
     loss = Loss(smoothness=1.0, strong_convexity=curvature)
-    check(training, loss, ShiftedInterpolation().bound(training, loss).curve.mu)
+    check(training, loss, FULL_BATCH.evaluate(training, loss).curve.mu)
 
 
 def test_long_runs_are_thinned():

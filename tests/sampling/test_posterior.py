@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastiterate.errors import AssumptionError, DescriptionError
-from lastiterate.published.sgld import lemma_a1_printed
+from lastiterate.published.heller_fetaya import lemma_a1_printed
 from lastiterate.sampling import linear_posterior_privacy, posterior_privacy, posterior_records
 from lastiterate.sampling.gaussian_pair import hockey_stick, renyi
 

@@ -10,7 +10,7 @@ from lastiterate.composition import optimal
 from lastiterate.curves import gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.errors import AssumptionError, DescriptionError
-from lastiterate.published import sgld
+from lastiterate.published import he_wang_tao as sgld
 
 
 def one_step_delta(mu, rate, epsilon):

@@ -19,7 +19,6 @@ from lastiterate import (
     Training,
     WithoutReplacement,
 )
-from lastiterate.bounds.ledger import Run
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import (
     Huber,
@@ -31,6 +30,7 @@ from lastiterate.losses import (
     SquaredHinge,
 )
 from lastiterate.noise import SecureSource, SeededSource
+from lastiterate.theory.run import Run
 from lastiterate.train import bound_rows, noisy_descent
 
 LOSSES = [

@@ -10,8 +10,8 @@ import pytest
 from flint import arb
 
 from lastiterate import Arithmetic, Loss, RandomAllocation, Training, account, certify, verify
-from lastiterate.bounds import BY_KEY
 from lastiterate.errors import CertificateError
+from lastiterate.theory import BY_KEY
 from lastiterate.verifier import allocated
 from lastiterate.verifier.balls import precision
 from lastiterate.verifier.checks import CHECKS
@@ -59,7 +59,7 @@ def test_what_is_certified_is_what_was_accounted(changes, loss, tmp_path) -> Non
 @pytest.fixture(scope="module")
 def witness():
     run = training(steps=40)
-    return run, dict(BY_KEY[HIDDEN].bound(run, LOSS).at(1e-5).witness)
+    return run, dict(BY_KEY[HIDDEN].evaluate(run, LOSS).at(1e-5).witness)
 
 
 def edited(found, **changes):

@@ -10,9 +10,9 @@ from exchanged_laws import instance
 from flint import arb
 
 from lastiterate import Loss, PrivacyUnit, Reshuffled, Shuffled, Training, account, certify, verify
-from lastiterate.bounds.ordered_batches import Exchange
-from lastiterate.bounds.taut_string import best
 from lastiterate.errors import CertificateError
+from lastiterate.theory.exchange import EXCHANGE
+from lastiterate.theory.taut_string import best
 from lastiterate.verifier import exchanged
 from lastiterate.verifier.balls import precision
 from lastiterate.verifier.checks import CHECKS
@@ -42,7 +42,7 @@ def proved(run: Training, witness, epsilon: float, loss: Loss = LOSS) -> float:
 
 
 def exact_witness(run: Training, loss: Loss = LOSS, delta: float = 1e-5):
-    witness = dict(Exchange().bound(run, loss).at(delta).witness)
+    witness = dict(EXCHANGE.evaluate(run, loss).at(delta).witness)
     witness["exchange"] = [
         {name: np.array(values) for name, values in order.items()} for order in witness["exchange"]
     ]
@@ -131,7 +131,7 @@ def test_a_pair_that_costs_more_proves_less() -> None:
 @pytest.mark.parametrize("seed", range(500, 540))
 def test_the_check_is_never_below_the_law_over_all_arrangements(seed, adjacency) -> None:
     found = instance(np.random.default_rng(seed), adjacency)
-    proof = Exchange().bound(found.training, found.loss).at(1e-2)
+    proof = EXCHANGE.evaluate(found.training, found.loss).at(1e-2)
     for epsilon in (0.1, 0.7, 2.0):
         value = proved(found.training, proof.witness, epsilon, found.loss)
         assert value >= found.pair.delta(epsilon) * (1 - 1e-9) - 1e-13

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from placed_records import minorant_energy, placements
 
-from lastiterate.bounds.cycle_law import Placement, cycle_law
 from lastiterate.curves import gaussian
 from lastiterate.errors import CertificateError
+from lastiterate.theory.cycle_law import Placement, cycle_law
 from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import arb, precision
 from lastiterate.verifier.placed import cycles, summed, superposed

@@ -20,9 +20,9 @@ from lastiterate import (
     certify,
     verify,
 )
-from lastiterate.bounds.ordered_batches import ReshuffledExchange
-from lastiterate.bounds.taut_string import taut_string
 from lastiterate.errors import CertificateError
+from lastiterate.theory.reshuffled_exchange import RESHUFFLED_EXCHANGE
+from lastiterate.theory.taut_string import taut_string
 from lastiterate.verifier import exchanged
 from lastiterate.verifier.balls import precision
 from lastiterate.verifier.checks import CHECKS
@@ -53,7 +53,7 @@ def proved(run: Training, witness, epsilon: float, loss: Loss = LOSS) -> float:
 
 
 def exact_witness(run: Training, loss: Loss = LOSS, delta: float = DELTA):
-    return copy.deepcopy(dict(ReshuffledExchange().bound(run, loss).at(delta).witness))
+    return copy.deepcopy(dict(RESHUFFLED_EXCHANGE.evaluate(run, loss).at(delta).witness))
 
 
 @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
@@ -141,7 +141,7 @@ def test_levels_are_priced_by_the_check() -> None:
 @pytest.mark.parametrize("seed", range(500, 520))
 def test_the_check_is_never_below_the_law_over_all_arrangements(seed, adjacency) -> None:
     found = reshuffled_instance(np.random.default_rng(seed), adjacency)
-    proof = ReshuffledExchange().bound(found.training, found.loss).at(1e-2)
+    proof = RESHUFFLED_EXCHANGE.evaluate(found.training, found.loss).at(1e-2)
     for epsilon in (0.1, 0.7, 2.0):
         value = proved(found.training, proof.witness, epsilon, found.loss)
         assert value >= found.pair.delta(epsilon, 800) * (1 - 1e-9) - 1e-13

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 
 from lastiterate.accounting import account
-from lastiterate.bounds.coupling import StoppedCoupling
-from lastiterate.bounds.ledger import Bound, Proof, Run
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.curves.bracket import halved
 from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
@@ -30,6 +28,8 @@ from lastiterate.errors import (
 from lastiterate.guarantee import Guarantee
 from lastiterate.printing import printed
 from lastiterate.progress import Working
+from lastiterate.theory import Bound, Proof, Run
+from lastiterate.theory.coupling import STOPPED_COUPLING
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.coupled import WIDEST
@@ -237,7 +237,7 @@ def _refuse_others(training: Training, parameters: Any, releases: int) -> None:
 
 def checkable(run: Run, bound: Bound) -> bool:
     """Whether the verifier can follow: the coupling bound only where all steps are alike."""
-    if bound.theorem.key != StoppedCoupling.key:
+    if bound.theorem.key != STOPPED_COUPLING.key:
         return bound.theorem.key in CHECKS
     c, s, nu = run.steps.one
     return run.steps.constant and c <= 1 and run.training.diameter + s < WIDEST * nu / 2

@@ -52,7 +52,7 @@ def compare(
                     {
                         "key": row.theorem.key,
                         "theorem": row.theorem.name,
-                        "objection": row.objection,
+                        "reason": row.reason,
                     }
                     for row in found.inapplicable
                 ],
@@ -64,8 +64,8 @@ def compare(
     rows: list[tuple[str, str, str, str]] = [
         (number(r.epsilon), r.theorem.name, r.theorem.status, "") for r in found.rows
     ]
-    rows += [(number(r.epsilon), "not this run", "", r.objection) for r in found.other_algorithms]
-    others = [("-", r.theorem.name, r.theorem.status, r.objection) for r in found.inapplicable]
+    rows += [(number(r.epsilon), "not this run", "", r.reason) for r in found.other_algorithms]
+    others = [("-", r.theorem.name, r.theorem.status, r.reason) for r in found.inapplicable]
     rows += others if everything else []
     columns = ("epsilon", "theorem", "status", "remark")
     print_table(f"epsilon at delta = {printed(found.delta)}", columns, rows)
@@ -80,5 +80,5 @@ def _entry(row: Row) -> dict[str, Any]:
         "theorem": row.theorem.name,
         "reference": row.theorem.reference,
         "status": row.theorem.status,
-        "remark": row.objection,
+        "remark": row.reason,
     }

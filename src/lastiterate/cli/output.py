@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lastiterate.printing import escaped as escaped
 
 if TYPE_CHECKING:
-    from lastiterate.bounds.ledger import Theorem
+    from lastiterate.theory.registry import Theorem
 
 
 def print_json(command: str, answer: Mapping[str, Any]) -> None:

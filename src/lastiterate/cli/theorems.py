@@ -1,4 +1,4 @@
-"""`lastiterate theorems`: the ledger of what is proved, corrected and refuted."""
+"""`lastiterate theorems`: the registry of what is proved, corrected and refuted."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ def theorems(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The ledger: every theorem with its reference, status, statement and corrections."""
-    from lastiterate.bounds import LEDGER
+    """The registry: every theorem with its reference, status, statement and corrections."""
+    from lastiterate.accounting import theorems as registry
 
     if status not in (None, "sound", "corrected", "refuted"):
         raise LastIterateError(f"--status is {status!r}, but must be sound, corrected or refuted.")
     wanted = (name or "").casefold()
     found = [
         theorem
-        for theorem in LEDGER
+        for theorem in registry()
         if wanted in f"{theorem.key} {theorem.name}".casefold() and status in (None, theorem.status)
     ]
     if not found:
         raise LastIterateError(
-            f"No theorem of the ledger is named like {name!r} with that status. "
+            f"No theorem is named like {name!r} with that status. "
             "Run `lastiterate theorems` for the whole list."
         )
     if as_json:
         print_json("theorems", {"theorems": [theorem_entry(theorem) for theorem in found]})
     elif name is None:
         rows = [(t.name, t.status, t.key) for t in found]
-        print_table("The ledger", ("theorem", "status", "key"), rows)
+        print_table("Theorems", ("theorem", "status", "key"), rows)
     else:
         for theorem in found:
             print_text(f"{theorem.name} ({theorem.status})", style="bold")

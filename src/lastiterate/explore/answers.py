@@ -12,13 +12,13 @@ from typing import Any
 
 from dash import html
 
-from lastiterate.bounds import BY_KEY
 from lastiterate.certificate.certificate import weakness
 from lastiterate.description.failure import large_delta
 from lastiterate.description.words import not_covered
 from lastiterate.explore.findings import FALSE_ALARMS, Bounded, HumpFound, Outcome, Task
 from lastiterate.explore.reading import Description
 from lastiterate.printing import escaped, percent, printed, printed_down
+from lastiterate.theory import BY_KEY
 
 Outcomes = Mapping[Task, Outcome | None]
 
@@ -192,7 +192,9 @@ def comparison(description: Description, outcomes: Outcomes) -> Any:
             value, text = _bound_text(outcome)
             rows.append((value, text, BY_KEY[task.theorem]))
     rows.sort(key=lambda row: row[0])
-    objections = [(t, reason) for t, reason in description.obstacles if reason is not None]
+    objections = [
+        (t, reason) for t, reason in description.inapplicable_reasons if reason is not None
+    ]
     return [
         html.H2("Every bound side by side"),
         html.Table(

@@ -13,14 +13,13 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lastiterate.accounting import account
-from lastiterate.bounds import BY_KEY
-from lastiterate.bounds.ledger import Run, Theorem
-from lastiterate.bounds.lower import lower_reference
 from lastiterate.curves.base import Curve
 from lastiterate.curves.range_of_doubles import OUT_OF_RANGE
 from lastiterate.errors import UnsupportedError
 from lastiterate.explore.reading import Description, Erasing, Hump, Sought
+from lastiterate.lower import lower_reference
 from lastiterate.plan.growth import plateau
+from lastiterate.theory import BY_KEY, Run, Theorem
 
 if TYPE_CHECKING:
     from lastiterate.certificate import Verification
@@ -84,7 +83,7 @@ def tasks(description: Description) -> tuple[Task, ...]:
     """Everything there is to ask about a description, most wanted first."""
     run = description.run
     best = {theorem.key for theorem in description.candidates}
-    able = [theorem for theorem, reason in description.obstacles if reason is None]
+    able = [theorem for theorem, reason in description.inapplicable_reasons if reason is None]
     bounds = [_bound_task(theorem, description, run, theorem.key in best) for theorem in able]
     batches = description.training.batches
     full, closed = batches.full, batches.repeated
@@ -110,10 +109,6 @@ _SEARCHING = {
     "poisson-deferral",
     "poisson-replace-absorption",
     "chien-li-2025-3.12",
-    "chien-li-2025-a1",
-    "chien-li-2025-corollary-a3",
-    "ye-shokri-2022-4.3",
-    "chien-li-2025-3.7",
 }
 
 

@@ -13,8 +13,6 @@ from functools import cached_property
 from typing import Any
 
 from lastiterate.accounting import candidates
-from lastiterate.bounds import LEDGER
-from lastiterate.bounds.ledger import Run, Theorem
 from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.tables import BATCH_FIELDS, LOSS_FIELDS, read_training
@@ -23,6 +21,7 @@ from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.explore.fields import ERASE, FIELDS, LOSS, PERSON, RELEASE, RUN, SGLD
 from lastiterate.explore.state import LONGEST_TEXT
+from lastiterate.theory import THEOREMS, Run, Theorem, inapplicable_reason
 
 # What the page is ready to wait for; Python has no such limits.
 MOST_STEPS = 10**9
@@ -79,9 +78,9 @@ class Description:
         return tuple(candidates(self.run))
 
     @cached_property
-    def obstacles(self) -> tuple[tuple[Theorem, str | None], ...]:
+    def inapplicable_reasons(self) -> tuple[tuple[Theorem, str | None], ...]:
         """Every theorem, and what stands in its way."""
-        return tuple((theorem, theorem.obstacle(self.run)) for theorem in LEDGER)
+        return tuple((theorem, inapplicable_reason(theorem, self.run)) for theorem in THEOREMS)
 
     def __getstate__(self) -> dict[str, Any]:
         """The description alone: whoever gets it computes what follows where it is needed."""

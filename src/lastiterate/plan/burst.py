@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq, minimize_scalar
 
-from lastiterate.bounds.ledger import Run
-from lastiterate.bounds.ordered_batches import position_mus
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import (
@@ -29,6 +27,8 @@ from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number
 from lastiterate.errors import UnsupportedError
 from lastiterate.plan.risk import Floats, assumed, responses
+from lastiterate.theory import Run
+from lastiterate.theory.ordered_batches import position_mus
 
 _MOST_SEARCHED = 200_000  # steps up to which the search is worth its time; beyond: the rule
 _LARGEST = 1e6

@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable
 
 from lastiterate.accounting import account
-from lastiterate.bounds.ledger import Run
 from lastiterate.curves.bracket import last_good
 from lastiterate.description import Loss, PrivacyUnit, Schedule, Training
 from lastiterate.description.unit import read_unit
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import warn_if_estimated
 from lastiterate.progress import Working
+from lastiterate.theory import Run
 
 _TOLERANCE = 0.01
 _FAR = 2**40  # steps; where there are closed forms "for ever" is as cheap as one step

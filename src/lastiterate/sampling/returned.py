@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lastiterate.accounting import account
-from lastiterate.bounds.ledger import Bound
 from lastiterate.curves.repeated import repeated
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.claimed_loss import accepted_loss
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import Guarantee
+from lastiterate.theory import Bound, Proof
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _repeated(bounds: Sequence[Bound], times: int) -> tuple[Bound, ...]:
             curve = repeated(bound.curve, times)
         except UnsupportedError:
             continue
-        composed.append(Bound(bound.theorem, curve, note=f"{bound.note} {note}".strip()))
+        composed.append(Bound(bound.theorem, Proof(curve, note=f"{bound.note} {note}".strip())))
     if not composed:
         raise UnsupportedError(
             "No bound of this run can be composed over several chains. Run one chain, or ask for "

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.accounting import account
-from lastiterate.bounds.ledger import released_steps
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import safe_end
 from lastiterate.description import Loss, PrivacyUnit, Training
@@ -25,6 +24,7 @@ from lastiterate.errors import DescriptionError, TargetError
 from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee, warn_if_estimated, weakest_provenance
 from lastiterate.printing import printed
 from lastiterate.progress import Working
+from lastiterate.theory.run import released_steps
 from lastiterate.unlearning.going_on import base, going_on, unlearnable
 from lastiterate.unlearning.restart import Restart, restart
 

@@ -8,10 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate.bounds import BY_KEY, dynamics
-from lastiterate.bounds.ledger import Run
-from lastiterate.bounds.steps import Array
-from lastiterate.bounds.taut_string import taut_string
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import last_good
 from lastiterate.description import Loss, PrivacyUnit, Training
@@ -21,6 +17,9 @@ from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
 from lastiterate.guarantee import NOT_A_GUARANTEE, warn_if_estimated, weakest_provenance
 from lastiterate.printing import printed
+from lastiterate.theory import BY_KEY, Run, dynamics, inapplicable_reason
+from lastiterate.theory.dynamics import Array
+from lastiterate.theory.taut_string import taut_string
 from lastiterate.unlearning.going_on import base, unlearnable
 from lastiterate.unlearning.planning import REFERENCES, WHAT_IT_SAYS, WHO_SAW_NOTHING, WHY_REFERENCE
 
@@ -118,11 +117,11 @@ def plan_requests(
         raise DescriptionError("requests", many, allowed, "nobody is left to delete after them")
     gone = training.records if ever else many * person.records
     run = Run(training, emptied(loss, training, gone))
-    obstacle = BY_KEY["taut-string"].obstacle(
-        Run(training.replace(steps=max(training.steps, 1)), loss)
+    reason = inapplicable_reason(
+        BY_KEY["taut-string"], Run(training.replace(steps=max(training.steps, 1)), loss)
     )
-    if obstacle is not None or not run.regular:
-        reason = obstacle or "no Lipschitz constant of the updates is known"
+    if reason is not None or not run.regular:
+        reason = reason or "no Lipschitz constant of the updates is known"
         raise UnsupportedError(
             f"Nothing says how fast this run forgets: {reason}. Declare smoothness (and an L2 "
             "term), plan each request with plan_unlearning, or start again."
@@ -145,10 +144,10 @@ class _Strings:
     def impulse(self, groups: int) -> float:
         """s of a step that uses so many groups which the reference lacks."""
         if not groups:
-            return float(self.run.drifts[0])
+            return float(self.run.rounding_drifts[0])
         training = self.run.training
         change = groups * self.person.records * self.person.sensitivity(training)
-        return float(dynamics.impulses(self.run.etas, training, change)[0])
+        return float(dynamics.step_sensitivities(self.run.etas, training, change)[0])
 
     def for_ever(self) -> int:
         """K by the closed form."""

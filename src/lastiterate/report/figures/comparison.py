@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from lastiterate.accounting import Comparison, Row
-from lastiterate.bounds.lower import lower_reference
+from lastiterate.lower import lower_reference
 from lastiterate.printing import printed
 from lastiterate.report.figures.data import FigureData, Series
 
@@ -20,7 +20,7 @@ def comparison_bars(comparison: Comparison) -> FigureData:
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
     ...                batches=FullBatch())
     >>> comparison_bars(compare(run, Loss(smoothness=1.0, strong_convexity=1.0))).title
-    'epsilon = 1.336 by Shifted interpolation (Bok, Su & Altschuler 2024), the tightest of 9 bounds'
+    'epsilon = 1.336 by Shifted interpolation (Bok, Su & Altschuler 2024), the tightest of 2 bounds'
     """
     delta, best = comparison.delta, comparison[0]
     title = f"epsilon = {printed(best.epsilon)} by {best.theorem.name}"

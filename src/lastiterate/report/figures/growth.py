@@ -16,10 +16,6 @@ from typing import Any
 import numpy as np
 
 from lastiterate.accounting import account
-from lastiterate.bounds import LEDGER
-from lastiterate.bounds.coupling import Coupling
-from lastiterate.bounds.ledger import Bound, Run, Theorem
-from lastiterate.bounds.lower import lower_reference
 from lastiterate.curves import gaussian
 from lastiterate.curves.base import Curve
 from lastiterate.curves.mixture import Mixture
@@ -29,16 +25,17 @@ from lastiterate.description.unit import ONE_RECORD
 from lastiterate.description.validation import number, whole
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
+from lastiterate.lower import lower_reference
 from lastiterate.plan.growth import plateau
 from lastiterate.printing import printed, printed_down
 from lastiterate.report.figures.data import FigureData, Series
+from lastiterate.theory import THEOREMS, Bound, Run, Theorem, inapplicable_reason
+from lastiterate.theory.coupling import Coupling
 
 _MIXED, _SOME = 24, 8  # points of averages; of Renyi curves and of strings
 _FEW = 3  # points of what is searched or convolved
 _MARKED = 8  # points that a line has at most to be marked at each
 _QUICK_STEPS = 20_000  # of a schedule: its lower reference is a loop over the steps
-_QUICK_SEARCH = 4_000  # positions times steps
-
 _CLEAN = 16  # numbers of clean steps that are computed
 
 Line = tuple[Theorem, list[int], list[float]]
@@ -81,13 +78,10 @@ def epsilon_growth(
         return _clean_steps(training, loss, delta, unit, target, min(points, _CLEAN))
     guarantee = account(training, loss)
     runs = _Stopped(training, loss)
-    applicable = [theorem for theorem in LEDGER if theorem.obstacle(guarantee.run) is None]
-    left_out = [theorem for theorem in applicable if _slow(theorem, training)]
-    lines = [
-        _line(theorem, guarantee, runs, delta, points)
-        for theorem in applicable
-        if theorem not in left_out
+    applicable = [
+        theorem for theorem in THEOREMS if inapplicable_reason(theorem, guarantee.run) is None
     ]
+    lines = [_line(theorem, guarantee, runs, delta, points) for theorem in applicable]
     lines.sort(key=lambda line: line[2][-1])
     series = [_series(training, line) for line in lines]
     series += _reference(runs, delta, lines[0][1])
@@ -101,7 +95,7 @@ def epsilon_growth(
         "steps T",
         f"epsilon at delta = {printed(delta)}",
         tuple(series),
-        _note(lines, left_out, _joined(training, lines[0][2])),
+        _note(lines, _joined(training, lines[0][2])),
         log="xy",
     )
     return figure.marked(guarantee.provenance)
@@ -206,7 +200,7 @@ def _line(
         if count == run.training.steps:
             steps.append(count)
             bounds.append(last)
-        elif theorem.obstacle(runs[count]) is None:
+        elif inapplicable_reason(theorem, runs[count]) is None:
             steps.append(count)
             bounds.append(theorem.prove(runs[count]))
     # The end is the guarantee's own answer, to the last digit.
@@ -226,14 +220,6 @@ def _affordable(curve: Curve, theorem: Theorem, run: Run) -> float:
     return _MIXED if isinstance(curve, Mixture) else _FEW
 
 
-def _slow(theorem: Theorem, training: Training) -> bool:
-    """Dominated bounds of the literature that take a search for every position and step."""
-    return (
-        theorem.key in ("chien-li-2025-a1", "chien-li-2025-corollary-a3")
-        and (training.batches_per_epoch or 1) * training.steps > _QUICK_SEARCH
-    )
-
-
 def _joined(training: Training, values: list[float], *, loose: float = 1e-9) -> bool:
     """Whether a line may be drawn between computed points: a longer run never costs less.
 
@@ -245,13 +231,11 @@ def _joined(training: Training, values: list[float], *, loose: float = 1e-9) -> 
     return alike and rising
 
 
-def _note(lines: list[Line], left_out: list[Theorem], joined: bool) -> str:
+def _note(lines: list[Line], joined: bool) -> str:
     parts = []
     if len(lines[0][1]) <= _MARKED < lines[0][1][-1]:
         steps = "joined by steps that hold" if joined else "nothing is said between them"
         parts.append(f"computed at the marks, {steps}")
-    if left_out:
-        parts.append(f"{', '.join(theorem.name for theorem in left_out)} not drawn: it takes long")
     return "; ".join(parts)
 
 

@@ -14,19 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.bounds import dynamics
-from lastiterate.bounds import taut_string as strings
-from lastiterate.bounds.constant_steps import best_restart, constant, constant_restart
-from lastiterate.bounds.ledger import Run, Theorem
-from lastiterate.bounds.ordered_batches import HiddenPosition, WorstPosition, position_mus
-from lastiterate.bounds.positions import position_impulses
-from lastiterate.bounds.shifted_interpolation import ShiftedInterpolation
-from lastiterate.bounds.steps import once
 from lastiterate.description import Loss, Training
 from lastiterate.errors import UnsupportedError
 from lastiterate.guarantee import weakest_provenance
 from lastiterate.printing import printed
 from lastiterate.report.figures.data import FigureData, Series
+from lastiterate.theory import Run, Theorem, dynamics, inapplicable_reason
+from lastiterate.theory import taut_string as strings
+from lastiterate.theory.dynamics import once
+from lastiterate.theory.full_batch import FULL_BATCH
+from lastiterate.theory.ordered_batches import HIDDEN_POSITION, WORST_POSITION, position_mus
+from lastiterate.theory.positions import position_sensitivities
+from lastiterate.theory.taut_string import best_restart, constant, constant_restart
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +65,7 @@ def taut_string(training: Training, loss: Loss) -> FigureData:
     else:
         mus = position_mus(run)
         position, batches = int(np.argmax(mus)), len(mus)
-        string = _per_step(run, position_impulses(run.steps.s, batches, position))
+        string = _per_step(run, position_sensitivities(run.steps.s, batches, position))
     x = string.variance.tolist()
     figure = FigureData(
         _finding(string, run, position, batches),
@@ -91,11 +90,11 @@ def _refuse(run: Run) -> None:
             "Cyclic or Shuffled batches, or look at epsilon_growth."
         )
     theorems: dict[str, Theorem] = {
-        "full": ShiftedInterpolation(),
-        "cyclic": WorstPosition(),
-        "shuffled": HiddenPosition(),
+        "full": FULL_BATCH,
+        "cyclic": WORST_POSITION,
+        "shuffled": HIDDEN_POSITION,
     }
-    reason = theorems[training.batches.name].obstacle(run)
+    reason = inapplicable_reason(theorems[training.batches.name], run)
     if reason is None and not run.regular:
         reason = "distances are not carried to the end by a factor: the update has no Lipschitz "
         reason += "constant (give a smoothness, or look at epsilon_growth)"

@@ -1,0 +1,428 @@
+"""Chien & Li 2025: convergent privacy without convexity or smoothness (shifted divergences).
+
+Theorems 3.1, 3.7 and A.1 are the taut-string programme with the extra demand that every step pays
+at least its own sensitivity when it arrives; spreading it over later steps is what makes shifted
+interpolation smaller. They are kept with their exact optimum, to be compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.curves.gaussian import Gaussian
+from lastiterate.curves.renyi import Renyi, linear
+from lastiterate.description import (
+    Cyclic,
+    FullBatch,
+    Reshuffled,
+    Shuffled,
+    WithoutReplacement,
+)
+from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.published.setting import UP, evaluated, unit, worst_position
+from lastiterate.theory import dynamics
+from lastiterate.theory.dynamics import Array
+from lastiterate.theory.full_batch import modulus_path
+from lastiterate.theory.registry import ADJACENCIES, ANY_UPDATE, Proof, Theorem
+from lastiterate.theory.run import Run
+
+_UP_MANY = 1 + 1e-11  # fewer than 1e4 roundings of positive terms
+_SEQUENCES = 4096
+_SMALLEST = 1e-290  # lifts what underflowed back above the truth
+_FORGETS = 1e-100  # a factor whose powers leave the range of doubles
+_HORIZONS = 100_000  # more remaining steps are not tried: any subset of horizons is a valid bound
+_EACH = 2_000  # horizons tried one by one; beyond them coarsely, then closely around the best
+
+
+def output_perturbation_coefficient(diameter: float, noise: float) -> float:
+    """Figure 1: R_alpha <= alpha·D²/(2ν²). REFUTED: the gradient step moves before the noise.
+
+    >>> output_perturbation_coefficient(1.0, 1.0)
+    0.5
+    """
+    return diameter**2 / (2 * noise**2)
+
+
+# --- full batches -------------------------------------------------------------------------------
+
+
+def theorem_3_1(run: Run) -> Proof:
+    """Theorem 3.1 with its exact optimum over tau and beta."""
+    training = run.training
+    c, s, nu = run.steps.one
+    cap = float(dynamics.reach(run.etas[:1], training)[0] + run.rounding_drifts[0])
+    best = unit(run) * training.steps
+    if nu > 0 and s > 0:
+
+        def costs(left: Array) -> Array:
+            start = _distance(c, s, cap, training.diameter, training.steps - left)
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                cost = remaining_cost(c, s / nu, start / nu, left)  # in units of the noise
+            return np.where(np.isnan(cost), math.inf, np.maximum(cost, _SMALLEST))
+
+        best = min(best, _cheapest(costs, min(training.steps - 1, _HORIZONS)) / 2)
+    return Proof(linear(best * UP))
+
+
+def theorem_3_7(run: Run) -> Proof:
+    """Theorem 3.7: gradients that are only Hoelder continuous."""
+    mu = modulus_path(run, 0, run.training.steps)[0].mu
+    return Proof(linear(mu * mu / 2 * UP))
+
+
+def _cheapest(costs: Callable[[Array], Array], most: int) -> float:
+    """The least cost over 1..most remaining steps."""
+    left = np.arange(1, min(most, _EACH) + 1, dtype=float)
+    if most > _EACH:
+        left = np.append(left, np.unique(np.geomspace(_EACH + 1, most, 400).round()))
+    found = costs(left)
+    if most > _EACH:
+        i = int(np.argmin(found))
+        low, high = left[max(i - 1, 0)], left[min(i + 1, len(left) - 1)]
+        found = np.append(found, costs(np.arange(low, high + 1)))
+    return float(found.min(initial=math.inf))
+
+
+def _distance(c: float, s: float, cap: float, diameter: float, steps: Array) -> Array:
+    """d_tau: how far apart two runs can be after so many steps."""
+    if c == 1:
+        tracked = s * steps
+    else:
+        with np.errstate(over="ignore"):
+            tracked = s * np.expm1(steps * math.log(c)) / (c - 1) if c > 0 else s + 0 * steps
+    return np.minimum(np.minimum(tracked, cap * steps), diameter)
+
+
+def remaining_cost(c: float, s: float, start: Array, left: Array) -> Array:
+    """min Σ(s + a_i)² over a_i ≥ 0 with Σ c^(−i) a_i = start, i = 1..left (every step pays s).
+
+    s + a_i = max(s, κ c^(−i)): the active steps are the last ones for c < 1 and the first ones
+    for c > 1; their number is found by bisection, κ then in closed form.
+    """
+    if c < _FORGETS:
+        return left * s * s + (c * start) ** 2 + 2 * c * start * s  # the next step pays for it
+    towards = c if c < 1 else 1 / c
+    if towards < _FORGETS:
+        return np.full(left.shape, math.inf)  # the distance leaves the range of doubles
+    # In units where the most active step has weight 1: the demand and the weights towards^r.
+    with np.errstate(under="ignore"):
+        demand = start * (np.exp(left * math.log(c)) if c < 1 else c)
+
+    def kappa(active: Array) -> Array:
+        return (demand + s * _geometric_sum(towards, active)) / _geometric_sum(towards**2, active)
+
+    low, high = np.ones_like(left), left.copy()
+    while np.any(low < high):  # largest count whose least active step still pays at least s
+        middle = np.ceil((low + high) / 2)
+        fits = kappa(middle) * towards ** (middle - 1) >= s
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle - 1)
+    return kappa(low) ** 2 * _geometric_sum(towards**2, low) + (left - low) * s * s
+
+
+def _geometric_sum(q: float, terms: Array) -> Array:
+    """Σ_{r < terms} q^r."""
+    return terms.copy() if q == 1 else np.expm1(terms * math.log(q)) / (q - 1)
+
+
+# --- mini-batches -------------------------------------------------------------------------------
+
+
+def theorem_a1(
+    c: float,
+    s: float,
+    nu: float,
+    steps: int,
+    arrivals: Sequence[int],
+    diameter: float = math.inf,
+) -> float:
+    """Theorem A.1: kappa with R_alpha <= kappa alpha, the record being read at ``arrivals``.
+
+    kappa = (1/2 nu^2) min over tau of the least sum_{t >= tau} (s_t + a_t)^2 with
+    sum_{t >= tau} a_t c^(T-1-t) >= d_tau c^(T-tau): s_t + a_t = max(s_t, k c^(T-1-t)), k from one
+    root (the minimum over their beta of s^2/beta + a^2/(1-beta) is (s+a)^2). d_tau is Lemma A.2's
+    distance, at most the diameter. tau: 0 and right after each arrival, every choice being valid.
+    For updates that are c-Lipschitz (exponent 1 of their Hoelder condition).
+    Status: sound; the printed proof conditions in an order that fails, and is repaired; the sums
+    run to the last epoch begun, E-1.
+
+    >>> round(theorem_a1(1.0, 1.0, 1.0, steps=4, arrivals=[0]), 6)
+    0.166667
+    """
+    if not c > 0 or not nu > 0:
+        raise DescriptionError("c, nu", (c, nu), "both positive", "the theorem divides by both")
+    uses = np.zeros(steps)
+    uses[list(arrivals)] = s
+    with np.errstate(over="ignore", under="ignore"):
+        uses /= nu  # in units of the noise
+    diameter = diameter / nu
+    best = _squares(uses)
+    distance = 0.0
+    for tau in range(1, steps):
+        distance = min(c * distance + float(uses[tau - 1]), diameter)
+        if uses[tau - 1] > 0:
+            best = min(best, _from(c, uses[tau:], distance))
+    return max(best / 2 * _UP_MANY, 0.0 if s == 0 or len(arrivals) == 0 else 1e-290)
+
+
+# A conversion asks for some hundred orders, and kappa is the same in all of them.
+_remembered = lru_cache(maxsize=4096)(theorem_a1)
+
+
+def _squares(values: NDArray[np.float64]) -> float:
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.sum(values**2))
+
+
+def _from(c: float, uses: NDArray[np.float64], distance: float) -> float:
+    """Least sum of (s_t + a_t)^2 that pays ``distance`` besides every use of the record."""
+    left = len(uses)
+    log_c = math.log(c)
+    # Units of the end for c <= 1, of the restart for c > 1: no power overflows.
+    shift = 0.0 if c <= 1 else left * log_c
+    weight = np.exp(np.arange(left - 1, -1, -1) * log_c - shift)
+    goal = distance * math.exp(left * log_c - shift)
+    with np.errstate(over="ignore", invalid="ignore"):
+        threshold = np.divide(uses, weight, out=np.full(left, math.inf), where=weight > 0)
+        order = np.argsort(threshold)
+        squares = np.cumsum((weight**2)[order])
+        levels = goal + np.cumsum((weight * uses)[order])
+        levels /= np.where(squares > 0, squares, 1.0)
+        # k is the level of the first n steps once the next threshold lies above it.
+        after = np.append(threshold[order][1:], math.inf)
+        n = int(np.argmax(levels <= after))
+        cost = float(np.sum(np.maximum(uses, levels[n] * weight) ** 2))
+    return math.inf if math.isnan(cost) else cost  # weights beyond the range of doubles: no help
+
+
+def corollary_a3(
+    c: float,
+    s: float,
+    nu: float,
+    steps: int,
+    batches: int,
+    order: float,
+    diameter: float = math.inf,
+    reshuffled: bool = False,
+) -> float:
+    """Corollary A.3: R_alpha <= log(E_B exp((alpha-1) eps(alpha, B)))/(alpha-1).
+
+    The average is over the position of the record, drawn once, or anew in each epoch
+    (``reshuffled``; the number of sequences must then be small). Status: sound (the proof cites
+    the divergence of Kullback and Leibler for joint convexity; Lemma A.5 is what it needs).
+
+    >>> once = corollary_a3(1.0, 1.0, 1.0, steps=4, batches=2, order=2.0)
+    >>> once <= 2.0 * theorem_a1(1.0, 1.0, 1.0, steps=4, arrivals=[1, 3])
+    True
+    """
+    if not order > 1:
+        raise DescriptionError("order", order, "greater than 1", "Renyi divergence needs it")
+    epochs = -(-steps // batches)
+    sequences: Iterable[tuple[int, ...]]
+    if reshuffled:
+        if batches**epochs > _SEQUENCES:
+            raise UnsupportedError(
+                f"Corollary A.3 averages over {batches}^{epochs} sequences of batches, more than "
+                f"{_SEQUENCES}: it cannot be computed. The boundary policy covers reshuffled runs"
+            )
+        sequences = itertools.product(range(batches), repeat=epochs)
+    else:
+        sequences = ((j,) * epochs for j in range(batches))
+    exponents = []
+    for sequence in sequences:
+        read = tuple(e * batches + j for e, j in enumerate(sequence) if e * batches + j < steps)
+        kappa = _remembered(c, s, nu, steps, read, diameter)
+        exponents.append((order - 1) * order * kappa)
+    mean = np.logaddexp.reduce(exponents) - math.log(len(exponents))
+    slack = 4 * len(exponents) * 2.0**-53 * (1 + max(exponents))
+    return (max(float(mean), 0.0) + slack) / (order - 1)
+
+
+# --- of a run -----------------------------------------------------------------------------------
+
+
+def output_perturbation(run: Run) -> Proof:
+    """One step from anywhere on the domain: mu = (g(D) + s)/nu."""
+    training, last = run.training, run.etas[-1:]
+    shape = dynamics.modulus(last, training, run.loss)
+    assert shape is not None
+    spread = float(shape(training.diameter)[0]) * dynamics.ROUNDING
+    gap = np.array([spread + float(dynamics.step_sensitivities(last, training)[0])])
+    square = float(dynamics.squared_ratio(gap, training.noises[-1:])[0])
+    return Proof(Gaussian(math.sqrt(square) * (1 + 1e-12)))
+
+
+def _fixed_sequence(run: Run) -> Proof:
+    steps, batches, diameter = run.training.steps, run.batches, run.training.diameter
+    worst = worst_position(
+        lambda j: theorem_a1(*run.steps.one, steps, range(j, steps, batches), diameter), batches
+    )
+    return Proof(linear(worst))
+
+
+def _averaged_sequences(run: Run) -> Proof:
+    steps, batches, diameter = run.training.steps, run.batches, run.training.diameter
+    return Proof(Renyi(lambda order: corollary_a3(*run.steps.one, steps, batches, order, diameter)))
+
+
+def _bounded(run: Run) -> str | None:
+    if math.isinf(run.training.diameter):
+        return "the domain is unbounded (diameter = inf)"
+    if dynamics.modulus(run.etas[-1:], run.training, run.loss) is None:
+        return dynamics.no_modulus(run.training, run.loss) or dynamics.OUT_OF_RANGE
+    return None
+
+
+def _holder(run: Run) -> str | None:
+    if run.loss.kind not in ("holder", "unknown"):
+        return "it is meant for losses whose gradient is only Hoelder continuous"
+    if run.loss.regularization:
+        return "it is stated without an L2 term"
+    if not math.isfinite(run.training.diameter):
+        return "the domain is unbounded (diameter = inf)"
+    return dynamics.no_modulus(run.training, run.loss)
+
+
+def _sequences(run: Run) -> str | None:
+    if run.steps.one[0] == 0:
+        return "it divides by the contraction, and one step forgets everything here"
+    if run.batches * run.training.steps > 400_000:
+        return "it is not evaluated beyond 400,000 positions times steps"
+    return evaluated(run)
+
+
+_LAST = ADJACENCIES | {"expansion"}
+
+ROWS: tuple[Theorem, ...] = (
+    Theorem(
+        key="chien-li-2025-3.1",
+        name="Chien & Li 2025, Theorem 3.1",
+        reference="Chien & Li 2025, Theorem 3.1",
+        status="corrected",
+        statement=(
+            "With d_tau = min(s sum_{t<tau} c^t, 2 eta K tau, D): R_alpha <= (alpha/2 nu^2) min "
+            "over tau and beta of sum_{t>=tau} s^2/beta_t + d_tau^2 / sum_{t>=tau} (1-beta_t) "
+            "c^(-2(t-tau+1)). The optimum has beta_t = s/(s+a_t), s + a_t = max(s, kappa "
+            "c^(-(t-tau+1))), kappa from one root."
+        ),
+        correction=(
+            "The proof conditions in an order that tilts the other run; conditioning one step at a "
+            "time repairs it. For convex losses the clip must be inactive, or the constant of "
+            "clipped updates be used."
+        ),
+        schemes=(FullBatch,),
+        bound=theorem_3_1,
+        supports=_LAST,
+        assumptions=("full batch, constant parameters", "updates are c-Lipschitz"),
+        dominated_by=("taut-string",),
+    ),
+    Theorem(
+        key="chien-li-2025-3.7",
+        name="Chien & Li 2025, Theorem 3.7",
+        reference="Chien & Li 2025, Theorem 3.7",
+        status="corrected",
+        statement=(
+            "As Theorem 3.1 with z_{t+1} = g(z_t) - a_t, g(z) = z + min(eta L z^p, 2 eta K). For "
+            "constant parameters its optimum over tau, beta and the shifts is that of shifted "
+            "interpolation, as Renyi divergence."
+        ),
+        correction="The proof is repaired as for Theorem 3.1.",
+        schemes=(FullBatch,),
+        bound=theorem_3_7,
+        limits=_holder,
+        supports=_LAST | {"no Lipschitz constant"},
+        assumptions=("full batch, constant parameters", "Hoelder gradients, bounded domain"),
+        dominated_by=("taut-string",),
+    ),
+    Theorem(
+        key="chien-li-2025-a1",
+        name="Chien & Li 2025, Theorem A.1",
+        reference="Chien & Li 2025, Theorem A.1",
+        status="corrected",
+        statement=(
+            "The taut-string program for one known sequence of batches, with the extra demand that "
+            "every use of the record after the restart is paid in full when it arrives."
+        ),
+        correction="The proof is repaired as for Theorem 3.1; sums run over epochs 0..E-1.",
+        schemes=(Cyclic,),
+        bound=_fixed_sequence,
+        limits=_sequences,
+        supports=_LAST,
+        assumptions=("cyclic batches", "updates are c-Lipschitz"),
+        dominated_by=("worst-position",),
+    ),
+    Theorem(
+        key="chien-li-2025-corollary-a3",
+        name="Chien & Li 2025, Corollary A.3",
+        reference="Chien & Li 2025, Corollary A.3",
+        status="corrected",
+        statement=(
+            "R_alpha <= log(E exp((alpha-1) eps(alpha, position)))/(alpha-1), Theorem A.1 inside."
+        ),
+        correction="Joint convexity is Lemma A.5, not that of Kullback and Leibler as cited.",
+        schemes=(Shuffled,),
+        bound=_averaged_sequences,
+        limits=_sequences,
+        supports=_LAST,
+        assumptions=("one hidden partition", "updates are c-Lipschitz"),
+        dominated_by=("hidden-position",),
+    ),
+    Theorem(
+        key="output-perturbation",
+        name="Output perturbation (Chien & Li 2025, corrected)",
+        reference=(
+            "Gaussian mechanism with the diameter; Chien & Li 2025, Figure 1 and appendix A.13"
+        ),
+        status="corrected",
+        statement=(
+            "On a convex domain of diameter D the last iterate is mu-GDP with mu = (g(D) + s)/nu, "
+            "g the modulus of the last update, s and nu its sensitivity and noise."
+        ),
+        correction=(
+            "Printed with D alone. The gradient step moves first and may leave the domain: two "
+            "runs at opposite ends are g(D) + s apart before the noise, and the probability of the "
+            "end points tells them apart better than D/nu allows."
+        ),
+        schemes=(FullBatch, Cyclic, Shuffled, Reshuffled),
+        bound=output_perturbation,
+        limits=_bounded,
+        # The last step alone, charged as if it used the record.
+        supports=ANY_UPDATE,
+        assumptions=("parameters are projected on a bounded convex set",),
+        dominated_by=("taut-string", "worst-position", "hidden-position"),
+    ),
+    Theorem(
+        key="chien-li-2025-figure-1",
+        name="Chien & Li 2025, Figure 1, output perturbation",
+        reference="Chien & Li 2025, Figure 1 and appendix A.13",
+        status="refuted",
+        statement="On a domain of diameter D the last iterate has R_alpha <= alpha D^2/(2 nu^2).",
+        schemes=(FullBatch,),
+        counterexample=(
+            "two runs at opposite ends of [0, D] take one more gradient step outwards before noise "
+            "and projection; with D = 1, nu = 0.5, s = 0.5 the atoms at the end points have "
+            "mu = (D + s)/nu = 3 where D/nu = 2 is claimed"
+        ),
+        correction="Use (g(D) + s)/nu: see Output perturbation.",
+    ),
+    Theorem(
+        key="chien-li-2025-3.12-printed",
+        name="Chien & Li 2025, Theorem 3.12, as printed",
+        reference="Chien & Li 2025, Definition 3.11 and Theorem 3.12",
+        status="refuted",
+        statement=(
+            "Batches without replacement cost S_alpha, the divergence of N from the mixture."
+        ),
+        schemes=(WithoutReplacement,),
+        counterexample=(
+            "the divergence is taken in the wrong direction and never exceeds log 1/(1-q); n = 2, "
+            "batch 1, one step, impulse/noise 2, order 2: claimed 0.4385, true 2.6672"
+        ),
+        correction="The corrected theorem charges the subsampled Gaussian profile in both orders.",
+    ),
+)

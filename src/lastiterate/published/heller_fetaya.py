@@ -1,0 +1,68 @@
+"""Heller & Fetaya 2022: posterior sampling as printed, for study only."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from lastiterate.errors import AssumptionError
+from lastiterate.theory.registry import Theorem
+
+
+class Posterior(Protocol):
+    """What Lemma A.1 reads of `lastiterate.sampling.PosteriorPrivacy`."""
+
+    @property
+    def records(self) -> int:
+        """n."""
+
+    @property
+    def noise_precision(self) -> float:
+        """beta."""
+
+    @property
+    def x_low(self) -> float:
+        """x_l."""
+
+    @property
+    def x_high(self) -> float:
+        """x_h."""
+
+    def lemma_value(self, order: float) -> float:
+        """The value that the lemma claims, whatever its condition."""
+
+
+def lemma_a1_printed(order: float, posterior: Posterior) -> float:
+    """Lemma A.1 with its printed condition on n. REFUTED for noise_precision > 1.
+
+    The printed n > 1 + 10 (x_high^2/x_low^2) order/noise_precision lets the variances differ too
+    much; ``posterior.lemma(order)`` has the corrected condition.
+
+    >>> from lastiterate.sampling import posterior_privacy
+    >>> n = 23
+    >>> p = posterior_privacy(n, 0.1, 10, 1, 1, 5 * n**0.3, n**0.3, adjacency="either")
+    >>> round(lemma_a1_printed(20, p), 1), round(p.rdp(20), 1)
+    (257.4, 835.8)
+    """
+    ratio = posterior.x_high**2 / posterior.x_low**2
+    needed = max(1 + 10 * ratio * order / posterior.noise_precision, 1 + order * ratio)
+    if not posterior.records > needed:
+        raise AssumptionError(
+            f"Heller & Fetaya 2022, Lemma A.1 needs more than {needed:g} records, and there "
+            f"are {posterior.records}."
+        )
+    return posterior.lemma_value(order)
+
+
+ROWS: tuple[Theorem, ...] = (
+    Theorem(
+        key="heller-fetaya-2022-a1",
+        name="Heller & Fetaya 2022, Lemma A.1",
+        reference="Heller & Fetaya 2022, Lemmas A.1, IV.3, IV.4",
+        status="refuted",
+        statement="RDP of one posterior sample if n > 1 + 10 (x_h/x_l)^2 nu/beta.",
+        counterexample=(
+            "beta = 10, nu = 20, x_l = x_h = 1, n = 23: exact 835.7 above the claimed 257.4"
+        ),
+        correction="The condition must not be divided by beta.",
+    ),
+)

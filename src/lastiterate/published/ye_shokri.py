@@ -1,0 +1,483 @@
+"""Ye & Shokri 2022: mini-batches of a strongly convex loss, and Balle et al. 2019 inside.
+
+Theorems of mini-batches are stated in one unit, the price of one published update, ``unit`` =
+s^2/(2 nu^2) = eta S_g^2/(4 sigma^2 b^2); ``c`` = 1 - eta lambda; the run has K whole ``epochs`` of
+B ``batches`` and the record sits in batch ``position``. Each function returns a coefficient kappa
+with R_alpha <= kappa alpha for every order, or, where the bound is not linear in alpha, R_alpha.
+The taut string is never above the linear ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from lastiterate.curves.renyi import Renyi, linear
+from lastiterate.description import Cyclic, FullBatch, Shuffled, WithoutReplacement
+from lastiterate.errors import DescriptionError
+from lastiterate.published.setting import (
+    UP,
+    convex,
+    evaluated,
+    first_reason,
+    short_steps,
+    smooth_steps,
+    strongly_convex,
+    two_batches,
+    unit,
+    whole_epochs,
+    worst_position,
+)
+from lastiterate.theory.positions import UNIT
+from lastiterate.theory.registry import ADJACENCIES, Proof, Theorem
+from lastiterate.theory.run import Run
+
+# Fewer than 2^13 roundings of positive terms enter each closed form.
+_UP_MANY = 1 + 2.0**13 * UNIT
+
+
+def _check(c: float, batches: int, epochs: int, position: int, at_least: int = 1) -> None:
+    if not 0 < c <= 1:
+        raise DescriptionError(
+            "c", c, "in (0, 1]", "these bounds need a convex loss and a step size below 2/beta"
+        )
+    if batches < at_least:
+        raise DescriptionError(
+            "batches",
+            batches,
+            f"at least {at_least}",
+            "the theorem splits an epoch in two"
+            if at_least > 1
+            else "an epoch has at least one batch",
+        )
+    if epochs < 1:
+        raise DescriptionError("epochs", epochs, "at least 1", "the bounds count whole epochs")
+    if not 0 <= position < batches:
+        raise DescriptionError(
+            "position", position, f"between 0 and {batches - 1}", "the record sits in one batch"
+        )
+
+
+def _sum(c: float, count: int) -> float:
+    """1 + c^2 + ... + c^(2(count-1))."""
+    if c == 1:
+        return float(count)
+    return math.expm1(2 * count * math.log(c)) / math.expm1(2 * math.log(c))
+
+
+def one_impulse(unit: float, c: float, steps: int) -> float:
+    """e(j), (99): one use of the record with ``steps`` noisy steps to fade in, its own included.
+
+    >>> round(one_impulse(1.0, 1.0, 4), 9)
+    0.25
+    """
+    return _UP_MANY * unit * c ** (2 * (steps - 1)) / _sum(c, steps)
+
+
+def theorem_d4(unit: float, batches: int, epochs: int, position: int = 0) -> float:
+    """Theorem D.4: kappa = unit ((K-1)/B + 1/(B-j)).
+
+    Convex, beta-smooth, eta < 2/beta, one fixed partition. Status: sound, and optimal (it is the
+    taut string at c = 1).
+
+    >>> round(theorem_d4(1.0, batches=10, epochs=5, position=9), 3)
+    1.4
+    """
+    _check(1.0, batches, epochs, position)
+    return _UP_MANY * unit * ((epochs - 1) / batches + 1 / (batches - position))
+
+
+def theorem_3_3(unit: float, c: float, batches: int, epochs: int, position: int = 0) -> float:
+    """Theorem 3.3 as printed: kappa = e(floor(B/2)) (1 - r^(K-1))/(1 - r) + e(B-j).
+
+    r = c^(2(B - floor(B/2))); strongly convex, smooth, eta < 2/(lambda+beta), B >= 2, one fixed
+    partition. Status: sound; loses a factor r in the first term between (106) and (107), and the
+    explanation (145)-(146) is false.
+
+    >>> round(theorem_3_3(1.0, 0.98, 10, 2), 4)
+    0.267
+    """
+    _check(c, batches, epochs, position, at_least=2)
+    half = batches // 2
+    earlier = one_impulse(unit, c, half) * _sum(c ** (batches - half), epochs - 1)
+    return _UP_MANY * (earlier + one_impulse(unit, c, batches - position))
+
+
+def theorem_3_3_split(
+    unit: float, c: float, batches: int, epochs: int, split: int, position: int = 0
+) -> float:
+    """Theorem 3.3 with the lost factor, and an epoch split after ``split`` steps.
+
+    kappa = e(r) rho (1 - rho^(K-1))/(1 - rho) + e(B-j), rho = c^(2(B-r)). ``split`` = B/2 is the
+    theorem with its factor restored, ``split`` = B composes whole epochs. Status: corrected.
+
+    >>> round(theorem_3_3_split(1.0, 0.98, 10, 2, split=5), 4)
+    0.2333
+    """
+    _check(c, batches, epochs, position)
+    if not 1 <= split <= batches:
+        raise DescriptionError(
+            "split", split, f"between 1 and {batches}", "it counts steps of one epoch"
+        )
+    fade = c ** (batches - split)
+    earlier = one_impulse(unit, c, split) * fade**2 * _sum(fade, epochs - 1)
+    return _UP_MANY * (earlier + one_impulse(unit, c, batches - position))
+
+
+def theorem_3_3_restored(
+    unit: float, c: float, batches: int, epochs: int, position: int = 0
+) -> float:
+    """Theorem 3.3 with the lost factor restored, at the paper's own split floor(B/2).
+
+    >>> round(theorem_3_3_restored(1.0, 0.9, 4, 10), 4)
+    1.0118
+    """
+    _check(c, batches, epochs, position, at_least=2)
+    return theorem_3_3_split(unit, c, batches, epochs, batches // 2, position)
+
+
+def theorem_3_3_best_split(
+    unit: float, c: float, batches: int, epochs: int, position: int = 0
+) -> float:
+    """Theorem 3.3 corrected, at the best split r in 1..B (r = B included).
+
+    >>> round(theorem_3_3_best_split(1.0, 0.98, 10, 2), 4)
+    0.1656
+    """
+    return min(
+        theorem_3_3_split(unit, c, batches, epochs, split, position)
+        for split in range(1, batches + 1)
+    )
+
+
+def theorem_4_2(unit: float, c: float, batches: int, epochs: int, order: float) -> float:
+    """Theorem 4.2: R_alpha for one hidden partition, reused in every epoch.
+
+    R = alpha kappa_1 + log(avg_j exp((alpha-1) alpha e(B-j)))/(alpha-1), kappa_1 the first term
+    of Theorem 3.3 with its lost factor. Status: sound (printed with eta < 2/(lambda+eta) for
+    2/(lambda+beta)).
+
+    >>> theorem_4_2(1.0, 0.9, 4, 10, 4.0) < 4 * theorem_3_3_restored(1.0, 0.9, 4, 10, position=3)
+    True
+    """
+    _check(c, batches, epochs, 0, at_least=2)
+    _check_order(order)
+    first = theorem_3_3_restored(unit, c, batches, epochs) - one_impulse(unit, c, batches)
+    last = [one_impulse(unit, c, batches - j) for j in range(batches)]
+    exponents = (order - 1) * order * np.array(last)
+    top = float(exponents.max())
+    # The largest exponent is taken out, so that neither a tiny nor a huge one loses digits.
+    if top < 1:
+        moment = math.log1p(math.fsum(np.expm1(exponents)) / batches)
+    else:
+        moment = top + math.log(math.fsum(np.exp(exponents - top)) / batches)
+    return _UP_MANY * (order * first + moment / (order - 1))
+
+
+def theorem_4_3(unit: float, c: float, rate: float, steps: int, order: float) -> float:
+    """Theorem 4.3: R_alpha when each step draws its batch afresh, the record with ``rate``.
+
+    log S <- logaddexp(log q + (alpha-1) alpha unit + log S, log(1-q) + c^2 log S), R = log S
+    /(alpha-1); in logarithms, since S itself overflows. Status: sound for independent batches
+    only (never for shuffles), and as a recursion on bounds linear in alpha: (157) is false as an
+    inequality between true divergences.
+
+    >>> round(theorem_4_3(1.0, 1.0, 1.0, steps=3, order=2.0), 6)
+    6.0
+    """
+    _check(c, 1, 1, 0)
+    _check_order(order)
+    if not 0 < rate <= 1:
+        raise DescriptionError("rate", rate, "in (0, 1]", "it is a sampling probability")
+    log_in = math.log(rate) + (order - 1) * order * unit
+    log_out = math.log1p(-rate) if rate < 1 else -math.inf
+    log_S = 0.0
+    for _ in range(steps):
+        log_S = float(np.logaddexp(log_in + log_S, log_out + c**2 * log_S))
+    # Each round is off by a few UNIT of log S plus the size of the logarithms added to it.
+    off = 8 * (steps + 1) * UNIT * (1 + abs(log_S) + abs(log_in) + abs(math.log(rate)))
+    return (log_S + off) / (order - 1) if steps else 0.0
+
+
+def theorem_d5(
+    unit: float,
+    step_size: float,
+    smoothness: float,
+    strong_convexity: float,
+    batches: int,
+    epochs: int,
+    position: int = 0,
+) -> float:
+    """Theorem D.5, after Balle et al. 2019, Theorem 5, composed over K epochs.
+
+    Last epoch: kappa = unit at j = B-1, else unit/(B-j-1) (1 - 2 eta beta lambda/(beta+lambda))^
+    ((B-j)/2). Every earlier use has B steps to fade: the same with j = 0 (for B = 1, unit).
+    Strongly convex, smooth, eta <= 2/(beta+lambda). Status: sound, dominated.
+
+    >>> round(theorem_d5(1.0, 0.1, 1.0, 1.0, batches=1, epochs=3), 9)
+    3.0
+    """
+    _check(1.0, batches, epochs, position)
+    if not 0 < step_size <= 2 / (smoothness + strong_convexity):
+        allowed = "in (0, 2/(smoothness + strong_convexity)]"
+        why = "beyond it the step map does not contract as the theorem assumes"
+        raise DescriptionError("step_size", step_size, allowed, why)
+    curvature = 2 * smoothness * strong_convexity / (smoothness + strong_convexity)
+    fade = max(1 - step_size * curvature, 0.0) + 8 * UNIT
+
+    def alone(j: int) -> float:
+        left = batches - j
+        return unit if left == 1 else unit / (left - 1) * fade ** (left / 2)
+
+    return _UP_MANY * ((epochs - 1) * alone(0) + alone(position))
+
+
+def _check_order(order: float) -> None:
+    if not order > 1:
+        raise DescriptionError("order", order, "greater than 1", "Renyi divergence needs it")
+
+
+def clipped_softmax_contraction(step_size: float, regularization: float) -> float:
+    """Proposition F.2: clipped softmax contracts by 1 − ηλ. REFUTED for three or more classes."""
+    return 1 - step_size * regularization
+
+
+# --- of a run -----------------------------------------------------------------------------------
+
+
+def theorem_d6(decay: Callable[[float], float]) -> Callable[[Run], Proof]:
+    """2 unit sum over k = 1..T of (1 − x)^k, x = decay(ηλ): Theorem D.6, or its line (124)."""
+
+    def bound(run: Run) -> Proof:
+        x = decay(float(run.etas[0]) * run.curvature)
+        shrunk = run.training.steps * math.log1p(-x) if x < 1 else -math.inf
+        geometric = (1 - x) * -math.expm1(shrunk) / x
+        return Proof(linear(2 * unit(run) * geometric * UP))
+
+    return bound
+
+
+def _epochs(run: Run) -> tuple[int, int]:
+    return run.batches, run.training.steps // run.batches
+
+
+def _cyclic(
+    coefficient: Callable[[float, float, int, int, int], float],
+) -> Callable[[Run], Proof]:
+    """A linear bound of cyclic batches at the worst position."""
+
+    def bound(run: Run) -> Proof:
+        (batches, epochs), c, price = _epochs(run), run.steps.one[0], unit(run)
+        worst = worst_position(lambda j: coefficient(price, c, batches, epochs, j), batches)
+        return Proof(linear(worst))
+
+    return bound
+
+
+def _convex_cyclic(run: Run) -> Proof:
+    batches, epochs = _epochs(run)
+    return Proof(linear(theorem_d4(unit(run), batches, epochs, batches - 1)))
+
+
+def _balle(run: Run) -> Proof:
+    (batches, epochs), price = _epochs(run), unit(run)
+    steps = float(run.etas[0]), run.smoothness, run.curvature
+    worst = worst_position(lambda j: theorem_d5(price, *steps, batches, epochs, j), batches)
+    return Proof(linear(worst))
+
+
+def _shuffled_once(run: Run) -> Proof:
+    (batches, epochs), c, price = _epochs(run), run.steps.one[0], unit(run)
+    return Proof(Renyi(lambda order: theorem_4_2(price, c, batches, epochs, order)))
+
+
+def _sampled(run: Run) -> Proof:
+    training, c, price = run.training, run.steps.one[0], unit(run)
+    rate = min(training.batches.divisor(training.records) / training.records * (1 + 1e-15), 1.0)
+    return Proof(Renyi(lambda order: theorem_4_3(price, c, rate, training.steps, order)))
+
+
+def _sobolev_steps(run: Run) -> str | None:
+    eta = float(run.etas[0])
+    if eta * (run.curvature + run.smoothness) > 2:
+        return "it needs step_size <= 2/(strong convexity + smoothness of the step)"
+    if eta * run.curvature > 1:
+        return "it needs step_size <= 1/(strong convexity of the step)"
+    return None
+
+
+def _few_batches(run: Run) -> str | None:
+    if run.batches > 1000:
+        return "trying every split of every position is not affordable beyond 1,000 batches"
+    return None
+
+
+_CONVEX = first_reason(evaluated, convex, smooth_steps)
+_EPOCHS = first_reason(evaluated, whole_epochs, convex, smooth_steps)
+_STRONG = first_reason(_EPOCHS, strongly_convex, short_steps, two_batches)
+_SOBOLEV = first_reason(convex, strongly_convex, _sobolev_steps)
+_STATEMENT_33 = (
+    "Strongly convex, smooth, eta < 2/(lambda+beta): R_alpha <= alpha (e(floor(B/2)) "
+    "(1-r^(K-1))/(1-r) + e(B-j)), r = (1 - eta lambda)^(2(B - floor(B/2)))."
+)
+_ASSUMED_33 = ("cyclic batches, whole epochs", "strongly convex, smooth")
+_ASSUMED_D6 = ("full batch", "strongly convex, smooth, no gradient clipping")
+
+ROWS: tuple[Theorem, ...] = (
+    Theorem(
+        key="ye-shokri-2022-d6",
+        name="Ye & Shokri 2022, Theorem D.6",
+        reference="Ye & Shokri 2022, Theorem D.6",
+        statement=(
+            "lambda-strongly convex, beta-smooth, eta <= 2/(lambda+beta), eta lambda <= 1: "
+            "R_alpha <= alpha (s^2/nu^2) sum_{k=1..T} (1 - eta lambda/2)^k."
+        ),
+        schemes=(FullBatch,),
+        bound=theorem_d6(lambda h: h / 2),
+        limits=_SOBOLEV,
+        supports=ADJACENCIES,
+        assumptions=_ASSUMED_D6,
+        dominated_by=("taut-string",),
+    ),
+    Theorem(
+        key="ye-shokri-2022-d6-sharper",
+        name="Ye & Shokri 2022, Theorem D.6, sharper",
+        reference="Ye & Shokri 2022, proof of Theorem D.6, line (124)",
+        status="corrected",
+        statement=("As Theorem D.6 with (1 + (1 - eta lambda)^2)/2 in place of 1 - eta lambda/2."),
+        correction=(
+            "Line (125) of the proof gives away a factor of up to 2; this keeps line (124)."
+        ),
+        schemes=(FullBatch,),
+        bound=theorem_d6(lambda h: h - h * h / 2),
+        limits=_SOBOLEV,
+        supports=ADJACENCIES,
+        assumptions=_ASSUMED_D6,
+        dominated_by=("taut-string",),
+    ),
+    Theorem(
+        key="ye-shokri-2022-d4",
+        name="Ye & Shokri 2022, Theorem D.4",
+        reference="Ye & Shokri 2022, Theorem D.4",
+        statement=(
+            "Convex, smooth, eta < 2/beta, K epochs of B batches, record in batch j: "
+            "R_alpha <= alpha (s^2/2nu^2) ((K-1)/B + 1/(B-j)). It is the taut string at c = 1."
+        ),
+        schemes=(Cyclic,),
+        bound=_convex_cyclic,
+        limits=_EPOCHS,
+        supports=ADJACENCIES,
+        assumptions=("cyclic batches, whole epochs", "convex, smooth"),
+        dominated_by=("worst-position",),
+    ),
+    Theorem(
+        key="ye-shokri-2022-3.3",
+        name="Ye & Shokri 2022, Theorem 3.3",
+        reference="Ye & Shokri 2022, Theorem 3.3, as printed",
+        statement=_STATEMENT_33,
+        schemes=(Cyclic,),
+        bound=_cyclic(theorem_3_3),
+        limits=_STRONG,
+        supports=ADJACENCIES,
+        assumptions=_ASSUMED_33,
+        dominated_by=("worst-position",),
+    ),
+    Theorem(
+        key="ye-shokri-2022-3.3-restored",
+        name="Ye & Shokri 2022, Theorem 3.3, factor restored",
+        reference="Ye & Shokri 2022, Theorem 3.3, line (106)",
+        status="corrected",
+        statement=_STATEMENT_33,
+        correction="Line (107) drops a factor r of the first term; the bound holds with it.",
+        schemes=(Cyclic,),
+        bound=_cyclic(theorem_3_3_restored),
+        limits=_STRONG,
+        supports=ADJACENCIES,
+        assumptions=_ASSUMED_33,
+        dominated_by=("worst-position",),
+    ),
+    Theorem(
+        key="ye-shokri-2022-3.3-best-split",
+        name="Ye & Shokri 2022, Theorem 3.3, best split",
+        reference="Ye & Shokri 2022, Theorem 3.3 with every split of the epoch tried",
+        status="corrected",
+        statement=_STATEMENT_33,
+        correction="The split floor(B/2) is optimal only for infinitely many epochs.",
+        schemes=(Cyclic,),
+        bound=_cyclic(theorem_3_3_best_split),
+        limits=first_reason(_few_batches, _STRONG),
+        supports=ADJACENCIES,
+        assumptions=_ASSUMED_33,
+        dominated_by=("worst-position",),
+    ),
+    Theorem(
+        key="ye-shokri-2022-d5",
+        name="Ye & Shokri 2022, Theorem D.5",
+        reference=(
+            "Balle et al. 2019, Theorem 5, composed over epochs as in Ye & Shokri 2022, Theorem D.5"
+        ),
+        statement=(
+            "Strongly convex, smooth: each use costs (s^2/2nu^2) (1 - 2 eta beta lambda/(beta + "
+            "lambda))^((B-j)/2)/(B-j-1), or s^2/2nu^2 in the last batch, composed over epochs."
+        ),
+        schemes=(Cyclic,),
+        bound=_balle,
+        limits=_STRONG,
+        supports=ADJACENCIES,
+        assumptions=_ASSUMED_33,
+        dominated_by=("worst-position",),
+    ),
+    Theorem(
+        key="ye-shokri-2022-4.2",
+        name="Ye & Shokri 2022, Theorem 4.2",
+        reference="Ye & Shokri 2022, Theorem 4.2",
+        status="corrected",
+        statement=(
+            "One hidden partition, reused: R_alpha <= the first term of Theorem 3.3 plus "
+            "log(avg_j exp((alpha-1) alpha e(B-j)))/(alpha-1)."
+        ),
+        correction="The factor lost in Theorem 3.3 is restored; eta < 2/(lambda+beta) is meant.",
+        schemes=(Shuffled,),
+        bound=_shuffled_once,
+        limits=_STRONG,
+        supports=ADJACENCIES,
+        assumptions=("one hidden partition, whole epochs", "strongly convex, smooth"),
+        dominated_by=("hidden-position",),
+    ),
+    Theorem(
+        key="ye-shokri-2022-4.3",
+        name="Ye & Shokri 2022, Theorem 4.3",
+        reference="Ye & Shokri 2022, Theorem 4.3",
+        status="corrected",
+        statement=(
+            "Batches drawn afresh without replacement, replace adjacency, strongly convex: S <- q "
+            "exp((alpha-1) alpha s^2/2nu^2) S + (1-q) S^((1-eta lambda)^2), R_alpha <= "
+            "log S/(alpha-1)."
+        ),
+        correction=(
+            "Only for independent batches, never for shuffles; (157) is false between true "
+            "divergences but holds for bounds that are linear in the order."
+        ),
+        schemes=(WithoutReplacement,),
+        bound=_sampled,
+        limits=first_reason(_CONVEX, short_steps),
+        supports=frozenset({"replace"}),
+        assumptions=("independent batches without replacement", "strongly convex, smooth"),
+    ),
+    Theorem(
+        key="ye-shokri-2022-f2",
+        name="Ye & Shokri 2022, Proposition F.2 and Corollary 5.3",
+        reference="Ye & Shokri 2022, Propositions 5.2 = F.2, Corollary 5.3",
+        status="refuted",
+        statement="Clipped softmax regression with an L2 term lambda contracts by 1 - eta lambda.",
+        counterexample=(
+            "three classes, one feature x = 3, logits 0, 5, 6.6, lambda = 0.05, eta = 0.353: the "
+            "update expands by 1.037 where 0.982 is claimed"
+        ),
+        correction=(
+            "True for two classes. Otherwise do not clip, or use the clipped-convex constant."
+        ),
+    ),
+)

@@ -1,0 +1,266 @@
+"""Random allocation against exact laws over all picks of the record, and its published tables."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from allocated_laws import instance
+
+from lastiterate import Arithmetic, Loss, Poisson, RandomAllocation, Training, account
+from lastiterate.curves.gaussian import Gaussian
+from lastiterate.curves.loss_distribution import LossDistribution
+from lastiterate.errors import UnsupportedError
+from lastiterate.theory import BY_KEY, allocation, inapplicable_reason
+from lastiterate.theory.allocation import Accountant, PaymentPlan
+from lastiterate.theory.run import Run
+
+EPSILONS = (0.0, 0.1, 0.5, 1.5)
+ROUGH = 1 << 11
+
+
+def random_cut(rng, labels: int) -> tuple[int, ...]:
+    sizes = []
+    while labels:
+        sizes.append(int(rng.integers(1, labels + 1)))
+        labels -= sizes[-1]
+    return tuple(sizes)
+
+
+def random_plan(rng, batches: int, epochs: int) -> PaymentPlan:
+    """Any payments are a proof."""
+    most = batches - 1 if epochs > 1 else batches
+    steps = int(rng.integers(1, most + 1))
+    rows = [(random_cut(rng, batches), 1) for _ in range(epochs - 1)]
+    rows.append((random_cut(rng, batches - steps), 1))
+    kappa = float(rng.choice([0.0, 0.5, 1.0, 3.0, math.inf]))
+    return PaymentPlan(tuple(rows), steps, kappa)
+
+
+def curve_of(batches: int, ratio: float, plan: PaymentPlan, points: int = ROUGH):
+    epochs = allocation.epochs_of(ratio, plan)
+    return Accountant(batches, 1e-3, len(plan.blocks) > 1).curve(epochs, points)
+
+
+def shortfall(seed: int, plane: bool, share: float = 1.0) -> float:
+    """By how much a bound is below the truth at most."""
+    rng = np.random.default_rng(seed)
+    run = instance(rng, plane)
+    plan = random_plan(rng, run.batches, run.steps // run.batches)
+    curve = curve_of(run.batches, share * run.ratio, plan)
+    return max(max(run.deltas(e)) - curve.delta(e) for e in EPSILONS)
+
+
+@pytest.mark.parametrize("plane", [False, True])
+@pytest.mark.parametrize("block", range(15))
+def test_any_payments_are_never_below_the_law_over_all_picks(block: int, plane: bool) -> None:
+    for seed in range(5 * block, 5 * block + 5):
+        assert shortfall(seed, plane) <= 2e-6, seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plane", [False, True])
+@pytest.mark.parametrize("block", range(20))
+def test_never_below_the_law_of_two_thousand_runs(block: int, plane: bool) -> None:
+    for seed in range(1000 + 50 * block, 1050 + 50 * block):
+        assert shortfall(seed, plane) <= 2e-6, seed
+
+
+@pytest.mark.parametrize("plane", [False, True])
+def test_half_the_sensitivity_is_refuted(plane: bool) -> None:
+    assert any(shortfall(seed, plane, 0.5) > 1e-4 for seed in range(20))
+
+
+def run_of(count: int, epochs: float, ratio: float, **changes) -> Training:
+    fields = dict(
+        records=count * 20,
+        steps=round(count * epochs),
+        step_size=0.1,
+        noise=0.1 / 20 / ratio,
+        gradient_norm=1.0,
+        batches=RandomAllocation(20),
+        adjacency="zero-out",
+    )
+    return Training(**{**fields, **changes})
+
+
+CONVEX = Loss(smoothness=1.0)
+PUBLIC, HIDDEN = "allocation-composition", "allocation-deferral"
+
+
+def epsilon_of(key: str, training: Training, loss: Loss = CONVEX, delta: float = 1e-5) -> float:
+    return BY_KEY[key].evaluate(training, loss).curve.epsilon(delta)
+
+
+TABLE = [  # batches, s/nu, epochs, all iterates public, hidden: zero-out, delta = 1e-5, c = 1
+    (50, 0.5, 1, 0.2539, 0.2499),
+    (50, 1.0, 1, 0.972, 0.656),
+    (100, 0.25, 1, 0.0763, 0.0765),
+    (100, 0.5, 1, 0.1732, 0.1677),
+    (100, 1.0, 1, 0.621, 0.401),
+    (100, 0.5, 3, 0.314, 0.301),
+    (100, 0.5, 10, 0.603, 0.572),
+]
+
+
+@pytest.mark.parametrize(("batches", "ratio", "epochs", "public", "hidden"), TABLE)
+def test_published_table(batches, ratio, epochs, public, hidden) -> None:
+    run = run_of(batches, epochs, ratio)
+    assert epsilon_of(PUBLIC, run) == pytest.approx(public, rel=5e-3)
+    assert epsilon_of(HIDDEN, run) <= hidden * 1.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("batches", "ratio", "epochs", "public", "hidden"),
+    [
+        (50, 2.0, 1, 6.088, 4.121),
+        (100, 2.0, 1, 5.397, 3.055),
+        (200, 1.0, 1, 0.387, 0.258),
+        (1000, 0.5, 1, 0.0487, 0.0460),
+        (1000, 1.0, 1, 0.1388, 0.1006),
+        (100, 1.0, 3, 0.954, 0.671),
+        (100, 1.0, 10, 1.70, 1.250),
+        (100, 1.0, 50, 4.07, 2.985),
+        (1000, 1.0, 3, 0.245, 0.181),
+        (1000, 1.0, 10, 0.465, 0.344),
+    ],
+)
+def test_published_table_of_long_runs(batches, ratio, epochs, public, hidden) -> None:
+    test_published_table(batches, ratio, epochs, public, hidden)
+
+
+def exact_public(batches: int, ratio: float, epsilon: float) -> float:
+    """delta of two published steps, one record in one of them, by quadrature."""
+    x = np.linspace(-9, 9 + ratio, 2001)
+    one = np.exp(ratio * x - ratio**2 / 2) / batches
+    weight = np.exp(-x * x / 2) / math.sqrt(2 * math.pi) * (x[1] - x[0])
+    excess = np.maximum(one[:, None] + one[None, :] - math.exp(epsilon), 0)
+    return float(weight @ excess @ weight)
+
+
+@pytest.mark.parametrize("ratio", [0.3, 1.0, 2.0])
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
+def test_two_published_steps_are_exact(ratio: float, epsilon: float) -> None:
+    found = BY_KEY[PUBLIC].evaluate(run_of(2, 1, ratio), CONVEX).curve.delta(epsilon)
+    truth = exact_public(2, ratio, epsilon)
+    assert truth - 1e-7 <= found <= truth * 1.01 + 1e-6
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_picks_for_the_whole_run(same: bool) -> None:
+    """Of two epochs: one pick costs what one epoch of sqrt(2) s costs, two picks less."""
+    run = run_of(20, 2, 0.5, batches=RandomAllocation(20, same_every_epoch=same))
+    once = epsilon_of(PUBLIC, run_of(20, 1, 0.5 * math.sqrt(2)))
+    if same:
+        assert epsilon_of(PUBLIC, run) == pytest.approx(once, rel=1e-3)
+        with pytest.raises(Exception, match="same in every epoch"):
+            BY_KEY[HIDDEN].evaluate(run, CONVEX)
+    else:
+        assert epsilon_of(PUBLIC, run) < once
+
+
+@pytest.mark.parametrize("epochs", [0.35, 1, 1.35, 2])
+def test_monotone(epochs: float) -> None:
+    """More noise never costs more, and more epochs never cost less, but for the search."""
+    found = [epsilon_of(HIDDEN, run_of(20, epochs, ratio)) for ratio in (0.3, 0.5, 0.9, 1.5)]
+    assert all(a <= b * 1.01 for a, b in itertools.pairwise(found))
+    assert found[1] <= epsilon_of(PUBLIC, run_of(20, epochs, 0.5)) * 1.001
+    assert found[1] <= epsilon_of(HIDDEN, run_of(20, epochs + 1, 0.5)) * 1.01
+
+
+def test_never_above_poisson_batches_of_the_same_size() -> None:
+    for ratio in (0.3, 1.0, 2.0):
+        run = run_of(50, 1, ratio)
+        poisson = account(run.replace(batches=Poisson(1 / 50)), CONVEX).epsilon(1e-5)
+        assert account(run, CONVEX).epsilon(1e-5) <= poisson
+
+
+def test_crowded_batches_may_expand() -> None:
+    """A batch of all records has 50 times the curvature: what holds for each batch counts."""
+    run = run_of(50, 1, 1.0)
+    deferral = BY_KEY[HIDDEN]
+    assert inapplicable_reason(deferral, Run(run, CONVEX)) is None
+    steep = run.replace(step_size=1.9, noise=0.1)
+    assert "largest batch" in (inapplicable_reason(deferral, Run(steep, CONVEX)) or "")
+    assert account(steep, CONVEX).theorem.key == PUBLIC
+    clipped = run.replace(clipping="gradient")
+    assert "may expand" in (inapplicable_reason(deferral, Run(clipped, CONVEX)) or "")
+
+
+def test_the_failure_of_the_cap_is_part_of_delta() -> None:
+    run = run_of(50, 1, 1.0, step_size=0.5, noise=0.025)
+    proof = BY_KEY[HIDDEN].evaluate(run, CONVEX).at(1e-5)
+    assert proof.witness["cap"] < run.records
+    assert 0 < proof.curve.failure <= 1e-8
+
+
+def test_rounding_adds_to_what_is_deferred() -> None:
+    run = run_of(20, 1, 1.0)
+    exact = epsilon_of(HIDDEN, run)
+    grid = Arithmetic(grid=2.0**-22, coordinates=4)  # noise 0.005
+    assert exact < epsilon_of(HIDDEN, run.replace(arithmetic=grid)) < exact * 1.05
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"adjacency": "replace"}, {"momentum": 0.9, "adjacency": "replace"}],
+)
+def test_what_is_not_derived_is_refused(changes) -> None:
+    with pytest.raises(UnsupportedError):
+        account(run_of(20, 1, 1.0, **changes), CONVEX)
+
+
+@pytest.mark.parametrize(
+    ("changes", "releases"),
+    [({}, (5,)), ({"momentum": 0.9}, ()), ({"noise": [0.1] * 19 + [0.2]}, ())],
+)
+def test_all_iterates_public_covers_the_rest(changes, releases) -> None:
+    run = run_of(20, 1, 1.0, **changes)
+    assert account(run, CONVEX, releases=releases).epsilon(1e-5) > 0
+
+
+def test_a_schedule_is_charged_for_its_largest_ratio() -> None:
+    run = run_of(20, 1, 1.0)
+    noises = [run.noise * (1 + 0.1 * k) for k in range(20)]
+    for key in (PUBLIC, HIDDEN):
+        found = epsilon_of(key, run.replace(noise=noises))
+        assert found == pytest.approx(epsilon_of(key, run), rel=1e-6)
+
+
+def test_no_noise_protects_nobody_and_no_step_costs_nothing() -> None:
+    assert epsilon_of(PUBLIC, run_of(20, 1, 1.0, noise=0.0)) == math.inf
+    assert epsilon_of(PUBLIC, run_of(20, 0, 1.0)) == 0.0
+    assert epsilon_of(PUBLIC, run_of(20, 1, 1.0, gradient_norm=0.0)) == 0.0
+
+
+@pytest.mark.parametrize("key", [PUBLIC, HIDDEN])
+def test_ratios_out_of_range(key: str) -> None:
+    """Tiny and huge ratios have an answer, in order."""
+    ratios = (1e-200, 1e-9, 5e-5, 1e-3, 7.9, 8.1, 1e5)
+    found = [epsilon_of(key, run_of(20, 1, ratio), delta=1e-6) for ratio in ratios]
+    assert all(a <= b for a, b in itertools.pairwise(found))
+    assert math.isfinite(found[-1])
+    assert found[0] == 0.0
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_one_batch_is_one_gaussian(epochs: int) -> None:
+    mu = math.sqrt(epochs)
+    want = Gaussian(mu).epsilon(1e-5)
+    assert epsilon_of(PUBLIC, run_of(1, epochs, 1.0)) == pytest.approx(want, rel=5e-3)
+
+
+def test_renyi_bounds_see_infinite_losses() -> None:
+    """A law whose top is cut off early has infinite losses, and its moments are still bounds."""
+    epoch = allocation.public_epoch(5, 1.0, 1)
+    pair = allocation.AllocationPair(5, epoch.groups, None, 0, 0.5, 0.5, ROUGH)
+    ahead, _ = pair.atoms(0.01)
+    assert ahead.infinity > 0.05
+    curve = LossDistribution({pair: 1})
+    x = np.random.default_rng(0).standard_normal((200_000, 5))
+    ratio = np.exp(x - 0.5).mean(1)
+    assert curve.rdp(2.0) >= math.log((ratio**2).mean()) - 0.01
+    assert curve.delta(1.0) >= np.maximum(ratio - math.e, 0).mean() - 1e-3
