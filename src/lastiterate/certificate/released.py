@@ -90,7 +90,7 @@ def certify_released(
             "an L2 term (regularization) stays."
         )
     told, length = released.training.declared_sensitivity, released.training.gradient_norm
-    exchanged = released.training.batches.name == "shuffled"
+    exchanged = released.training.batches.name in ("shuffled", "reshuffled")
     if released.above and exchanged and told is not None and told < length:
         raise AssumptionError(
             "Records above max_records_per_group were dropped, and a record differs from an empty "
