@@ -35,7 +35,7 @@ HOMES = {
     "distributed": {"cluster"},
     "dp_accounting": {"curves", "dp_accounting"},
     "flask": {"explore"},
-    "flint": {"verifier"},
+    "flint": {"kernel", "verifier"},
     "flwr": {"federated"},
     "jax": {"jax"},
     "jinja2": {"report"},
