@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("flint")
 
 from lastiterate import (
+    AssumptionError,
     CertificateChain,
     Cyclic,
     DescriptionError,
@@ -168,3 +169,26 @@ def test_returned_iterates_are_of_a_flat_prior_unless_they_say_another():
     chain = sgld_training(10, 5, 1e-3, clip=1.0, batches=FullBatch())
     with pytest.raises(DescriptionError, match=r"loss\.regularization"):
         Returned(chain, (5,)).guarantee(Loss(smoothness=0.0, regularization=0.5))
+
+
+def test_no_claim_makes_two_trained_layers_convex():
+    """Epsilon 24 of composition became 15 by the word of whoever asked for the certificate."""
+    torch = pytest.importorskip("torch")
+    from lastiterate.torch import noisy_module_descent
+
+    def ran(net):
+        run = RUN.replace(clipping="gradient", batches=Cyclic(2), steps=5)
+        labels = torch.zeros(10, dtype=torch.int64)
+        return noisy_module_descent(
+            net, torch.nn.CrossEntropyLoss(), torch.eye(10)[:, :2], labels, run
+        )
+
+    deep = ran(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)))
+    for claimed in (Loss(smoothness=1.0), Loss(smoothness=1.0, strong_convexity=0.1)):
+        with pytest.raises(AssumptionError, match="2 of the network's layers are trained"):
+            deep.certificate(DELTA, loss=claimed)
+    for claimed in (Loss.unknown(), Loss.nonconvex(smoothness=1.0)):
+        assert deep.certificate(DELTA, loss=claimed).epsilon > 0
+    frozen = torch.nn.Linear(2, 3).requires_grad_(False)
+    head = ran(torch.nn.Sequential(frozen, torch.nn.Tanh(), torch.nn.Linear(3, 2)))
+    assert head.certificate(DELTA, loss=Loss(smoothness=1.0)).loss.convex

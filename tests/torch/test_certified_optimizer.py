@@ -169,6 +169,16 @@ def test_a_bounded_head_is_not_clipped_and_a_scheduler_follows_its_plan():
             done.certificate(1e-5, loss=claimed)
 
 
+def test_convexity_is_not_claimed_after_the_run_either():
+    """The constructor refuses a convex loss of this network; `released` took it afterwards."""
+    done = train(*certified(model=deep, shuffle=False))
+    with pytest.raises(AssumptionError, match="layers are trained"):
+        done.certificate(1e-5, loss=Loss(smoothness=2.0))
+    assert done.certificate(1e-5, loss=Loss.unknown()).epsilon > 0
+    linear = train(*certified(shuffle=False))
+    assert linear.certificate(1e-5, loss=Loss(smoothness=2.0)).loss.convex
+
+
 def test_dropout_is_refused_before_the_run():
     """Its draws depend on who shares the batch."""
 

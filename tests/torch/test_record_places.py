@@ -481,3 +481,84 @@ def test_batches_in_order_are_computed_in_one_chunk():
         warnings.simplefilter("error")
         gradients.total(gradients.vector(), slice(50, 100))
     assert len(calls) == 1
+
+
+# --- siblings ------------------------------------------------------------------------------------
+
+
+class Gated(nn.Module):
+    """Adds a mean of the batch, times a weight that is 0 at the start."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.gate = nn.Linear(57, 3), nn.Linear(1, 1, bias=False)
+        nn.init.zeros_(self.gate.weight)
+
+    def forward(self, x):
+        mean = self.gate(self.gate(x.mean().reshape(1, 1)))
+        return self.head(x) + mean.expand(len(x), 1)
+
+
+def test_a_layer_that_mixes_later_than_at_the_start_is_refused():
+    """All its gradients at the start are those of single records."""
+    pytest.importorskip("opacus")
+    from lastiterate.torch.opacus_gradients import OpacusGradients
+
+    _, inputs, loss = network("linear")
+    plain = ModuleGradients(Gated(), loss, inputs, torch.arange(N) % 3, describe())
+    gradients = OpacusGradients.__new__(OpacusGradients)
+    gradients.__dict__.update(plain.__dict__)
+    gradients.at_once = lambda vector, x, y: _at_once(plain, vector, x, y)
+    gradients._check_at(plain.vector(), *plain._made_up())
+    with pytest.raises(UnsupportedError, match="to the last bit"):
+        gradients.check_independence()
+
+
+def _at_once(plain, vector, x, y):
+    """Gradients of the losses of one batch that the network sees together."""
+    return torch.func.jacrev(
+        lambda vector: torch.nn.functional.cross_entropy(
+            torch.func.functional_call(plain._module, plain.shaped(vector), (x,)),
+            y,
+            reduction="none",
+        )
+    )(vector)
+
+
+def test_hooks_are_compared_on_made_up_records(monkeypatch):
+    """A comparison of the first records was refused where their gradients cancel."""
+    pytest.importorskip("opacus")
+    from lastiterate.torch.opacus_gradients import OpacusGradients
+
+    net, inputs, loss = network("linear")
+    plain = ModuleGradients(net, loss, inputs, torch.arange(N) % 3, describe())
+    shown = []
+    for kind, name in ((ModuleGradients, "at_once"), (OpacusGradients, "_forward")):
+        compute = getattr(kind, name)
+
+        def noted(self, vector, x, y, compute=compute):
+            shown.append(x)
+            return compute(self, vector, x, y)
+
+        monkeypatch.setattr(kind, name, noted)
+    OpacusGradients(plain, ghost=False)
+    assert len(shown) == 2
+    assert not any(torch.isin(x, inputs).any() for x in shown)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Sequential(nn.Embedding(40, 3, max_norm=1.0), nn.Flatten(), nn.Linear(21, 3)),
+        lambda: nn.Sequential(
+            nn.Embedding(40, 3), nn.InstanceNorm1d(7, track_running_stats=True), nn.Flatten()
+        ),
+        lambda: nn.Sequential(nn.Embedding(40, 3), nn.SyncBatchNorm(7), nn.Flatten()),
+    ],
+)
+def test_layers_that_learn_from_a_batch_are_refused_by_name(make):
+    words = torch.randint(0, 40, (N, 7))
+    told = (nn.CrossEntropyLoss(), words, torch.arange(N) % 3, describe())
+    for per_record in ("func", "hooks"):
+        with pytest.raises(UnsupportedError, match=r"max_norm|mixes the records"):
+            noisy_module_descent(make(), *told, per_record=per_record)

@@ -41,6 +41,10 @@ class Released(Protocol):
         """The coefficient of the L2 term of its updates."""
 
     @property
+    def not_convex(self) -> str:
+        """The reason why its loss is not convex in the parameters, if one is known."""
+
+    @property
     def experiment(self) -> bool:
         """Whether no certificate may be given."""
 
@@ -83,6 +87,12 @@ def certify_released(
     l2 = released.regularization
     ran = Loss.unknown() if released.loss is None else released.loss
     known = accepted_loss(loss, ran.with_regularization(l2))
+    if known.convex and released.not_convex:
+        raise AssumptionError(
+            f"loss= claims a convex loss, but {released.not_convex}: no criterion makes such a "
+            "loss convex in its parameters. Leave loss= out, or claim Loss.unknown() or "
+            "Loss.nonconvex(smoothness=)."
+        )
     if released.above and known.strong_convexity > 0:
         raise AssumptionError(
             "Records above max_records_per_group were dropped, and empty slots curve nothing: "

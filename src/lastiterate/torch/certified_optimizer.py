@@ -177,7 +177,8 @@ class CertifiedOptimizer(DPOptimizer):  # type: ignore[misc]
                 raise _stopped(f"{name} changed during the run, and holds what no noise covers")
         if self._result is None:
             ran = self._run.told(ended(self._updates, self._backend), self._gradients)
-            self._result = dataclasses.replace(ran, loss=self.loss)
+            why = not_linear(self._model._module) or ""
+            self._result = dataclasses.replace(ran, loss=self.loss, not_convex=why)
         return self._result
 
     # --- what a loop may not do -----------------------------------------------------------------
@@ -337,7 +338,8 @@ class _Compared(ModuleGradients):
         apart = torch.linalg.vector_norm(each.double() - theirs, dim=1)
         alike = apart <= _ALIKE * norms.clamp(min=self._training.gradient_norm)
         # What is not finite counts as 0, and a run that ended here would tell of the record.
-        if not (alike | ~norms.isfinite()).all():
+        endless = ~(norms.isfinite() & theirs.isfinite().all(dim=1))
+        if not (alike | endless).all():
             raise _stopped(_OTHER)
         return each, norms
 

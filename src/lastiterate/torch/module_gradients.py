@@ -114,9 +114,15 @@ class ModuleGradients:
     def check_independence(self) -> None:
         """Raise unless a gradient is the same whoever shares its chunk.
 
-        The records are made up (`_made_up`), so that a refusal tells nothing of private ones.
+        The records are made up (`_made_up`), so that a refusal tells nothing of private ones. At
+        the start a factor of 0 may hide that records are mixed: other parameters are tried, too.
         """
-        inputs, targets, vector = *self._made_up(), self.vector()
+        records, start = self._made_up(), self.vector()
+        drawn = torch.randn(self.size, generator=torch.Generator().manual_seed(0))
+        for vector in (start, start + 0.1 * drawn.to(start)):
+            self._check_at(vector, *records)
+
+    def _check_at(self, vector: Tensor, inputs: Tensor, targets: Tensor) -> None:
         with warnings.catch_warnings(record=True) as said, repeatable():
             warnings.simplefilter("always")
             first = self._bits(vector, inputs[0], targets[0])
@@ -285,10 +291,17 @@ def _refuse(module: nn.Module, inputs: Tensor, targets: Tensor, training: Traini
             "of lastiterate.losses, or clipping='gradient'."
         )
     for name, part in module.named_modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+        instances = isinstance(part, nn.modules.instancenorm._InstanceNorm) and part.training
+        tracked = instances and part.running_mean is not None
+        if tracked or isinstance(part, nn.modules.batchnorm._BatchNorm):
             raise UnsupportedError(
                 f"{name or 'The network'} is a {type(part).__name__}: it mixes the records of a "
                 "batch, so no gradient belongs to one record. Use GroupNorm or LayerNorm."
+            )
+        if getattr(part, "max_norm", None) is not None:
+            raise UnsupportedError(
+                f"{name or 'The network'} is a {type(part).__name__} with max_norm, which shortens "
+                "its weights by the words of a batch: leave max_norm out."
             )
     if not any(p.requires_grad for p in module.parameters()):
         why = "there is nothing to train"

@@ -6,6 +6,7 @@ networks `Loss.unknown()` is the truth, for those of `bounded_heads` there are p
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
 import torch
@@ -106,4 +107,14 @@ def noisy_module_descent(
         for name, parameter in module.named_parameters():
             if name in values:
                 parameter.copy_(values[name])
-    return done
+    return dataclasses.replace(done, not_convex=_stacked(module))
+
+
+def _stacked(module: nn.Module) -> str:
+    """Return that weights of several layers are multiplied with each other; "" if unknown."""
+    layers = (nn.Linear, nn.modules.conv._ConvNd)
+    parts = module.children() if type(module) is nn.Sequential else ()
+    trained = sum(isinstance(part, layers) and part.weight.requires_grad for part in parts)
+    if trained < 2:
+        return ""
+    return f"{trained} of the network's layers are trained, one on the output of another"

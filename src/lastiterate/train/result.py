@@ -31,6 +31,8 @@ class Descent:
             this one.
         loss: what is proved about the loss (None for a gradient function or a network).
         regularization: the coefficient of the L2 term that every update added.
+        not_convex: the reason why no criterion makes the loss convex in the parameters, such as two
+            trained layers; then a convex ``loss=`` raises. Empty if nothing is known.
         experiment: the randomness of the run or of a part of it was seeded, or its sums have no
             proved error: no certificate may be given.
         partition_nonce: names the hidden partition; None where batches have none.
@@ -54,6 +56,7 @@ class Descent:
     above: tuple[Any, ...] = field(default=(), repr=False)
     started: str | None = None
     regularization: float = 0.0
+    not_convex: str = ""
 
     def certificate(
         self,
@@ -70,7 +73,8 @@ class Descent:
         Args:
             delta, dataset, releases, follows: as in `certify`.
             loss: what is known about the loss, where the run does not say it. Its regularization
-                must be that of the run, and it may claim no more than proved constants say.
+                must be that of the run, and it may claim no more than proved constants say, nor
+                convexity of a network that is not linear in what was trained.
             unit: as in `certify`; by default the person whom the run was made for (``groups``).
 
         >>> from lastiterate import FullBatch, verify
