@@ -265,7 +265,7 @@ def test_what_opacus_cannot_clip_is_refused(how):
     net = nn.Sequential(nn.Dropout(), nn.Linear(3, 2))
     with pytest.raises(UnsupportedError, match="Dropout"):
         noisy_module_descent(net, loss, X, y, run, per_record=how)
-    with pytest.raises(UnsupportedError, match="its clipped gradients differ"):
+    with pytest.raises(UnsupportedError, match="gradients differ"):
         noisy_module_descent(Centred(), loss, X, y, run, per_record=how)
     tied = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
     tied[2].weight = tied[0].weight
