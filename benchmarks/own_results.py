@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from lastiterate import Cyclic, FullBatch, Loss, Shuffled, TailAverage, Training, account
+from lastiterate.accounting import best_burst, log_uniform, optimal_schedule
+from lastiterate.accounting.burst import noise_factor
+from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.risk import predicted_risk
 from lastiterate.curves import gaussian
-from lastiterate.plan import best_burst, log_uniform, optimal_schedule
-from lastiterate.plan.burst import noise_factor
-from lastiterate.plan.calibration import calibrate
-from lastiterate.plan.risk import predicted_risk
 from lastiterate.theory.coupling import Coupling, CouplingProblem
 from lastiterate.theory.taut_string import constant_curve
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from benchmarks.own_results import WINDOWS, met, printed_digits
 from lastiterate import Loss, Poisson, Shuffled, Training, calibrate
-from lastiterate.plan import burst_rule, log_uniform
-from lastiterate.plan.burst import noise_factor
-from lastiterate.plan.risk import Floats, predicted_risk, responses
+from lastiterate.accounting import burst_rule, log_uniform
+from lastiterate.accounting.burst import noise_factor
+from lastiterate.accounting.risk import Floats, predicted_risk, responses
 
 # condition, (S/mu)^2: constant noise; tail average of 256 steps at its best noises; the floor
 FULL_BATCH = [

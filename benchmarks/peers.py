@@ -16,9 +16,9 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from lastiterate import Cyclic, Loss, Poisson, Training
+from lastiterate.accounting.calibration import calibrate
 from lastiterate.curves import gaussian
 from lastiterate.losses import LinearLoss, Logistic, Softmax
-from lastiterate.plan.calibration import calibrate
 from lastiterate.train import noisy_descent
 
 PASSES, RATE = 10, 0.01  # of DP-SGD: as many passes over the data as ours

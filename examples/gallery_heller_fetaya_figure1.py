@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from gallery import keep, line_figure
 
-from lastiterate.printing import printed_down
+from lastiterate._internal.formatting import printed_down
 from lastiterate.report import FigureData
 from lastiterate.sampling import interim_privacy, posterior_privacy
 

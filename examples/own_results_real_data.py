@@ -35,7 +35,7 @@ from benchmarks import datasets
 
 from lastiterate import FullBatch, Shuffled, TailAverage, Training, account
 from lastiterate.losses import Logistic, Softmax
-from lastiterate.plan.recommendation import Alternative, QuadraticModel
+from lastiterate.accounting.recommendation import Alternative, QuadraticModel
 from lastiterate.train import noisy_descent
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"

@@ -32,7 +32,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("curves", "theory", "verifier")
-TESTS = ("curves", "theory", "published", "verifier", "certificate", "composition", "plan")
+TESTS = ("curves", "theory", "published", "verifier", "certificate", "composition", "accounting")
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,

@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 
 from lastiterate import FullBatch, Loss, Shuffled, Training, certify
+from lastiterate._internal.atomic_write import write_whole
 from lastiterate.audit import Store, audit
 from lastiterate.losses import Logistic
 from lastiterate.train import EncryptedCheckpoint, noisy_descent
-from lastiterate.whole_files import write_whole
 
 KEY = bytes(range(32))
 ROWS = np.random.default_rng(0).standard_normal((20, 3))

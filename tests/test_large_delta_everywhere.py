@@ -17,11 +17,11 @@ from lastiterate import (
     compose,
     recommend,
 )
+from lastiterate.accounting import best_burst, optimal_schedule
 from lastiterate.cli.main import run
 from lastiterate.errors import PrivacyWarning
 from lastiterate.federated import account_federated
 from lastiterate.generalization import generalization
-from lastiterate.plan import best_burst, optimal_schedule
 from lastiterate.sampling import posterior_privacy, sgld_training
 from lastiterate.sampling.returned import Returned
 

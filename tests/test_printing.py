@@ -1,4 +1,4 @@
-"""Every printed guarantee goes through one function that rounds up (`lastiterate.printing`)."""
+"""Every printed guarantee goes through a function of `_internal.formatting` that rounds up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from architecture import PACKAGE, modules
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lastiterate.printing import printed, printed_down
+from lastiterate._internal.formatting import printed, printed_down
 
 GUARANTEES = re.compile(r"(?<![a-z])(epsilons?|deltas?|mus?)(?![a-z])", re.IGNORECASE)
 TO_NEAREST = re.compile(r"[gfe%]$")

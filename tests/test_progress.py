@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from lastiterate import progress
-from lastiterate.progress import Progress, Working, shown
+from lastiterate._internal import progress
+from lastiterate._internal.progress import Progress, Working, shown
 
 
 def test_quiet_without_a_terminal(capfd):

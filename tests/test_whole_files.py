@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from lastiterate.whole_files import write_whole
+from lastiterate._internal.atomic_write import write_whole
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
@@ -56,7 +56,7 @@ def test_a_folder_that_is_missing_is_not_made(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from lastiterate.whole_files import write_whole
+from lastiterate._internal.atomic_write import write_whole
 os.fsync = lambda handle: (print(os.listdir(sys.argv[1]), flush=True), sys.stdin.readline())
 write_whole(Path(sys.argv[1]) / "state", b"half")
 """

@@ -27,9 +27,9 @@ from benchmarks import datasets
 from benchmarks.gpu.many_runs import Problem, best_of, hidden_runs, poisson_runs
 from benchmarks.poisson_noise import multiplier
 from lastiterate import Loss, Training
+from lastiterate.accounting.calibration import calibrate
 from lastiterate.losses import CappedLogistic, CappedSoftmax
 from lastiterate.models.choose import choose
-from lastiterate.plan.calibration import calibrate
 
 RESULTS = Path(__file__).parents[1] / "results" / "gpu_passes.json"
 EPSILONS = (0.5, 1.0, 4.0)

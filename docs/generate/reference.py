@@ -20,8 +20,8 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "accounting": (
         "Accounting",
-        "guarantees, comparisons, the registry of theorems",
-        ("accounting", "guarantee", "theory", "lower"),
+        "guarantees, comparisons, calibration, the registry of theorems",
+        ("accounting", "theory", "lower"),
     ),
     "curves": (
         "Curves",
@@ -35,7 +35,6 @@ PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("generalization",),
     ),
     "certificate": ("Certificates", "seal, verify, sign, compose", ("certificate", "verifier")),
-    "plan": ("Planning", "calibration, plateaus, risks, proposals, schedules", ("plan",)),
     "unlearning": ("Unlearning", "forgetting records that a run has used", ("unlearning",)),
     "train": ("Training", "the engine that runs what is described", ("train",)),
     "losses": ("Losses and noise", "proved constants; secure randomness", ("losses", "noise")),

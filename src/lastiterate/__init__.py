@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lastiterate.lazy_names import loaded_on_use
+from lastiterate._internal.lazy import loaded_on_use
 
 __version__ = "1.0.0rc1"
 
@@ -18,10 +18,9 @@ _PACKAGES = {
         "L1 LifetimeBudget Arithmetic Box Cyclic PrivacyUnit FullBatch GroupLasso Loss Poisson "
         "RandomAllocation Reshuffled Shuffled Simplex TailAverage Training WithoutReplacement"
     ),
-    "lastiterate.accounting": "account compare theorems",
-    "lastiterate.guarantee": "Guarantee",
-    "lastiterate.plan": (
-        "calibrate excess_risk individual_epsilons plateau predicted_risk recommend"
+    "lastiterate.accounting": (
+        "Guarantee account calibrate compare excess_risk individual_epsilons plateau "
+        "predicted_risk recommend theorems"
     ),
     "lastiterate.certificate": "Certificate CertificateChain certify compose",
     "lastiterate.verifier": "verify",
@@ -33,7 +32,18 @@ _PACKAGES = {
 _HOME = {name: package for package, names in _PACKAGES.items() for name in names.split()}
 
 if TYPE_CHECKING:
-    from lastiterate.accounting import account, compare, theorems
+    from lastiterate.accounting import (
+        Guarantee,
+        account,
+        calibrate,
+        compare,
+        excess_risk,
+        individual_epsilons,
+        plateau,
+        predicted_risk,
+        recommend,
+        theorems,
+    )
     from lastiterate.certificate import Certificate, CertificateChain, certify, compose
     from lastiterate.description import (
         L1,
@@ -63,15 +73,6 @@ if TYPE_CHECKING:
         LifetimeBudgetError,
         TargetError,
         UnsupportedError,
-    )
-    from lastiterate.guarantee import Guarantee
-    from lastiterate.plan import (
-        calibrate,
-        excess_risk,
-        individual_epsilons,
-        plateau,
-        predicted_risk,
-        recommend,
     )
     from lastiterate.verifier import verify
 

@@ -12,13 +12,13 @@ from functools import lru_cache
 from typing import Any
 
 from lastiterate.accounting import account
+from lastiterate.accounting.guarantee import NOT_A_GUARANTEE, Guarantee
 from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Loss, Training
 from lastiterate.description.validation import number
 from lastiterate.errors import LastIterateError, MissingExtraError
-from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee
 
 try:
     import attr

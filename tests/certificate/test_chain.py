@@ -37,9 +37,9 @@ from lastiterate import (
     compose,
     verify,
 )
+from lastiterate._internal.formatting import printed
 from lastiterate.curves import gaussian
 from lastiterate.losses import Logistic
-from lastiterate.printing import printed
 from lastiterate.theory.ordered_batches import position_mus
 from lastiterate.theory.run import Run
 from lastiterate.train import noisy_descent

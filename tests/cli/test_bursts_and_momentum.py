@@ -7,9 +7,9 @@ import json
 import pytest
 
 from lastiterate import Loss, Shuffled, Training, account, calibrate
+from lastiterate.accounting import best_burst
 from lastiterate.cli.described import combine
 from lastiterate.cli.main import run
-from lastiterate.plan import best_burst
 
 FILE = """
 [training]

@@ -23,9 +23,9 @@ import pytest
 from patience import HANG_SECONDS
 
 from lastiterate import Certificate, FullBatch, Loss, Training, certify, compose
+from lastiterate.accounting.guarantee import printed
 from lastiterate.certificate.filed import applying
 from lastiterate.cli.main import run as command
-from lastiterate.guarantee import printed
 from lastiterate.report.run_folder import ABOUT, RunFolder
 
 HOSTILE = '</title></script><script>document.title="owned"</script><img src=x onerror=alert(1)>'

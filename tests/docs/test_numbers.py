@@ -15,14 +15,14 @@ import pytest
 from sampled_laws import chien_li_as_stated
 
 from lastiterate import Cyclic, FullBatch, Loss, Shuffled, TailAverage, Training, account
+from lastiterate.accounting import best_burst, burst_rule, log_uniform, optimal_schedule
+from lastiterate.accounting.burst import noise_factor
+from lastiterate.accounting.risk import predicted_risk
 from lastiterate.composition import chernoff, optimal
 from lastiterate.curves import gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import SampledPair
 from lastiterate.lower.minibatch import linear_lower
-from lastiterate.plan import best_burst, burst_rule, log_uniform, optimal_schedule
-from lastiterate.plan.burst import noise_factor
-from lastiterate.plan.risk import predicted_risk
 from lastiterate.published.chourasia_ye_shokri import corollary_2
 from lastiterate.published.he_wang_tao import corollary_3
 from lastiterate.sampling.gaussian_pair import renyi

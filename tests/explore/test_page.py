@@ -24,6 +24,7 @@ from lastiterate import (
     compare,
     plateau,
 )
+from lastiterate.accounting.guarantee import printed
 from lastiterate.explore import answers
 from lastiterate.explore.answers import seeking
 from lastiterate.explore.fields import DEFAULTS, FIELDS
@@ -33,7 +34,6 @@ from lastiterate.explore.pool import Pool
 from lastiterate.explore.presets import PRESETS
 from lastiterate.explore.reading import read, shown
 from lastiterate.explore.state import from_query
-from lastiterate.guarantee import printed
 from lastiterate.theory import BY_KEY
 
 # Runs that forget within a few steps: everything is known about them at once.

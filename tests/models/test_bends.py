@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
+from lastiterate._internal.safe_io import archived, read_arrays
 from lastiterate.audit.targets import named
 from lastiterate.certificate import verify
 from lastiterate.cli.main import run as command
@@ -36,7 +37,6 @@ from lastiterate.models.bends import Bends
 from lastiterate.models.preparation import Promise, waves
 from lastiterate.models.saved import TableModel
 from lastiterate.models.whitening import Whitening
-from lastiterate.plain_files import archived, read_arrays
 from lastiterate.verifier.refusals import TamperedCertificateError
 
 KINDS = [PrivateLogisticRegression, PrivateRidge]

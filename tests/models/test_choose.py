@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastiterate import FullBatch, Shuffled, account
+from lastiterate.accounting.calibration import calibrate
 from lastiterate.curves import gaussian
 from lastiterate.description import Origin
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import Logistic, Softmax
 from lastiterate.models import PrivateLogisticRegression, PrivateSoftmaxRegression
 from lastiterate.models.choose import choose
-from lastiterate.plan.calibration import calibrate
 
 RECORDS = st.integers(2, 10**6)
 EPSILON = st.floats(0.01, 20)

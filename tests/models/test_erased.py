@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lastiterate._internal.file_lock import held
+from lastiterate._internal.folder_replacement import replacement_lock
 from lastiterate.certificate import Certificate, verify
 from lastiterate.cli.main import run as command
-from lastiterate.folder_replacement import replacement_lock
-from lastiterate.holding import held
 from lastiterate.models.saved import TableModel
 
 HEADER = "id,age,job,income"

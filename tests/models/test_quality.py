@@ -10,11 +10,11 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from lastiterate import account
+from lastiterate.accounting.calibration import calibrate
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import CappedLogistic
 from lastiterate.models import PrivateLogisticRegression, PrivateSoftmaxRegression
 from lastiterate.models.choose import MANY_PASSES, PASSES, choose
-from lastiterate.plan.calibration import calibrate
 
 
 def test_what_takes_no_time_gets_full_batches(monkeypatch: pytest.MonkeyPatch) -> None:

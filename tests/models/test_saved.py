@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from lastiterate import LastIterateError, verify
+from lastiterate._internal.safe_io import MOST_ARRAY_BYTES, archived, read_arrays, read_json
 from lastiterate.cli.main import run
 from lastiterate.errors import DescriptionError
 from lastiterate.models import (
@@ -31,7 +32,6 @@ from lastiterate.models import (
 from lastiterate.models.columns import Categorical, Numeric
 from lastiterate.models.saved import TableModel, about, report, save
 from lastiterate.models.schema import Schema
-from lastiterate.plain_files import MOST_ARRAY_BYTES, archived, read_arrays, read_json
 
 RNG = np.random.default_rng(0)
 COLUMNS = {"age": Numeric(0.0, 100.0), "job": Categorical(("clerk", "nurse", "inf"))}

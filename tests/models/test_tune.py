@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.datasets import load_breast_cancer
 
-from lastiterate import Cyclic, account, progress
+from lastiterate import Cyclic, account
+from lastiterate._internal import progress
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
 from lastiterate.losses import Logistic
 from lastiterate.models import (

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from lastiterate import account
+from lastiterate._internal.safe_io import archived, read_arrays
 from lastiterate.audit.targets import named
 from lastiterate.certificate import Certificate, verify
 from lastiterate.curves import gaussian
@@ -32,7 +33,6 @@ from lastiterate.models import (
 from lastiterate.models.preparation import Promise, prepared, whitening_share
 from lastiterate.models.saved import TableModel
 from lastiterate.models.whitening import Whitening, blur, whitening
-from lastiterate.plain_files import archived, read_arrays
 from lastiterate.verifier.refusals import TamperedCertificateError
 
 UNKNOWN = Loss.unknown(provenance="proved")

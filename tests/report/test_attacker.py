@@ -10,9 +10,9 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from lastiterate import FullBatch, Loss, Shuffled, Training, account, certify
+from lastiterate._internal.formatting import percent
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
-from lastiterate.printing import percent
 from lastiterate.report.attacker import (
     FALSE_ALARMS,
     deciding_pairs,

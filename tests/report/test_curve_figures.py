@@ -24,9 +24,9 @@ from lastiterate import (
     certify,
     compare,
 )
+from lastiterate._internal.formatting import printed
 from lastiterate.audit.result import AuditResult, Look
 from lastiterate.curves import gaussian
-from lastiterate.printing import printed
 from lastiterate.report import audit_bracket, comparison_bars, privacy_curve, tradeoff
 from lastiterate.report.figures.curve import tradeoff_of_pairs
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lastiterate import FullBatch, Loss, Shuffled, TailAverage, Training, account, plateau
+from lastiterate._internal.formatting import printed, printed_down
 from lastiterate.curves import gaussian
-from lastiterate.printing import printed, printed_down
 from lastiterate.report import epsilon_growth, privacy_curve, tradeoff
 from lastiterate.report.figures.growth import stopped
 

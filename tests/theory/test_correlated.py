@@ -24,9 +24,9 @@ from lastiterate import (
     compare,
     verify,
 )
+from lastiterate.accounting import plateau, predicted_risk
 from lastiterate.description import fractional
 from lastiterate.errors import DescriptionError, UnsupportedError
-from lastiterate.plan import plateau, predicted_risk
 from lastiterate.theory.correlated import Toeplitz
 from lastiterate.verifier.balls import precision
 from lastiterate.verifier.checks import CHECKS

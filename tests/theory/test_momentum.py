@@ -25,11 +25,11 @@ from lastiterate import (
     compare,
     plateau,
 )
+from lastiterate.accounting import best_burst, optimal_schedule
 from lastiterate.audit.attacks.worst_case import QuadraticDescent
 from lastiterate.curves import gaussian
 from lastiterate.description.batches import SCHEMES
 from lastiterate.errors import DescriptionError
-from lastiterate.plan import best_burst, optimal_schedule
 
 COMPOSITIONS = {
     "allocation-composition",

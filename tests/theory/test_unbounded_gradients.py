@@ -27,8 +27,8 @@ from lastiterate import (
     compare,
     verify,
 )
+from lastiterate.accounting.utility import excess_risk
 from lastiterate.description import Batches
-from lastiterate.plan.utility import excess_risk
 from lastiterate.theory import THEOREMS, inapplicable_reason
 from lastiterate.theory.run import Run
 

@@ -29,11 +29,11 @@ from lastiterate import (
     compare,
     verify,
 )
+from lastiterate.accounting import predicted_risk
 from lastiterate.audit.shadow import LinearCohort
 from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
 from lastiterate.losses import Logistic, Softmax
 from lastiterate.models import PrivateLogisticRegression, PrivateRidge, PrivateSoftmaxRegression
-from lastiterate.plan import predicted_risk
 from lastiterate.torch import noisy_module_descent
 from lastiterate.train import MemoryCheckpoint, noisy_descent
 from lastiterate.train.grid import length

@@ -28,7 +28,7 @@ from lastiterate.verifier.words import THEOREMS
 
 OWN = ("lastiterate.description", "lastiterate.errors", "lastiterate.verifier")
 # The package finds its names by the one, descriptions round what they print by the other.
-WITH_OWN = (*OWN, "lastiterate.lazy_names", "lastiterate.printing")
+WITH_OWN = (*OWN, "lastiterate._internal.lazy", "lastiterate._internal.formatting")
 LOSS = Loss(smoothness=1.0, strong_convexity=0.5)
 SCHEMES = (
     FullBatch(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lastiterate.lazy_names import loaded_on_use
+from lastiterate._internal.lazy import loaded_on_use
 
 _HOME = {
     "audit": "lastiterate.audit.worlds",

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, ndtri
 from scipy.stats import binom
 
+from lastiterate._internal.formatting import printed
 from lastiterate.audit.methods import clopper_pearson, one_run
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import last_good
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import TargetError
-from lastiterate.printing import printed
 
 Array = NDArray[np.float64]
 

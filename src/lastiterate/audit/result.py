@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, cast, get_args
 
+from lastiterate._internal.formatting import printed, printed_down
 from lastiterate.audit.methods import clopper_pearson, gdp
 from lastiterate.description.unit import ONE_RECORD, PrivacyUnit
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, UnsupportedError
-from lastiterate.printing import printed, printed_down
 
 MethodName = Literal["clopper-pearson", "gdp", "one-run", "credible"]
 

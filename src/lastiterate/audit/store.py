@@ -26,8 +26,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.atomic_write import write_whole
 from lastiterate.errors import AssumptionError
-from lastiterate.whole_files import write_whole
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS run (

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.progress import Progress
 from lastiterate.audit.fanout import run_cohorts
 from lastiterate.audit.one_run import judge
 from lastiterate.audit.result import AuditResult
@@ -17,7 +18,6 @@ from lastiterate.audit.scores import CHOOSING, Attack, _probabilities, audit_sco
 from lastiterate.audit.store import Store
 from lastiterate.description.validation import one_of, whole
 from lastiterate.errors import DescriptionError
-from lastiterate.progress import Progress
 
 Array = NDArray[np.float64]
 Train = Callable[[Any, int], Any]

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from lastiterate._internal.atomic_write import write_whole
+from lastiterate._internal.formatting import printed
+from lastiterate._internal.notebook import html_table
 from lastiterate.certificate.signatures import envelope, signature
 from lastiterate.description.failure import large_delta
-from lastiterate.notebook import html_table
-from lastiterate.printing import printed
 from lastiterate.verifier.authenticity import Key
 from lastiterate.verifier.document import Document
-from lastiterate.whole_files import write_whole
 
 
 class Certificate(Document):

@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.atomic_write import write_whole
+from lastiterate._internal.formatting import printed
+from lastiterate._internal.safe_io import archived, read_arrays
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.released import Released, certify_released
 from lastiterate.certificate.signatures import private_key, signature_of
 from lastiterate.curves import gaussian
 from lastiterate.description import LifetimeBudget, Loss, PrivacyUnit
 from lastiterate.errors import CertificateError, DescriptionError
-from lastiterate.plain_files import archived, read_arrays
-from lastiterate.printing import printed
 from lastiterate.verifier.authenticity import Key, read_bounded
 from lastiterate.verifier.chain import (
     MOST_BYTES,
@@ -38,7 +39,6 @@ from lastiterate.verifier.chain import (
 from lastiterate.verifier.document import Head, parameters_hash
 from lastiterate.verifier.refusals import TamperedCertificateError, UnreadableCertificateError
 from lastiterate.verifier.verification import verify
-from lastiterate.whole_files import write_whole
 
 Model = NDArray[np.float64] | dict[str, NDArray[np.float64]]
 

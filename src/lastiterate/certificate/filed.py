@@ -12,10 +12,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from lastiterate._internal.safe_io import read_arrays, read_hashed_json
 from lastiterate.description import Loss, Training
 from lastiterate.description.words import RELEASED_CLASSES
 from lastiterate.errors import DescriptionError, LastIterateError
-from lastiterate.plain_files import read_arrays, read_hashed_json
 from lastiterate.verifier.document import Document, parameters_hash
 from lastiterate.verifier.refusals import TamperedCertificateError
 from lastiterate.verifier.verification import THEORY

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from lastiterate._internal.formatting import printed
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.curves.bracket import safe_end
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import CertificateError, DescriptionError
-from lastiterate.printing import printed
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.document import FORMAT, VERSION, Document
 from lastiterate.verifier.joint import composed_words, joint_profile

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lastiterate._internal.atomic_write import write_whole
 from lastiterate.errors import DescriptionError
 from lastiterate.verifier.authenticity import (
     PAYLOAD_TYPE,
@@ -23,7 +24,6 @@ from lastiterate.verifier.authenticity import (
 )
 from lastiterate.verifier.document import Document
 from lastiterate.verifier.refusals import AuthenticityError
-from lastiterate.whole_files import write_whole
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

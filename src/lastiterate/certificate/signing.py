@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate._internal.formatting import printed
+from lastiterate._internal.progress import Working
 from lastiterate.accounting import account
+from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.curves.bracket import halved
 from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
@@ -25,9 +28,6 @@ from lastiterate.errors import (
     DescriptionError,
     UnsupportedError,
 )
-from lastiterate.guarantee import Guarantee
-from lastiterate.printing import printed
-from lastiterate.progress import Working
 from lastiterate.theory import Bound, Proof, Run
 from lastiterate.theory.coupling import STOPPED_COUPLING
 from lastiterate.verifier.balls import need_balls, precision

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lastiterate._internal.formatting import printed, printed_down
+from lastiterate._internal.progress import Working
 from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
 from lastiterate.cli.output import (
@@ -13,8 +15,6 @@ from lastiterate.cli.output import (
     standing,
     theorem_entry,
 )
-from lastiterate.printing import printed, printed_down
-from lastiterate.progress import Working
 
 
 @describes_a_run

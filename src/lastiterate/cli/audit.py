@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from lastiterate._internal.formatting import printed
 from lastiterate.cli.confined import readable
 from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds, flag
 from lastiterate.cli.output import print_json, print_text
 from lastiterate.description.unit import ONE_RECORD
-from lastiterate.printing import printed
 
 _WHAT, _HOW, _CLAIM = "What is audited", "How", "What is claimed"
 _TARGET = "A folder written by `lastiterate train`, an estimator or a function (module:name)."

@@ -6,11 +6,11 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from lastiterate._internal.formatting import printed
 from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
 from lastiterate.cli.output import number, print_json, print_standing, print_text, standing
 from lastiterate.errors import LastIterateError
-from lastiterate.printing import printed
 
 
 @describes_a_run

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lastiterate._internal.formatting import printed
 from lastiterate.cli.described import Described
 from lastiterate.cli.description_flags import AsJson, describes_a_run
 from lastiterate.cli.output import (
@@ -16,7 +17,6 @@ from lastiterate.cli.output import (
     print_text,
     standing,
 )
-from lastiterate.printing import printed
 
 if TYPE_CHECKING:
     from lastiterate.accounting import Row

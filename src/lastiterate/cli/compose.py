@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from lastiterate._internal.formatting import printed
 from lastiterate.cli.compose_certificates import compose_certificates
 from lastiterate.cli.confined import limit
 from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds
@@ -14,7 +15,6 @@ from lastiterate.cli.new_file import Force
 from lastiterate.cli.output import number, print_json, print_table, print_text
 from lastiterate.description.failure import promised_delta
 from lastiterate.errors import LastIterateError
-from lastiterate.printing import printed
 
 
 def compose(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from lastiterate._internal.progress import Working
 from lastiterate.cli.new_file import refuse_taken, write_new
 from lastiterate.cli.output import print_json, print_text, warn_of
 from lastiterate.errors import LastIterateError
-from lastiterate.progress import Working
 
 
 def compose_certificates(

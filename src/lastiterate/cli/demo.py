@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from lastiterate._internal.atomic_write import write_whole
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import json_text, number, print_json, print_table, print_text
 from lastiterate.errors import DescriptionError
-from lastiterate.whole_files import write_whole
 
 AUDITED_MODELS = 4000
 

@@ -107,8 +107,7 @@ class Described:
             )
         if self.final_noise is None:
             return self.plain
-        from lastiterate.accounting import account
-        from lastiterate.plan import best_burst
+        from lastiterate.accounting import account, best_burst
 
         epsilon = account(self.plain, self.loss).epsilon(self.delta)
         if not 0 < epsilon < math.inf:

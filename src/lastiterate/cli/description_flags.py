@@ -13,10 +13,10 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from lastiterate._internal.formatting import printed
 from lastiterate.cli.described import DEFAULT_DELTA, Described, combine
 from lastiterate.description.batches import SCHEMES
 from lastiterate.description.tables import LOSS_FIELDS
-from lastiterate.printing import printed
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Seconds = Annotated[

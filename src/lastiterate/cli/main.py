@@ -13,9 +13,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from lastiterate._internal.folder_replacement import finish_replacement
 from lastiterate.cli import confined
 from lastiterate.errors import EstimateWarning, LastIterateError
-from lastiterate.folder_replacement import finish_replacement
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it

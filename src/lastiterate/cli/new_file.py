@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from lastiterate._internal.atomic_write import write_whole
 from lastiterate.errors import LastIterateError
-from lastiterate.whole_files import write_whole
 
 Force = Annotated[bool, typer.Option("--force", help="Write over older files of the same name.")]
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lastiterate.printing import escaped as escaped
+from lastiterate._internal.formatting import escaped as escaped
 
 if TYPE_CHECKING:
     from lastiterate.theory.registry import Theorem
@@ -60,7 +60,7 @@ def number(value: float | None) -> str:
     >>> number(1.33601), number(float("inf")), number(None), number(0.0)
     ('1.337', 'inf', '-', '0')
     """
-    from lastiterate.printing import printed
+    from lastiterate._internal.formatting import printed
 
     return "-" if value is None else printed(value)
 
@@ -72,7 +72,7 @@ def standing(provenance: str) -> dict[str, Any]:
 
 def print_standing(provenance: str) -> None:
     """The same for people, where there is something to say."""
-    from lastiterate.guarantee import NOT_A_GUARANTEE
+    from lastiterate.accounting.guarantee import NOT_A_GUARANTEE
 
     if provenance == "estimated":
         print_text(NOT_A_GUARANTEE, style="bold red")

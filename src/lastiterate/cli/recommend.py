@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from lastiterate._internal.formatting import printed
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import number, print_json, print_table, print_text, warn_of
-from lastiterate.printing import printed
 
 
 def recommend(

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from lastiterate._internal.progress import Working
 from lastiterate.cli.confined import limit
 from lastiterate.cli.description_flags import AsJson, Megabytes, Revoked, Seconds, TrustedKeys
 from lastiterate.cli.output import escaped, print_json, print_text
-from lastiterate.progress import Working
 
 
 def report(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lastiterate._internal.progress import Working
 from lastiterate.cli.confined import limit
 from lastiterate.cli.description_flags import AsJson, Megabytes, Revoked, Seconds, TrustedKeys
 from lastiterate.cli.output import escaped, print_json, print_text, say_warning
 from lastiterate.errors import CertificateError, LastIterateError
-from lastiterate.progress import Working
 
 if TYPE_CHECKING:
     from lastiterate.description import PrivacyUnit

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lastiterate._internal.formatting import printed
 from lastiterate.curves import gaussian
 from lastiterate.curves.base import Curve
 from lastiterate.curves.bracket import safe_end
 from lastiterate.curves.gaussian import ULP, check_nonnegative, check_order, check_probability
 from lastiterate.errors import DescriptionError
-from lastiterate.printing import printed
 
 
 def sum_up(terms: NDArray[np.float64]) -> float:

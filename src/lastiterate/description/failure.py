@@ -11,9 +11,9 @@ import sys
 import warnings
 from typing import Any
 
+from lastiterate._internal.formatting import printed
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError, PrivacyWarning
-from lastiterate.printing import printed
 
 LARGEST_DELTA = 0.5  # from here on nothing is calibrated, trained or certified
 

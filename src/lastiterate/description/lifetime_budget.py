@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
+from lastiterate._internal.formatting import printed, printed_down
 from lastiterate.description.portable import Portable
 from lastiterate.description.validation import known_fields, number, whole
 from lastiterate.errors import LifetimeBudgetError
-from lastiterate.printing import printed, printed_down
 
 _LARGEST = 1e9  # beyond it nothing is promised
 

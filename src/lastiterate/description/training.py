@@ -22,6 +22,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.formatting import printed
 from lastiterate.description.arithmetic import Arithmetic, Exactness, read_arithmetic
 from lastiterate.description.batches import (
     SCHEMES,
@@ -36,7 +37,6 @@ from lastiterate.description.release import Release, TailAverage, read_release
 from lastiterate.description.schedule import Schedule, equalising
 from lastiterate.description.validation import known_fields, number, one_of, whole
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
-from lastiterate.printing import printed
 
 Array = NDArray[np.float64]
 Adjacency = Literal["replace", "zero-out"]

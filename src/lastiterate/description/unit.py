@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from lastiterate._internal.formatting import printed_down
 from lastiterate.description.loss import Loss
 from lastiterate.description.portable import Portable
 from lastiterate.description.training import Training
 from lastiterate.description.validation import known_fields, number, whole
 from lastiterate.errors import DescriptionError
-from lastiterate.printing import printed_down
 
 
 @dataclass(frozen=True)

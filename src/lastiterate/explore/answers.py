@@ -12,12 +12,12 @@ from typing import Any
 
 from dash import html
 
+from lastiterate._internal.formatting import escaped, percent, printed, printed_down
 from lastiterate.certificate.certificate import weakness
 from lastiterate.description.failure import large_delta
 from lastiterate.description.words import not_covered
 from lastiterate.explore.findings import FALSE_ALARMS, Bounded, HumpFound, Outcome, Task
 from lastiterate.explore.reading import Description
-from lastiterate.printing import escaped, percent, printed, printed_down
 from lastiterate.theory import BY_KEY
 
 Outcomes = Mapping[Task, Outcome | None]

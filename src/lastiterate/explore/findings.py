@@ -13,12 +13,12 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lastiterate.accounting import account
+from lastiterate.accounting.growth import plateau
 from lastiterate.curves.base import Curve
 from lastiterate.curves.range_of_doubles import OUT_OF_RANGE
 from lastiterate.errors import UnsupportedError
 from lastiterate.explore.reading import Description, Erasing, Hump, Sought
 from lastiterate.lower import lower_reference
-from lastiterate.plan.growth import plateau
 from lastiterate.theory import BY_KEY, Run, Theorem
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _figure(task: Task) -> dict[str, Any]:
 
 def _noise(task: Task) -> Description:
     """The same run with the least noise whose guarantee meets the target."""
-    from lastiterate.plan import calibrate
+    from lastiterate.accounting import calibrate
 
     assert isinstance(task.about, Sought)
     about = task.about.about

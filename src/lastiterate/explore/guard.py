@@ -23,8 +23,8 @@ from dash.exceptions import DashException
 from flask import Response, redirect, request
 from werkzeug.exceptions import HTTPException
 
+from lastiterate._internal.json_size import nesting
 from lastiterate.explore.findings import MOST_CERTIFICATE_BYTES
-from lastiterate.verifier.json_size import nesting
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 MOST_DEPTH = 32

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.printing import printed, printed_down
+from lastiterate._internal.formatting import printed, printed_down
 from lastiterate.report.figures.data import FigureData, Series
 
 _INK, _GREY, _GRID, _SHADE = "#1a1a1a", "#5f5f5f", "#e3e3e3", "rgba(110, 110, 110, 0.2)"

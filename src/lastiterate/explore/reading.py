@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from lastiterate.accounting import candidates
+from lastiterate.accounting.accountant import candidates
 from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.tables import BATCH_FIELDS, LOSS_FIELDS, read_training

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from lastiterate._internal.formatting import printed
 from lastiterate.accounting import account
+from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.certificate import Certificate, certify
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.failure import promised_delta, warn_of_large_delta
@@ -22,8 +24,6 @@ from lastiterate.description.validation import number, one_of, whole
 from lastiterate.description.words import Assumption, not_covered
 from lastiterate.errors import DescriptionError
 from lastiterate.federated.federation import Federation
-from lastiterate.guarantee import Guarantee
-from lastiterate.printing import printed
 
 Audience = Literal["clients", "outsiders"]
 

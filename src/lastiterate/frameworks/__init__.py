@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from lastiterate.lazy_names import loaded_on_use
+from lastiterate._internal.lazy import loaded_on_use
 
 if TYPE_CHECKING:
     from lastiterate.frameworks.cards import model_card

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from lastiterate._internal.formatting import printed
 from lastiterate.certificate import Certificate
 from lastiterate.certificate.certificate import weakness
 from lastiterate.errors import DescriptionError
 from lastiterate.frameworks.checked_claims import Source, checked
-from lastiterate.printing import printed
 
 HEADING = "## Privacy of the training records"
 _FRONT = re.compile(r"\A---\n(.*?)^---$\n?", re.DOTALL | re.MULTILINE)

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from lastiterate.accounting import calibrate
 from lastiterate.certificate import Certificate, certify
 from lastiterate.certificate.signing import Computed
 from lastiterate.description import Training
@@ -39,7 +40,6 @@ from lastiterate.frameworks.frozen_features import (
 from lastiterate.frameworks.planned_steps import Due, step_sizes, weight_decay
 from lastiterate.losses import Softmax
 from lastiterate.models.rows import Rows
-from lastiterate.plan import calibrate
 from lastiterate.torch.loader import scheme_of
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.grid import on_its_grid

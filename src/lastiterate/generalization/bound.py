@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lastiterate.printing import printed
+from lastiterate._internal.formatting import printed
 
 ABSOLUTE_EXPECTATION = "|E[gap]|"
 EXPECTED_SIZE = "E|gap|"

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lastiterate._internal.formatting import printed
 from lastiterate.composition import Pair
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number
@@ -26,7 +27,6 @@ from lastiterate.generalization.bound import (
 from lastiterate.generalization.expectation import on_average, pure_expectation, second_moment
 from lastiterate.generalization.high_probability import gaussian, j_star, monitor
 from lastiterate.generalization.privacy import Privacy, PrivacyCurve, read_privacy
-from lastiterate.printing import printed
 
 _UP = 1 + 1e-12
 _PairBound = Callable[[Pair], GeneralizationBound]

@@ -19,6 +19,9 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from lastiterate._internal.formatting import printed
+from lastiterate._internal.progress import Working
+from lastiterate.accounting.calibration import calibrate
 from lastiterate.certificate import Certificate
 from lastiterate.description import Arithmetic, Training
 from lastiterate.description.failure import large_delta, promised_delta
@@ -49,9 +52,6 @@ from lastiterate.models.rows import Rows
 from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.unsealed import SealedWhenRead, Unsealed
 from lastiterate.models.weights import weights_of_records
-from lastiterate.plan.calibration import calibrate
-from lastiterate.printing import printed
-from lastiterate.progress import Working
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.grid import on_its_grid
 from lastiterate.train.people import both_or_none

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from lastiterate._internal.formatting import printed_down
 from lastiterate.curves import gaussian
 from lastiterate.description import Cyclic, FullBatch, Loss, PrivacyUnit, Shuffled, Training
 from lastiterate.description.unit import ONE_RECORD
@@ -25,7 +26,6 @@ from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.models.ending import ended
-from lastiterate.printing import printed_down
 from lastiterate.train.people import dealt
 
 PASSES = 10  # over the data

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import softmax
 
+from lastiterate._internal.formatting import printed
 from lastiterate.certificate import Certificate, certify
 from lastiterate.certificate.signing import Computed
 from lastiterate.curves import gaussian
@@ -37,7 +38,6 @@ from lastiterate.models.base import Array
 from lastiterate.models.classifier import PrivateClassifier
 from lastiterate.models.noisy_mean import ANY_LOSS, CALIBRATION, mu_of, noisy_mean
 from lastiterate.noise.seeded import another
-from lastiterate.printing import printed
 from lastiterate.train import noisy_descent
 from lastiterate.train.summation import gradient_arithmetic
 

@@ -10,6 +10,7 @@ from typing import Any
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
+from lastiterate._internal.formatting import printed
 from lastiterate.accounting import account
 from lastiterate.certificate import Certificate
 from lastiterate.description import Loss
@@ -18,7 +19,6 @@ from lastiterate.models.logistic import PrivateLogisticRegression
 from lastiterate.models.saved import Score, TableModel, about, report, save
 from lastiterate.models.schema import Schema
 from lastiterate.models.table import read_table
-from lastiterate.printing import printed
 
 EPSILON, DELTA = 4.0, 1e-4
 LARGEST_PIXEL = 16.0  # of the images by their format, so public

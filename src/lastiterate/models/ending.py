@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lastiterate.accounting.burst import best_burst, noise_factor
+from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.risk import QuadraticModel
 from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
 from lastiterate.description.unit import ONE_RECORD
 from lastiterate.description.validation import one_of
-from lastiterate.plan.burst import best_burst, noise_factor
-from lastiterate.plan.calibration import calibrate
-from lastiterate.plan.risk import QuadraticModel
 
 DISTANCE = 5.0  # from the start to the minimum, a public guess
 FEW_BATCHES = 200  # in an epoch; with more of them equalising won or tied wherever it was tried

@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.file_lock import held
+from lastiterate._internal.folder_replacement import finish_locked, replace_folder, replacement_lock
+from lastiterate._internal.formatting import printed
 from lastiterate.certificate import Certificate
 from lastiterate.certificate.filed import ABOUT, CERTIFICATE, PARAMETERS, read_about
 from lastiterate.description.failure import promised_delta
@@ -25,11 +28,8 @@ from lastiterate.errors import (
     LastIterateError,
     UnsupportedError,
 )
-from lastiterate.folder_replacement import finish_locked, replace_folder, replacement_lock
-from lastiterate.holding import held
 from lastiterate.models.saved import TableModel, write_files
 from lastiterate.models.table import Table, read_table
-from lastiterate.printing import printed
 from lastiterate.unlearning import UnlearningPlan
 from lastiterate.verifier.authenticity import Key
 

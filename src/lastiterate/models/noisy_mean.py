@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 from lastiterate.accounting import account
+from lastiterate.accounting.calibration import calibrate
 from lastiterate.description import Arithmetic, FullBatch, Loss, Training
-from lastiterate.plan.calibration import calibrate
 from lastiterate.train.grid import on_its_grid
 
 ANY_LOSS = Loss.unknown(provenance="proved")

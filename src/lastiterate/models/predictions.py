@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from lastiterate._internal.progress import Progress
 from lastiterate.errors import DescriptionError
 from lastiterate.models.cells import Array
 from lastiterate.models.frames import need_pyarrow
 from lastiterate.models.saved import TableModel
 from lastiterate.models.schema import check_labels
 from lastiterate.models.table import Source, read_table
-from lastiterate.progress import Progress
 
 _AT_ONCE = 20_000  # rows
 _FORMULA = ("=", "+", "-", "@")  # spreadsheets run what begins so

@@ -20,7 +20,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from lastiterate._internal.formatting import printed
 from lastiterate.accounting import account
+from lastiterate.accounting.calibration import calibrate
 from lastiterate.curves import gaussian
 from lastiterate.curves.coupled_labels import CoupledLabels
 from lastiterate.curves.gaussian import Gaussian
@@ -37,8 +39,6 @@ from lastiterate.models.scaler import PrivateStandardScaler
 from lastiterate.models.unsealed import Unsealed
 from lastiterate.models.whitening import Whitening, blur
 from lastiterate.noise.seeded import another
-from lastiterate.plan.calibration import calibrate
-from lastiterate.printing import printed
 from lastiterate.train import noisy_descent
 from lastiterate.train.summation import linear_arithmetic
 

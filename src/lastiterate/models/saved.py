@@ -20,6 +20,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from lastiterate._internal.atomic_write import write_whole
+from lastiterate._internal.folder_replacement import finish_replacement
+from lastiterate._internal.formatting import printed
+from lastiterate._internal.safe_io import archived
 from lastiterate.certificate import Certificate
 from lastiterate.certificate.filed import (
     ABOUT,
@@ -38,7 +42,6 @@ from lastiterate.certificate.filed import (
 from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
-from lastiterate.folder_replacement import finish_replacement
 from lastiterate.models.base import HOW
 from lastiterate.models.bends import Bends, used_numbers, wide
 from lastiterate.models.choose import Choice
@@ -53,12 +56,9 @@ from lastiterate.models.softmax import PrivateSoftmaxRegression
 from lastiterate.models.svc import PrivateLinearSVC
 from lastiterate.models.table import Source, read_table
 from lastiterate.models.whitening import Whitening
-from lastiterate.plain_files import archived
-from lastiterate.printing import printed
 from lastiterate.verifier.authenticity import Key
 from lastiterate.verifier.refusals import TamperedCertificateError
 from lastiterate.verifier.witness import pack, unpack
-from lastiterate.whole_files import write_whole
 
 KINDS: dict[str, Any] = {
     kind.__name__: kind

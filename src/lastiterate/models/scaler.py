@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from lastiterate._internal.formatting import printed
 from lastiterate.description.failure import large_delta, promised_delta
 from lastiterate.description.validation import number
 from lastiterate.errors import DescriptionError
@@ -30,7 +31,6 @@ from lastiterate.models.read_numbers import read_numbers
 from lastiterate.models.rows import LONGEST
 from lastiterate.models.unsealed import SealedWhenRead, Unsealed
 from lastiterate.noise.seeded import another
-from lastiterate.printing import printed
 from lastiterate.train import Descent, noisy_descent
 from lastiterate.train.summation import gradient_arithmetic
 

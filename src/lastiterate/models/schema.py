@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from lastiterate._internal.progress import Progress
 from lastiterate.errors import DescriptionError
 from lastiterate.models.cells import Array, Cells
 from lastiterate.models.columns import (
@@ -26,7 +27,6 @@ from lastiterate.models.columns import (
     declared,
 )
 from lastiterate.models.table import Table, empty
-from lastiterate.progress import Progress
 
 DROP = "drop"  # in the place of a column's meaning: it is no feature
 _LEAK = "what is read off private records is a release that nothing accounts for"

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.progress import Progress
 from lastiterate.errors import DescriptionError
 from lastiterate.models.cells import Cells, TextCells, is_hole
 from lastiterate.models.frames import MAGIC, is_frame, need_pyarrow, of_file, of_frame
-from lastiterate.progress import Progress
 
 _HOLE = "a missing value would have to be filled, and how it is filled can leak"
 _NOBODY = "a model of nobody protects nobody"

@@ -13,11 +13,12 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from lastiterate._internal.atomic_write import write_whole
 from lastiterate.accounting import account
+from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.certificate import Certificate
 from lastiterate.description.validation import one_of
 from lastiterate.errors import DescriptionError
-from lastiterate.guarantee import Guarantee
 from lastiterate.models.cells import Array, Cells, TextCells, spelled
 from lastiterate.models.columns import Categorical
 from lastiterate.models.exported import exported
@@ -25,7 +26,6 @@ from lastiterate.models.saved import KINDS, TableModel, about, report, save
 from lastiterate.models.schema import Schema
 from lastiterate.models.table import Source, Table, read_table
 from lastiterate.verifier.authenticity import Key
-from lastiterate.whole_files import write_whole
 
 SHORT = {
     "logistic": "PrivateLogisticRegression",

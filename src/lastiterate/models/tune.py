@@ -25,6 +25,9 @@ from scipy.optimize import brentq
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import ParameterGrid
 
+from lastiterate._internal.formatting import printed
+from lastiterate._internal.notebook import html_table
+from lastiterate._internal.progress import Working
 from lastiterate.accounting import account
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import halved
@@ -35,9 +38,6 @@ from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
 from lastiterate.models.base import PrivateLinearModel
 from lastiterate.models.choose import Choice
 from lastiterate.noise import Source, source, unpredictable
-from lastiterate.notebook import html_table
-from lastiterate.printing import printed
-from lastiterate.progress import Working
 from lastiterate.train.torch_backend import as_array
 
 SCORE_SHARE = 0.1  # of mu² that pays for the noisy score

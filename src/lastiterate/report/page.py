@@ -22,17 +22,17 @@ from typing import Any
 import jinja2
 
 from lastiterate import __version__
+from lastiterate._internal.atomic_write import write_whole
+from lastiterate._internal.formatting import percent, printed
 from lastiterate.certificate import Certificate
 from lastiterate.certificate.certificate import weakness
 from lastiterate.errors import DescriptionError
-from lastiterate.printing import percent, printed
 from lastiterate.report.attacker import FALSE_ALARMS, detection_rate
 from lastiterate.report.page_figures import Figures, figures_of
 from lastiterate.report.plain_words import plain_words, say, shown, to_sign
 from lastiterate.report.recipe import python_recipe, toml_recipe, writable
 from lastiterate.report.run_folder import RunFolder
 from lastiterate.verifier.authenticity import Key
-from lastiterate.whole_files import write_whole
 
 _CLOSE = 0.1  # up to here probabilities are almost the same: they differ by a tenth
 _MANY_DIGITS = 1e-15

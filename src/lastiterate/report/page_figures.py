@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from lastiterate._internal.formatting import printed, printed_down
 from lastiterate.accounting import account, compare
 from lastiterate.certificate import Certificate
 from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.errors import LastIterateError, UnsupportedError
-from lastiterate.printing import printed, printed_down
 from lastiterate.report.figures.audit import audit_bracket
 from lastiterate.report.figures.comparison import comparison_bars
 from lastiterate.report.figures.curve import privacy_curve, tradeoff

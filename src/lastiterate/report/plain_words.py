@@ -14,8 +14,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lastiterate._internal.formatting import escaped
 from lastiterate.certificate import Certificate
-from lastiterate.printing import escaped
 
 _LAST = "the last iterate released, every other iterate kept secret"
 _TRAINER = ("the trainer", "the noise source", "in the trainer")

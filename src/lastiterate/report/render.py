@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from numpy.typing import NDArray
 
-from lastiterate.printing import escaped
+from lastiterate._internal.formatting import escaped
 from lastiterate.report.figures.data import FigureData, Series
 
 INK, GREY, GRID, SHADE = "#1a1a1a", "#5f5f5f", "#e3e3e3", "#6e6e6e"

@@ -15,6 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from lastiterate._internal.folder_replacement import finish_replacement
+from lastiterate._internal.safe_io import read_json
 from lastiterate.audit.result import AuditResult
 from lastiterate.certificate import Certificate, verify
 from lastiterate.certificate.filed import (
@@ -31,8 +33,6 @@ from lastiterate.certificate.filed import (
 from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.unit import ONE_RECORD
 from lastiterate.errors import DescriptionError, LastIterateError
-from lastiterate.folder_replacement import finish_replacement
-from lastiterate.plain_files import read_json
 from lastiterate.report.attacker import proved_pairs
 from lastiterate.verifier.authenticity import Key
 from lastiterate.verifier.balls import need_balls

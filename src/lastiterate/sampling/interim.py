@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
+from lastiterate._internal.formatting import printed, printed_down
 from lastiterate.description.validation import number
-from lastiterate.printing import printed, printed_down
 
 if TYPE_CHECKING:
     pass

@@ -19,13 +19,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.progress import shown
 from lastiterate.description import Arithmetic, Batches, FullBatch, Training
 from lastiterate.description.batches import check_drawn_by
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError
 from lastiterate.noise import SecureSource, unpredictable
 from lastiterate.noise.seeded import generator as seeded_generator
-from lastiterate.progress import shown
 from lastiterate.sampling.batch_order import SeededDraws, batch_rows, secret_draws
 from lastiterate.sampling.chains_on_grid import GridSteps, chain_grid
 from lastiterate.sampling.likelihood import (

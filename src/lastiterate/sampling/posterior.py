@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 
+from lastiterate._internal.formatting import printed
 from lastiterate.curves.bracket import halved
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
-from lastiterate.printing import printed
 from lastiterate.sampling.gaussian_pair import UNIT, hockey_stick, renyi
 
 Floats = NDArray[np.float64]

@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lastiterate._internal.formatting import printed, printed_down
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import DescriptionError
-from lastiterate.printing import printed, printed_down
 from lastiterate.sampling.discrete_laplace import NoiseSource, SecureNoise, grid_for
 from lastiterate.sampling.interim import interim_privacy
 

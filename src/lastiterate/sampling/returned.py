@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lastiterate.accounting import account
+from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.curves.repeated import repeated
 from lastiterate.description import Loss, TailAverage, Training
 from lastiterate.description.claimed_loss import accepted_loss
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import Guarantee
 from lastiterate.theory import Bound, Proof
 
 

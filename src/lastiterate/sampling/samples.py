@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.description import Loss, Training
 from lastiterate.errors import AssumptionError
-from lastiterate.guarantee import Guarantee
 from lastiterate.sampling.returned import Returned
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lastiterate.lazy_names import loaded_on_use
+from lastiterate._internal.lazy import loaded_on_use
 from lastiterate.torch.loader import describe_loader
 from lastiterate.torch.registration import register_when_loaded
 

@@ -20,11 +20,11 @@ from opacus.accountants import register_accountant
 from opacus.accountants.accountant import IAccountant
 
 from lastiterate.accounting import account
+from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.description import Batches, Loss, Training
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import AssumptionError, DescriptionError, EstimateWarning, UnsupportedError
-from lastiterate.guarantee import Guarantee
 from lastiterate.torch.loader import describe_loader, logical_batches
 from lastiterate.torch.opacus_calls import counting_scheduler, planned_epsilon
 from lastiterate.torch.opacus_modules import (

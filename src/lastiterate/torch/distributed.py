@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import lastiterate
+from lastiterate._internal.atomic_write import write_whole
 from lastiterate.description import Training
 from lastiterate.description.rows import Rows
 from lastiterate.description.validation import number
@@ -42,7 +43,6 @@ from lastiterate.train.settings import Settings
 from lastiterate.train.torch_backend.backend import TorchBackend
 from lastiterate.train.torch_backend.descent import linear
 from lastiterate.train.torch_backend.gradients import DeviceGradients
-from lastiterate.whole_files import write_whole
 
 _LONGEST = 86_400.0 * 365  # seconds; a clock that counts nanoseconds overflows soon after
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lastiterate._internal.progress import shown
 from lastiterate.description import Loss
 from lastiterate.description.validation import number, whole
-from lastiterate.progress import shown
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.atomic_write import write_whole
+from lastiterate._internal.encryption import Seal
+from lastiterate._internal.file_lock import held, refused
 from lastiterate.description.validation import whole
 from lastiterate.errors import AssumptionError
-from lastiterate.holding import held, refused
-from lastiterate.sealing import Seal
-from lastiterate.whole_files import write_whole
 
 _SOMETIMES = ("order", "velocity", "kept")  # arrays that not every run has
 

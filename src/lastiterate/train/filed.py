@@ -18,11 +18,11 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.progress import Progress
 from lastiterate.description import Training
 from lastiterate.description.rows import Rows, RowStream
 from lastiterate.errors import AssumptionError, UnsupportedError
 from lastiterate.noise import Source
-from lastiterate.progress import Progress
 from lastiterate.train.grid import Parameters
 from lastiterate.train.one_thread import one_thread
 from lastiterate.train.scratch import nameless, said, usable_folder

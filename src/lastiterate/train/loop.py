@@ -22,12 +22,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.progress import shown
 from lastiterate.description import Arithmetic, Loss, Training
 from lastiterate.description.batches import check_drawn_by
 from lastiterate.description.rows import Rows, RowStream
 from lastiterate.errors import UnsupportedError
 from lastiterate.noise import Source, unpredictable
-from lastiterate.progress import shown
 from lastiterate.train.grid import INTERIM, Grid, Parameters, length, projection
 from lastiterate.train.keeping import Keeping, fingerprint
 from lastiterate.train.people import People

@@ -12,18 +12,23 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lastiterate._internal.formatting import printed
+from lastiterate._internal.plotting import plotted
+from lastiterate._internal.progress import Working
 from lastiterate.accounting import account
+from lastiterate.accounting.guarantee import (
+    NOT_A_GUARANTEE,
+    Guarantee,
+    warn_if_estimated,
+    weakest_provenance,
+)
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import safe_end
 from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.unit import read_unit
 from lastiterate.description.validation import number, one_of, whole
-from lastiterate.drawing import plotted
 from lastiterate.errors import DescriptionError, TargetError
-from lastiterate.guarantee import NOT_A_GUARANTEE, Guarantee, warn_if_estimated, weakest_provenance
-from lastiterate.printing import printed
-from lastiterate.progress import Working
 from lastiterate.theory.run import released_steps
 from lastiterate.unlearning.going_on import base, going_on, unlearnable
 from lastiterate.unlearning.restart import Restart, restart

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lastiterate._internal.formatting import printed
+from lastiterate.accounting.guarantee import NOT_A_GUARANTEE, warn_if_estimated, weakest_provenance
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import last_good
 from lastiterate.description import Loss, PrivacyUnit, Training
@@ -15,8 +17,6 @@ from lastiterate.description.failure import promised_delta
 from lastiterate.description.unit import emptied, read_unit
 from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
-from lastiterate.guarantee import NOT_A_GUARANTEE, warn_if_estimated, weakest_provenance
-from lastiterate.printing import printed
 from lastiterate.theory import BY_KEY, Run, dynamics, inapplicable_reason
 from lastiterate.theory.dynamics import Array
 from lastiterate.theory.taut_string import taut_string

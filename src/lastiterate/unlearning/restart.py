@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
 
+from lastiterate.accounting.risk import assumed, predicted_risk
 from lastiterate.description import Loss, Training
 from lastiterate.errors import AssumptionError, UnsupportedError
-from lastiterate.plan.risk import assumed, predicted_risk
 from lastiterate.unlearning.going_on import base, going_on
 
 _AS_WELL = 1.01

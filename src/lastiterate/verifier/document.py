@@ -22,9 +22,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.json_size import nesting, values
 from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.description.words import SENSITIVITY_STATEMENT
-from lastiterate.verifier.json_size import nesting, values
 from lastiterate.verifier.refusals import (
     MalformedCertificateError,
     TamperedCertificateError,

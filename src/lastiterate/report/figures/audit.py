@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from lastiterate._internal.formatting import printed, printed_down
 from lastiterate.description.validation import number
 from lastiterate.errors import UnsupportedError
-from lastiterate.printing import printed, printed_down
 from lastiterate.report.figures.data import FigureData, Series
 
 if TYPE_CHECKING:

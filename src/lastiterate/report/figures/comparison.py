@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from lastiterate._internal.formatting import printed
 from lastiterate.accounting import Comparison, Row
 from lastiterate.lower import lower_reference
-from lastiterate.printing import printed
 from lastiterate.report.figures.data import FigureData, Series
 
 

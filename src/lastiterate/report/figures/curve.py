@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.formatting import percent, printed
+from lastiterate.accounting.guarantee import REFERENCE_DELTA, Guarantee
 from lastiterate.certificate import Certificate
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.curves.renyi import Linear, Renyi
-from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
-from lastiterate.printing import percent, printed
 from lastiterate.report.attacker import detection_rate
 from lastiterate.report.figures.data import FigureData, Series
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from lastiterate.accounting.guarantee import NOT_A_GUARANTEE
 from lastiterate.errors import MissingExtraError
-from lastiterate.guarantee import NOT_A_GUARANTEE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

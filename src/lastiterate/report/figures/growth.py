@@ -15,7 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate._internal.formatting import printed, printed_down
 from lastiterate.accounting import account
+from lastiterate.accounting.growth import plateau
+from lastiterate.accounting.guarantee import REFERENCE_DELTA, Guarantee
 from lastiterate.curves import gaussian
 from lastiterate.curves.base import Curve
 from lastiterate.curves.mixture import Mixture
@@ -24,10 +27,7 @@ from lastiterate.description import Loss, PrivacyUnit, Schedule, Training
 from lastiterate.description.unit import ONE_RECORD
 from lastiterate.description.validation import number, whole
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import REFERENCE_DELTA, Guarantee
 from lastiterate.lower import lower_reference
-from lastiterate.plan.growth import plateau
-from lastiterate.printing import printed, printed_down
 from lastiterate.report.figures.data import FigureData, Series
 from lastiterate.theory import THEOREMS, Bound, Run, Theorem, inapplicable_reason
 from lastiterate.theory.coupling import Coupling

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.formatting import printed
+from lastiterate.accounting.guarantee import weakest_provenance
 from lastiterate.description import Loss, Training
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import weakest_provenance
-from lastiterate.printing import printed
 from lastiterate.report.figures.data import FigureData, Series
 from lastiterate.theory import Run, Theorem, dynamics, inapplicable_reason
 from lastiterate.theory import taut_string as strings

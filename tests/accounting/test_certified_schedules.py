@@ -16,8 +16,8 @@ from lastiterate import (
     Training,
     account,
 )
+from lastiterate.accounting import optimal_schedule
 from lastiterate.certificate import certify, verify
-from lastiterate.plan import optimal_schedule
 
 LOSS = Loss(smoothness=1.0, strong_convexity=0.1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lastiterate import DescriptionError, account, recommend
-from lastiterate.plan.risk import QuadraticModel
+from lastiterate.accounting.risk import QuadraticModel
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,20 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from lastiterate._internal.formatting import printed
+from lastiterate._internal.notebook import html_table
+from lastiterate._internal.plotting import plotted
+from lastiterate._internal.progress import Working
+from lastiterate.accounting.guarantee import (
+    NOT_A_GUARANTEE,
+    REFERENCE_DELTA,
+    Guarantee,
+    weakest_provenance,
+)
 from lastiterate.curves.range_of_doubles import OUT_OF_RANGE, within_doubles
 from lastiterate.description import Loss, Poisson, PrivacyUnit, Training
 from lastiterate.description.unit import read_unit
-from lastiterate.drawing import plotted
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee, weakest_provenance
-from lastiterate.notebook import html_table
-from lastiterate.printing import printed
-from lastiterate.progress import Working
 from lastiterate.theory import BY_KEY, THEOREMS, Bound, Run, Theorem, inapplicable_reason
 from lastiterate.theory.run import released_steps
 

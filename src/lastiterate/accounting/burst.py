@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq, minimize_scalar
 
+from lastiterate.accounting.risk import Floats, assumed, responses
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import (
@@ -26,7 +27,6 @@ from lastiterate.description import (
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number
 from lastiterate.errors import UnsupportedError
-from lastiterate.plan.risk import Floats, assumed, responses
 from lastiterate.theory import Run
 from lastiterate.theory.ordered_batches import position_mus
 

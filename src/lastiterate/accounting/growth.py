@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from lastiterate.accounting import account
+from lastiterate._internal.progress import Working
+from lastiterate.accounting.accountant import account
+from lastiterate.accounting.guarantee import warn_if_estimated
 from lastiterate.curves.bracket import last_good
 from lastiterate.description import Loss, PrivacyUnit, Schedule, Training
 from lastiterate.description.unit import read_unit
 from lastiterate.errors import UnsupportedError
-from lastiterate.guarantee import warn_if_estimated
-from lastiterate.progress import Working
 from lastiterate.theory import Run
 
 _TOLERANCE = 0.01

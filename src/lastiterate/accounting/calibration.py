@@ -13,7 +13,12 @@ from typing import Literal, overload
 
 import numpy as np
 
-from lastiterate.accounting import account
+from lastiterate._internal.formatting import printed
+from lastiterate._internal.progress import Working
+from lastiterate.accounting.accountant import account
+from lastiterate.accounting.burst import best_burst
+from lastiterate.accounting.guarantee import warn_if_estimated
+from lastiterate.accounting.optimal import optimal_schedule
 from lastiterate.curves.bracket import last_good
 from lastiterate.description import (
     Loss,
@@ -26,11 +31,6 @@ from lastiterate.description.failure import promised_delta
 from lastiterate.description.unit import read_unit
 from lastiterate.description.validation import number, one_of
 from lastiterate.errors import TargetError, UnsupportedError
-from lastiterate.guarantee import warn_if_estimated
-from lastiterate.plan.burst import best_burst
-from lastiterate.plan.optimal import optimal_schedule
-from lastiterate.printing import printed
-from lastiterate.progress import Working
 
 TOLERANCE = 1e-3  # the guarantee found is within this part of the target
 _AIM = 1 - TOLERANCE / 3
@@ -97,10 +97,10 @@ def calibrate(
             least; then the loss is returned as well). For whole numbers the next one would break
             the target.
         final_noise: "best" also chooses the burst of noise at the last step that needs the least
-            noise in all (`lastiterate.plan.best_burst`); for find="noise" and batches that
+            noise in all (`lastiterate.accounting.best_burst`); for find="noise" and batches that
             pass over the data in order.
-        schedule: "optimal" finds the step sizes too (`lastiterate.plan.optimal_schedule`, with
-            its public guesses of spectrum and start); for find="noise" and full batches.
+        schedule: "optimal" finds the step sizes too (`lastiterate.accounting.optimal_schedule`,
+            with its public guesses of spectrum and start); for find="noise" and full batches.
         unit: whom the target is for, as in `account`.
 
     Raises:

@@ -19,9 +19,9 @@ from lastiterate import (
     plateau,
     predicted_risk,
 )
-from lastiterate.plan import best_burst, burst_rule
-from lastiterate.plan.burst import noise_factor
-from lastiterate.plan.calibration import calibrate
+from lastiterate.accounting import best_burst, burst_rule
+from lastiterate.accounting.burst import noise_factor
+from lastiterate.accounting.calibration import calibrate
 
 B, EPSILON, DELTA = 40, 2.0, 1e-5
 

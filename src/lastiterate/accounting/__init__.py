@@ -8,25 +8,36 @@ batch. A choice may be guided by a public model of the loss; the privacy of what
 accounted like that of any other run and never depends on the model.
 """
 
-from lastiterate.plan.averaging import averaging_helps
-from lastiterate.plan.burst import best_burst, burst_rule
-from lastiterate.plan.calibration import calibrate
-from lastiterate.plan.growth import plateau
-from lastiterate.plan.individual import IndividualEpsilon, IndividualEpsilons, individual_epsilons
-from lastiterate.plan.optimal import optimal_noises, optimal_schedule
-from lastiterate.plan.recommendation import Recommendation, recommend
-from lastiterate.plan.risk import Risk, log_uniform, predicted_risk
-from lastiterate.plan.utility import excess_risk
+from lastiterate.accounting.accountant import Comparison, Row, account, compare, theorems
+from lastiterate.accounting.averaging import averaging_helps
+from lastiterate.accounting.burst import best_burst, burst_rule
+from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.growth import plateau
+from lastiterate.accounting.guarantee import Guarantee
+from lastiterate.accounting.individual import (
+    IndividualEpsilon,
+    IndividualEpsilons,
+    individual_epsilons,
+)
+from lastiterate.accounting.optimal import optimal_noises, optimal_schedule
+from lastiterate.accounting.recommendation import Recommendation, recommend
+from lastiterate.accounting.risk import Risk, log_uniform, predicted_risk
+from lastiterate.accounting.utility import excess_risk
 
 __all__ = [
+    "Comparison",
+    "Guarantee",
     "IndividualEpsilon",
     "IndividualEpsilons",
     "Recommendation",
     "Risk",
+    "Row",
+    "account",
     "averaging_helps",
     "best_burst",
     "burst_rule",
     "calibrate",
+    "compare",
     "excess_risk",
     "individual_epsilons",
     "log_uniform",
@@ -35,4 +46,5 @@ __all__ = [
     "plateau",
     "predicted_risk",
     "recommend",
+    "theorems",
 ]

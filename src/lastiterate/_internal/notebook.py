@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape as _escape
 
-from lastiterate.printing import escaped
+from lastiterate._internal.formatting import escaped
 
 
 def escape(text: str) -> str:

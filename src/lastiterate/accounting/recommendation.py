@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lastiterate._internal.formatting import printed
+from lastiterate._internal.progress import Working
+from lastiterate.accounting.burst import best_burst, burst_rule, noise_factor
+from lastiterate.accounting.calibration import calibrate
+from lastiterate.accounting.optimal import optimal_schedule
+from lastiterate.accounting.risk import QuadraticModel, Risk
 from lastiterate.description import FullBatch, Loss, Shuffled, TailAverage, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number, whole
-from lastiterate.plan.burst import best_burst, burst_rule, noise_factor
-from lastiterate.plan.calibration import calibrate
-from lastiterate.plan.optimal import optimal_schedule
-from lastiterate.plan.risk import QuadraticModel, Risk
-from lastiterate.printing import printed
-from lastiterate.progress import Working
 
 _BATCHES = (10, 40, 100, 400, 1000)
 _SMALLEST_BATCH = 10  # records; below that a batch says too little about the loss

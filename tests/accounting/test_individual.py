@@ -18,7 +18,7 @@ from lastiterate import (
     account,
     individual_epsilons,
 )
-from lastiterate.guarantee import Guarantee
+from lastiterate.accounting.guarantee import Guarantee
 
 LOSS = Loss(smoothness=1.0, regularization=0.002)
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._internal.json_size import nesting, values
 from lastiterate.errors import DescriptionError
-from lastiterate.verifier.json_size import nesting, values
 
 MOST_ARRAY_BYTES = 1 << 30
 MOST_JSON_BYTES = 16 << 20

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lastiterate.accounting.risk import checked_spectrum
 from lastiterate.curves import gaussian
 from lastiterate.description import Loss, Training
-from lastiterate.plan.risk import checked_spectrum
 
 HELPS_BELOW = 0.2
 

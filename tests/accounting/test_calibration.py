@@ -82,7 +82,7 @@ def test_few_questions_are_asked(monkeypatch):
         asked.append(arguments)
         return account(*arguments, **others)
 
-    monkeypatch.setattr("lastiterate.plan.calibration.account", counted)
+    monkeypatch.setattr("lastiterate.accounting.calibration.account", counted)
     calibrate(run(Shuffled(50)), RIDGE, 1.0, DELTA)
     assert len(asked) <= 10
 

@@ -13,8 +13,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from lastiterate._internal.file_lock import held
 from lastiterate.errors import AssumptionError, LastIterateError
-from lastiterate.holding import held
 
 
 def replacement_lock(folder: Path) -> Path:

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lastiterate.accounting import account
+from lastiterate._internal.formatting import printed
+from lastiterate._internal.notebook import html_table
+from lastiterate.accounting.accountant import account
+from lastiterate.accounting.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee
 from lastiterate.description import PrivacyUnit
 from lastiterate.errors import DescriptionError, UnsupportedError
-from lastiterate.guarantee import NOT_A_GUARANTEE, REFERENCE_DELTA, Guarantee
-from lastiterate.notebook import html_table
-from lastiterate.printing import printed
 
 WHO_MAY_SEE_IT = (
     "Who may see it: everybody may see the whole table, which follows from the description of the "

@@ -7,16 +7,16 @@ import pytest
 from scipy.optimize import minimize
 
 from lastiterate import FullBatch, Loss, Shuffled, TailAverage, Training, account, predicted_risk
-from lastiterate.curves import gaussian
-from lastiterate.errors import AssumptionError, DescriptionError
-from lastiterate.plan import (
+from lastiterate.accounting import (
     averaging_helps,
     log_uniform,
     optimal_noises,
     optimal_schedule,
 )
-from lastiterate.plan.optimal import _risk, optimal_steps
-from lastiterate.plan.risk import responses
+from lastiterate.accounting.optimal import _risk, optimal_steps
+from lastiterate.accounting.risk import responses
+from lastiterate.curves import gaussian
+from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.theory.taut_string import constant, taut_string
 
 EPSILON, DELTA = 1.0, 1e-5

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate._internal.formatting import printed
+from lastiterate._internal.notebook import html_table
+from lastiterate._internal.plotting import plotted
 from lastiterate.curves import gaussian
 from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
 from lastiterate.description.failure import warn_of_large_delta
 from lastiterate.description.validation import number
 from lastiterate.description.words import Assumption, assumptions, not_covered, provenances
-from lastiterate.drawing import plotted
 from lastiterate.errors import EstimateWarning
-from lastiterate.notebook import html_table
-from lastiterate.printing import printed
 from lastiterate.theory import Bound, Run, Theorem
 from lastiterate.theory.ordered_batches import WORST_POSITION, position_mus
 

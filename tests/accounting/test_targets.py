@@ -23,8 +23,8 @@ from lastiterate import (
     account,
     calibrate,
 )
+from lastiterate.accounting import calibration, optimal_schedule, plateau
 from lastiterate.errors import LastIterateError
-from lastiterate.plan import calibration, optimal_schedule, plateau
 
 SCHEMES = {
     "full": FullBatch(),

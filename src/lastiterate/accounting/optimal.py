@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 
-from lastiterate.accounting import account
+from lastiterate._internal.formatting import printed
+from lastiterate.accounting.accountant import account
+from lastiterate.accounting.risk import Floats, assumed, responses
 from lastiterate.curves import gaussian
 from lastiterate.description import Loss, Schedule, Training
 from lastiterate.description.failure import promised_delta
 from lastiterate.description.validation import number
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
-from lastiterate.plan.risk import Floats, assumed, responses
-from lastiterate.printing import printed
 
 _MOST_TUNED = 256  # step sizes beyond this many are not tuned one by one
 

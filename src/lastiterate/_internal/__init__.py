@@ -1,0 +1,1 @@
+"""Infrastructure that every package may use and no user imports: formatting, files, progress."""
