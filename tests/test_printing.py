@@ -25,8 +25,6 @@ HOVER = re.compile(
 # Files that may round to nearest, and why: nothing in them is a guarantee of this library.
 ECHOES = {
     "description/validation.py": "the limits that an argument must keep to",
-    "published/composition.py": "the arguments of a published formula, where it is undefined",
-    "published/sgld.py": "the arguments of a published formula, where it is undefined",
 }
 
 

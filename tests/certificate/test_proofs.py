@@ -19,9 +19,8 @@ from lastiterate import (
     account,
     certify,
 )
-from lastiterate.theory import coupling, reshuffled
+from lastiterate.theory import coupling, reshuffled, without_replacement
 from lastiterate.theory import poisson_paths as poisson
-from lastiterate.theory import without_replacement as refined_stretches
 from lastiterate.theory.registry import Bound
 from lastiterate.verifier import coupled
 
@@ -35,15 +34,15 @@ def run(batches: Any, **changes: Any) -> Training:
 
 
 SEARCHES: dict[str, tuple[Training, Callable[..., Any]]] = {
-    "poisson": (run(Poisson(0.1)), poisson.best_stretches),
-    "poisson replace": (run(Poisson(0.1), adjacency="replace"), refined_stretches.stretches),
-    "without replacement": (run(WithoutReplacement(4)), refined_stretches.stretches),
+    "poisson": (run(Poisson(0.1)), poisson.best_segments_of_one),
+    "poisson replace": (run(Poisson(0.1), adjacency="replace"), without_replacement.best_segments),
+    "without replacement": (run(WithoutReplacement(4)), without_replacement.best_segments),
     "reshuffled": (run(Reshuffled(20)), reshuffled.reshuffled),
 }
 
 
 def searched(training: Training, delta: float) -> Bound:
-    (bound,) = (b for b in account(training, RIDGE).bounds if b.search is not None)
+    (bound,) = (b for b in account(training, RIDGE).bounds if b.proof.search is not None)
     assert bound.curve.epsilon(delta) > 0
     return bound
 
@@ -89,7 +88,7 @@ def test_the_proof_is_the_one_that_answered(name: str) -> None:
 
 def test_a_bound_without_parameters_has_one_proof() -> None:
     bound = account(run(FullBatch()), RIDGE).best
-    assert bound.search is None
+    assert bound.proof.search is None
     assert bound.at(1e-3).curve is bound.at(1e-9).curve is bound.curve
     assert bound.at(1e-3).witness is bound.witness
 

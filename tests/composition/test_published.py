@@ -10,8 +10,7 @@ import pytest
 
 from lastiterate.composition import chernoff, heterogeneous, kairouz_forms, optimal
 from lastiterate.errors import UnsupportedError
-from lastiterate.published.chourasia_ye_shokri import corollary_2
-from lastiterate.published.he_wang_tao import corollary_3, theorem_4, theorem_6
+from lastiterate.published.he_wang_tao import corollary_2, corollary_3, theorem_4, theorem_6
 
 EPSILONS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0]
 ROUNDS = [1, 2, 3, 5, 10, 30, 100, 300, 1000, 3000, 10_000, 100_000]

@@ -23,8 +23,7 @@ from lastiterate.curves import gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import SampledPair
 from lastiterate.lower.minibatch import linear_lower
-from lastiterate.published.chourasia_ye_shokri import corollary_2
-from lastiterate.published.he_wang_tao import corollary_3
+from lastiterate.published.he_wang_tao import corollary_2, corollary_3
 from lastiterate.sampling.gaussian_pair import renyi
 from lastiterate.theory import poisson_paths as poisson
 from lastiterate.theory.coupling import Coupling, CouplingProblem

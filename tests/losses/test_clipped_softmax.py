@@ -91,7 +91,7 @@ def test_clipped_softmax_never_gets_the_guarantee_of_a_contraction(steps):
     """The charge is at least that of a run that expands by the measured factor every step."""
     run = RUN.replace(records=40, steps=steps, noise=0.5)
     mu = account(run, Softmax(3).regularity(BOUND, L2)).mu
-    c, s = 1.03676, float(Run(run, Softmax(3).regularity(BOUND, L2)).impulses[0])
+    c, s = 1.03676, float(Run(run, Softmax(3).regularity(BOUND, L2)).step_sensitivities[0])
     powers = c ** np.arange(steps)
     expanding = s * powers.sum() / (0.5 * np.sqrt((powers**2).sum()))  # linear updates x -> c·x
     contracting = (1 - ETA * L2) ** np.arange(steps)

@@ -36,16 +36,16 @@ def string(c, batches, epochs):
 def test_table(row):
     rate, batches, epochs, printed, restored, best, exact = row
     run = (1.0, 1 - rate, batches, epochs)
-    assert round(langevin.strongly_convex_printed(*run), 4) == printed
-    assert round(langevin.strongly_convex(*run), 4) == restored
-    assert round(langevin.strongly_convex_best_split(*run), 4) == best
+    assert round(langevin.theorem_3_3(*run), 4) == printed
+    assert round(langevin.theorem_3_3_restored(*run), 4) == restored
+    assert round(langevin.theorem_3_3_best_split(*run), 4) == best
     assert round(string(1 - rate, batches, epochs)[0], 5) == exact
 
 
 def test_explanation_146_is_false():
     # eta lambda = 1/2, B = 2, many epochs: the first term is 4/3, the explanation says at most 1.
     run = (1.0, 0.5, 2, 60)
-    first = langevin.strongly_convex_printed(*run) - langevin.one_impulse(1.0, 0.5, 2)
+    first = langevin.theorem_3_3(*run) - langevin.one_impulse(1.0, 0.5, 2)
     assert first == pytest.approx(4 / 3, rel=1e-9)
     assert first > 1 / (2 * 0.5)
 
@@ -57,19 +57,22 @@ def test_every_bound_covers_the_attained_string(c, batches, epochs):
     for j in range(batches):
         run = (1.0, c, batches, epochs, j)
         for bound in (
-            langevin.strongly_convex_printed,
-            langevin.strongly_convex,
-            langevin.strongly_convex_best_split,
+            langevin.theorem_3_3,
+            langevin.theorem_3_3_restored,
+            langevin.theorem_3_3_best_split,
         ):
             assert bound(*run) >= exact[j] * (1 - 1e-9), bound.__name__
-        assert langevin.convex(1.0, batches, epochs, j) >= exact[j] * (1 - 1e-9)
+        assert langevin.theorem_d4(1.0, batches, epochs, j) >= exact[j] * (1 - 1e-9)
         # eta = 2/(beta + lambda): the update contracts by (beta - lambda)/(beta + lambda).
         step = 0.4
         smooth, strong = (1 + c) / step, (1 - c) / step
         if strong > 0:
-            assert langevin.balle(1.0, step, smooth, strong, batches, epochs, j) >= exact[j] - 1e-9
+            assert (
+                langevin.theorem_d5(1.0, step, smooth, strong, batches, epochs, j)
+                >= exact[j] - 1e-9
+            )
         arrivals = list(range(j, batches * epochs, batches))
-        paid = shifted.fixed_sequence(c, math.sqrt(2), 1.0, batches * epochs, arrivals)
+        paid = shifted.theorem_a1(c, math.sqrt(2), 1.0, batches * epochs, arrivals)
         assert paid >= exact[j] * (1 - 1e-9)
         assert paid <= epochs * (1 + 1e-9)  # composition
 
@@ -77,7 +80,7 @@ def test_every_bound_covers_the_attained_string(c, batches, epochs):
 def test_convex_theorem_is_the_string_at_c_one():
     exact = string(1.0, 10, 5)
     for j in range(10):
-        assert langevin.convex(1.0, 10, 5, j) == pytest.approx(exact[j], rel=1e-9)
+        assert langevin.theorem_d4(1.0, 10, 5, j) == pytest.approx(exact[j], rel=1e-9)
 
 
 @pytest.mark.parametrize("order", [1.01, 2.0, 16.0, 64.0])
@@ -85,17 +88,17 @@ def test_shuffled_once_covers_the_averaged_strings(order):
     for c, batches, epochs in [(0.9, 4, 3), (0.99, 6, 2), (0.5, 2, 5)]:
         exact = (order - 1) * order * string(c, batches, epochs)
         average = (np.logaddexp.reduce(exact) - math.log(batches)) / (order - 1)
-        ours = langevin.shuffled_once(1.0, c, batches, epochs, order)
+        ours = langevin.theorem_4_2(1.0, c, batches, epochs, order)
         assert ours >= average * (1 - 1e-9)
-        theirs = shifted.shuffled(c, math.sqrt(2), 1.0, batches * epochs, batches, order)
+        theirs = shifted.corollary_a3(c, math.sqrt(2), 1.0, batches * epochs, batches, order)
         assert theirs >= average * (1 - 1e-9)
 
 
 def test_shuffled_once_keeps_tiny_and_huge_exponents():
-    tiny = langevin.shuffled_once(1e-12, 0.9, 4, 3, 2.0)
-    small = langevin.shuffled_once(1e-6, 0.9, 4, 3, 2.0)
+    tiny = langevin.theorem_4_2(1e-12, 0.9, 4, 3, 2.0)
+    small = langevin.theorem_4_2(1e-6, 0.9, 4, 3, 2.0)
     assert tiny == pytest.approx(small * 1e-6, rel=1e-5)
-    assert math.isfinite(langevin.shuffled_once(1e6, 0.9, 4, 3, 64.0))
+    assert math.isfinite(langevin.theorem_4_2(1e6, 0.9, 4, 3, 64.0))
 
 
 @pytest.mark.parametrize("order", [1.5, 4.0, 30.0])
@@ -109,23 +112,23 @@ def test_sampled_batches_cover_the_enumerated_strings(order):
             kappa = position_mus(np.full(steps, c), s, np.ones(steps), 1)[0] ** 2 / 2
             logs.append((order - 1) * order * kappa)
         exact = (np.logaddexp.reduce(logs) - steps * math.log(2)) / (order - 1)
-        bound = langevin.sampled_batches(unit, c, rate, steps, order)
+        bound = langevin.theorem_4_3(unit, c, rate, steps, order)
         assert exact * (1 - 1e-9) <= bound <= order * unit * steps * (1 + 1e-9)
-    assert math.isfinite(langevin.sampled_batches(1.0, 0.98, 0.05, 2000, 60.0))
+    assert math.isfinite(langevin.theorem_4_3(1.0, 0.98, 0.05, 2000, 60.0))
 
 
 def test_reshuffled_corollary_enumerates_or_says_that_it_cannot():
-    once = shifted.shuffled(0.9, 1.0, 1.0, 6, 2, 4.0)
-    anew = shifted.shuffled(0.9, 1.0, 1.0, 6, 2, 4.0, reshuffled=True)
+    once = shifted.corollary_a3(0.9, 1.0, 1.0, 6, 2, 4.0)
+    anew = shifted.corollary_a3(0.9, 1.0, 1.0, 6, 2, 4.0, reshuffled=True)
     assert 0 < anew != once
     with pytest.raises(UnsupportedError, match="boundary policy"):
-        shifted.shuffled(0.9, 1.0, 1.0, 400, 20, 4.0, reshuffled=True)
+        shifted.corollary_a3(0.9, 1.0, 1.0, 400, 20, 4.0, reshuffled=True)
 
 
 def test_diameter_restart_of_the_shifted_divergence():
     arrivals = list(range(0, 400, 4))
-    free = shifted.fixed_sequence(1.0, 0.5, 1.0, 400, arrivals)
-    bounded = shifted.fixed_sequence(1.0, 0.5, 1.0, 400, arrivals, diameter=1.0)
+    free = shifted.theorem_a1(1.0, 0.5, 1.0, 400, arrivals)
+    bounded = shifted.theorem_a1(1.0, 0.5, 1.0, 400, arrivals, diameter=1.0)
     steps = np.ones(400)
     best = position_mus(steps, 0.5 * steps, steps, 4, diameter=1.0)[0] ** 2 / 2
     assert best * (1 - 1e-9) <= bounded < free
@@ -133,19 +136,19 @@ def test_diameter_restart_of_the_shifted_divergence():
 
 def test_bad_input():
     with pytest.raises(DescriptionError):
-        langevin.strongly_convex_printed(1.0, 0.9, 1, 3)
+        langevin.theorem_3_3(1.0, 0.9, 1, 3)
     with pytest.raises(DescriptionError):
-        langevin.convex(1.0, 4, 3, position=4)
+        langevin.theorem_d4(1.0, 4, 3, position=4)
     with pytest.raises(DescriptionError):
-        langevin.sampled_batches(1.0, 0.9, 0.0, 3, 2.0)
+        langevin.theorem_4_3(1.0, 0.9, 0.0, 3, 2.0)
     with pytest.raises(DescriptionError):
-        langevin.shuffled_once(1.0, 0.9, 4, 3, 1.0)
+        langevin.theorem_4_2(1.0, 0.9, 4, 3, 1.0)
     with pytest.raises(DescriptionError):
-        langevin.balle(1.0, 3.0, 1.0, 1.0, 4, 3)
+        langevin.theorem_d5(1.0, 3.0, 1.0, 1.0, 4, 3)
 
 
 @pytest.mark.parametrize(("c", "least"), [(1e-30, 0.0), (5.0, 0.99 * 0.3**2 / 2)])
 def test_powers_beyond_doubles(c, least):
     """c^2000 is no double: the bound is still a number, between the last visit's price and all."""
-    found = shifted.fixed_sequence(c, 0.3, 1.0, 2000, range(0, 2000, 40))
+    found = shifted.theorem_a1(c, 0.3, 1.0, 2000, range(0, 2000, 40))
     assert least <= found <= 50 * 0.3**2 / 2 * 1.001

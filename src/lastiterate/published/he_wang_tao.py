@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from lastiterate._internal.formatting import printed
 from lastiterate.composition import (
     Pair,
     kairouz_forms,
@@ -92,12 +93,12 @@ def corollary_3(epsilon: float, delta: float, rounds: int, slack: float) -> Pair
     target = kairouz_forms(epsilon, rounds, slack).azuma
     if not 0.0 < target < rounds * epsilon:
         raise UnsupportedError(
-            f"He, Wang & Tao 2020, Corollary 3 is undefined at epsilon' = {target:g}: it "
-            f"needs epsilon' < T epsilon "
-            f"= {rounds * epsilon:g}; use lastiterate.composition.optimal, which has no such limit."
+            f"He, Wang & Tao 2020, Corollary 3 is undefined at epsilon' = {printed(target)}: it "
+            f"needs epsilon' < T epsilon = {printed(rounds * epsilon)}; use "
+            "lastiterate.composition.optimal, which has no such limit."
         )
-    printed = math.exp(log_chernoff(epsilon, rounds, target) - (target + rounds * epsilon))
-    return Pair(target, float(_equal_rectangles(epsilon, delta, rounds, target) + printed))
+    tail = math.exp(log_chernoff(epsilon, rounds, target) - (target + rounds * epsilon))
+    return Pair(target, float(_equal_rectangles(epsilon, delta, rounds, target) + tail))
 
 
 def subsampled_linear(epsilon: float, delta: float, rate: float) -> Pair:
@@ -213,10 +214,9 @@ def theorem_7_slack(mu: float, rate: float, steps: int, step_delta: float, epsil
     total = steps * e
     if not epsilon < total:
         raise AssumptionError(
-            f"He, Wang & Tao's delta~ is undefined at epsilon' = {epsilon:g}: it needs "
-            f"epsilon' < T q eps~ = "
-            f"{total:g}. Compose LossDistribution.replaced, which has no such "
-            "limit."
+            f"He, Wang & Tao's delta~ is undefined at epsilon' = {printed(epsilon)}: it needs "
+            f"epsilon' < T q eps~ = {printed(total)}. Compose LossDistribution.replaced, which has "
+            "no such limit."
         )
     log = -(epsilon + total) / 2
     log += steps * (math.log(2 * total / (total - epsilon)) - math.log1p(math.exp(e)))
