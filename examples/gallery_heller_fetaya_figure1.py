@@ -13,10 +13,11 @@ posterior is private all along.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from gallery import keep, line_figure
 
-from lastiterate._internal.formatting import printed_down
 from lastiterate.report import FigureData
 from lastiterate.sampling import interim_privacy, posterior_privacy
 
@@ -43,7 +44,7 @@ def figures(records: int = RECORDS) -> dict[str, FigureData]:
                 "one posterior sample (at most)": (epochs, [level] * len(epochs)),
             },
             f"SGLD leaks most after epoch {interim.peak}: epsilon is at least "
-            f"{printed_down(float(np.max(interim.exact)), 3)}",
+            f"{math.floor(10 * np.max(interim.exact)) / 10:g}",
             "epoch",
             f"epsilon at delta = {DELTA:g}",
             log="y",

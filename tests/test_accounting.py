@@ -321,11 +321,15 @@ def test_excess_risk_holds_on_a_quadratic():
         sigma=0.1,
         gradient_sensitivity=2.0,
         gradient_norm=1.0,
+        diameter=2.0,
     )
     c = 1 - 0.5
     variance = run.noises[0] ** 2 * (1 - c ** (2 * 200)) / (1 - c * c)
     exact = 3 * variance / 2 + (2 * c**200) ** 2 / 2  # started at distance 2L/lambda = 2
     assert exact <= excess_risk(run, loss, 3)
+    for diameter in (math.inf, 2.1):  # Lipschitz and strongly convex: at most 2L/lambda = 2 wide
+        with pytest.raises(AssumptionError, match="bounded domain"):
+            excess_risk(run.replace(diameter=diameter), loss, 3)
 
 
 def test_speed_does_not_depend_on_the_length_of_constant_runs():

@@ -18,6 +18,7 @@ import compares
 import theorem_pages
 import measured
 import notebooks
+import papers
 import reference
 
 DOCS = Path(__file__).parents[1]
@@ -28,6 +29,7 @@ def pages(quick: bool) -> Iterator[tuple[str, str]]:
     yield from reference.pages()
     yield from compares.pages()
     yield from measured.pages()
+    yield from papers.pages()
     yield from notebooks.pages(quick)
     if not quick:
         import figures

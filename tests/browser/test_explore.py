@@ -83,11 +83,11 @@ def test_presets_give_the_numbers_of_the_theory(explorer: Page, screenshots: Pat
     shown(page, "#epsilon", "3.429")
     assert abs(row(page, BY_KEY["gaussian-composition"].name) - 30.5) < 0.06
     page.get_by_text("From the papers").click()
-    page.click("#preset-ye-shokri-logistic")
+    page.click("#preset-mini-batch-logistic")
     shown(page, "#epsilon", "4.34")
     shown(page, "#theorem", BY_KEY["worst-position"].name)
     drawn(page, "growth", "string", "curve")
-    page.screenshot(path=screenshots / "explore-ye-shokri-logistic.png", full_page=True)
+    page.screenshot(path=screenshots / "explore-mini-batch-logistic.png", full_page=True)
     page.click("#preset-mnist-shuffled")
     shown(page, "#epsilon", "3.429")
     # Chien & Li 2025, Figure 1, T = 200, delta = 1e-5, strongly convex: 1.336.

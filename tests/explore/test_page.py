@@ -93,7 +93,7 @@ def test_chourasia_figure_2_is_exact(pool: Pool) -> None:
 def test_mnist_presets(
     pool: Pool, epochs: str, composition: float, worst: float, hidden: float
 ) -> None:
-    cyclic = preset(pool, "ye-shokri-logistic", length=epochs)
+    cyclic = preset(pool, "mini-batch-logistic", length=epochs)
     shuffled = preset(pool, "mnist-shuffled", length=epochs)
     assert float(by_id(cyclic["answer.children"], "epsilon")) == pytest.approx(worst, abs=6e-3)
     assert float(by_id(shuffled["answer.children"], "epsilon")) == pytest.approx(hidden, abs=6e-3)

@@ -246,4 +246,4 @@ def test_presets_can_be_read() -> None:
     )
     assert runs["chourasia-figure-2"].training.replace(noise=c.noise) == c
     assert math.isclose(runs["chourasia-figure-2"].training.noise, c.noise, rel_tol=1e-15)
-    assert runs["ye-shokri-logistic"].training.batches == Cyclic(1500)
+    assert runs["mini-batch-logistic"].training.batches == Cyclic(1500)

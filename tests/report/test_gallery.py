@@ -33,14 +33,23 @@ def values(figure):
     return {keys.get(line.name, line.name): np.asarray(line.y, float) for line in figure.series}
 
 
-def test_chourasia_figure_2_the_optimum_meets_the_lower_bound():
+def test_chourasia_figure_2_shows_the_papers_lower_bound():
     (figure,) = script("gallery_chourasia_ye_shokri_figure2").figures(points=6).values()
     lines = values(figure)
-    lower = lines["Chourasia, Ye & Shokri 2021, Theorem 3 (lower bound)"]
-    assert lines["taut-string"] == pytest.approx(lower, rel=1e-9)
-    assert np.all(lines["taut-string"] >= lower * (1 - 1e-12))
-    assert np.all(lines["chourasia-ye-shokri-2021-corollary-2"] > lower)
-    assert np.max(lines["chourasia-ye-shokri-2021-corollary-2"] / lower) > 1.9
+    lower = lines["Chourasia, Ye & Shokri 2021, (68), lower bound"]
+    steps = np.asarray(figure.series[0].x, float)
+    printed = 4**2 / (4 * 0.02**2 * 5000**2) * (1 - np.exp(-0.02 * steps))
+    assert lower == pytest.approx(printed, rel=1e-12)
+    # "roughly two times", at K = 1000; the exact divergence is in between
+    assert lines["chourasia-ye-shokri-2021-corollary-2"][-1] / lower[-1] == pytest.approx(
+        2.02, abs=5e-3
+    )
+    kept = (1 - 0.02) ** steps
+    exact = 4**2 / (4 * 0.02**2 * 5000**2) * (2 - 0.02) * (1 - kept) / (1 + kept)
+    assert lines["taut-string"] == pytest.approx(exact, rel=1e-9)
+    assert np.all(lines["taut-string"] >= exact * (1 - 1e-12))
+    assert np.all(lines["taut-string"] >= lower)
+    assert exact[-1] == pytest.approx(7.92e-4, rel=1e-3)
 
 
 def test_chien_li_figure_1_has_the_numbers_of_the_table():

@@ -23,7 +23,7 @@ def excess_risk(training: Training, loss: Loss, dimension: int) -> float:
     true constant βdσ²/λ).
 
     >>> run = Training.langevin(records=1000, steps=5000, step_size=0.02, sigma=0.01,
-    ...                         gradient_sensitivity=2.0, gradient_norm=1.0)
+    ...                         gradient_sensitivity=2.0, gradient_norm=1.0, diameter=20.0)
     >>> round(excess_risk(run, Loss(smoothness=1.0, strong_convexity=0.1), dimension=10), 4)
     0.0291
     """
@@ -40,6 +40,13 @@ def excess_risk(training: Training, loss: Loss, dimension: int) -> float:
     lipschitz = training.needs_gradient_norm(
         "the excess risk of Chourasia, Ye & Shokri 2021, Lemma 6"
     )
+    largest = 2 * lipschitz / curvature
+    if not training.diameter <= largest * (1 + 1e-12):
+        raise AssumptionError(
+            f"excess_risk needs a bounded domain of diameter at most 2 L/lambda = {largest:g}, but "
+            f"diameter is {training.diameter:g}: beyond it no strongly convex loss has gradients "
+            f"of norm at most L. Set diameter={largest:g} or less."
+        )
     bias = 2 * smoothness * (lipschitz / curvature) ** 2
     bias *= math.exp(-curvature * eta * training.steps)
     return bias + smoothness * dimension * nu**2 / (eta * curvature)

@@ -2,7 +2,8 @@
 
 `PUBLISHED` lists them as rows of the registry: sound and corrected bounds, which are never tighter
 than those of `lastiterate.theory`, and refuted claims with their counterexamples. `account` never
-evaluates them; ``compare(..., published=True)`` does.
+evaluates them; ``compare(..., published=True)`` does. `statements` lists everything that a paper
+states, with the function that evaluates it.
 
 >>> sorted({theorem.status for theorem in PUBLISHED})
 ['corrected', 'refuted', 'sound']
@@ -16,6 +17,7 @@ from lastiterate.published import (
     heller_fetaya,
     ye_shokri,
 )
+from lastiterate.published.statements import PAPERS, Statement, statements
 from lastiterate.theory.registry import Theorem
 
 PUBLISHED: tuple[Theorem, ...] = (
@@ -27,4 +29,4 @@ PUBLISHED: tuple[Theorem, ...] = (
     *heller_fetaya.ROWS,
 )
 
-__all__ = ["PUBLISHED"]
+__all__ = ["PAPERS", "PUBLISHED", "Statement", "statements"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 from lastiterate.errors import AssumptionError
@@ -29,6 +30,15 @@ class Posterior(Protocol):
 
     def lemma_value(self, order: float) -> float:
         """The value that the lemma claims, whatever its condition."""
+
+
+def proposition_iii_4(order: float, epsilon: float, delta: float) -> float:
+    """Proposition III.4 (Mironov 2017): (ν, ε)-RDP is (ε + log(1/δ)/(ν-1), δ)-DP.
+
+    >>> round(proposition_iii_4(11.0, 0.5, 1e-5), 4)
+    1.6513
+    """
+    return epsilon + math.log(1 / delta) / (order - 1)
 
 
 def lemma_a1_printed(order: float, posterior: Posterior) -> float:

@@ -10,18 +10,24 @@ The taut string is never above the linear ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from lastiterate.curves.renyi import Renyi, linear
 from lastiterate.description import Cyclic, FullBatch, Shuffled, WithoutReplacement
 from lastiterate.errors import DescriptionError
+from lastiterate.published.chourasia_ye_shokri import lemma_8, lemma_9, theorem_2
 from lastiterate.published.setting import (
     UP,
     convex,
     evaluated,
     first_reason,
+    log_density,
+    moments_on_grid,
+    renyi_moments,
     short_steps,
     smooth_steps,
     strongly_convex,
@@ -36,6 +42,142 @@ from lastiterate.theory.run import Run
 
 # Fewer than 2^13 roundings of positive terms enter each closed form.
 _UP_MANY = 1 + 2.0**13 * UNIT
+
+
+# --- recursions ---------------------------------------------------------------------------------
+
+
+def theorem_2_1(unit: float, rate: float, batches: int, epochs: int) -> float:
+    """Theorem 2.1, the naive baseline: κ = unit·2(1 - e^(-ηλKB/2))·2/(ηλ), ``rate`` = ηλ.
+
+    Chourasia, Ye & Shokri's Corollary 1 with n replaced by b and KB updates, as appendix C has it.
+    Status: sound (the record is charged at every step).
+
+    >>> round(theorem_2_1(1.0, 0.01, batches=20, epochs=100), 3)
+    399.982
+    """
+    return theorem_2(unit, rate, batches * epochs)
+
+
+def ryffel_3_3(unit: float, rate: float, batches: int, epochs: int) -> float:
+    """Ryffel et al. 2022, Corollary 3.3: Theorem 2.1 with n² for b². REFUTED (appendix C).
+
+    It assumes for the mixture over batches the log-Sobolev constant of one component.
+
+    >>> ryffel_3_3(1.0, 0.01, batches=20, epochs=1) < 0.1 < 1.0  # unit = 1: the last batch's use
+    True
+    """
+    return theorem_2_1(unit, rate, batches, epochs) / batches**2
+
+
+def lemma_d3(c: float, variance: float, steps: int) -> float:
+    """Lemmas D.2 (c = 1) and D.3: the LSI constant after so many steps from a point.
+
+    1/(2ησ² Σ_(s<k) c^(2s)), ``variance`` = 2ησ², for updates that are c-Lipschitz.
+
+    >>> lemma_d3(1.0, 0.5, 4)
+    0.5
+    """
+    constant = math.inf
+    for _ in range(steps):
+        constant = lemma_9(lemma_8(constant, c), variance / 2)
+    return constant
+
+
+class Recursion(NamedTuple):
+    """R_α of the last iterate, and the order α' at which the first iterate is read."""
+
+    divergence: float
+    first_order: float
+
+
+def lemma_3_2(order: float, unit: float, c: float, read: Sequence[bool]) -> Recursion:
+    """Lemma 3.2 from a point, along the LSI constants of Lemma D.3 (c = 1: D.2).
+
+    A step that reads the record adds unit·α to R_α; another has R_α/α <- R_α'/α'/f with f = 1 +
+    2ησ²c_k/L² and α' = 1 + (α-1)/f. ``read`` says which steps read it. Status: sound.
+
+    >>> lemma_3_2(4.0, 1.0, 1.0, [True, False, False, False])  # (90): 1/j of one use
+    Recursion(divergence=1.0, first_order=1.75)
+    """
+    weight, kappa, current = 1.0, 0.0, order
+    for step in reversed(range(len(read))):
+        if read[step]:
+            kappa += weight * unit
+        else:  # with 2ησ² = 1
+            fade = 1 + lemma_8(lemma_d3(c, 1.0, step), c)
+            weight, current = weight / fade, 1 + (current - 1) / fade
+    return Recursion(order * kappa, current)
+
+
+def contraction_at_fixed_order(order: float, steepness: float, variance: float) -> float:
+    """What is left of R_α after Gaussian noise, over the share 1/f that (157) claims. REFUTED: > 1.
+
+    ν = N(0, 1) has LSI constant 1, μ = ν·(1 + tanh(steepness·x)/2), f = 1 + variance; by
+    quadrature. Lemma 3.2 itself moves the order and holds.
+
+    >>> round(contraction_at_fixed_order(100.0, 20.0, 1.0), 2)
+    1.83
+    """
+    x = np.linspace(-14.0, 14.0, 8001)
+    nu = log_density(x, ([1.0], [0.0], [1.0]))
+    before = moments_on_grid(order, x, nu + np.log1p(np.tanh(steepness * x) / 2), nu)
+    edges = np.append(x, x[-1] + x[1] - x[0]) - (x[1] - x[0]) / 2
+    spread = np.diff(ndtr((x[:, None] - edges) / math.sqrt(variance)), axis=1) * -1
+    after_nu = spread @ np.exp(nu)
+    after_mu = spread @ (np.exp(nu) * (1 + np.tanh(steepness * x) / 2))
+    after = moments_on_grid(order, x, np.log(after_mu), np.log(after_nu))
+    return after.divergence * (1 + variance) / before.divergence
+
+
+def lemma_4_1(
+    order: float, weights: Sequence[float], first: Sequence[float], second: Sequence[float]
+) -> tuple[float, float]:
+    """Lemma 4.1: exp((α-1)R_α) of two mixtures is at most the mean of the components' own.
+
+    Both sides for components N(first_j, 1) and N(second_j, 1). Status: sound.
+
+    >>> left, right = lemma_4_1(2.0, [0.5, 0.5], [0.0, 1.0], [0.0, 0.0])
+    >>> round(left, 4), round(right, 4)
+    (1.4296, 1.8591)
+    """
+    ones = [1.0] * len(weights)
+    joint = renyi_moments(order, (weights, first, ones), (weights, second, ones))
+    gaps = (np.asarray(first) - np.asarray(second)) ** 2
+    return joint.moment, float(np.exp(order * (order - 1) * gaps / 2) @ np.asarray(weights))
+
+
+def equation_141(unit: float, rate: float, batches: int, epochs: int) -> float:
+    """(141): the first term of Theorems 3.3 and 4.2 as printed, ``rate`` = ηλ.
+
+    >>> round(equation_141(1.0, 0.5, batches=2, epochs=60), 4)
+    1.3333
+    """
+    c = 1 - rate
+    return theorem_3_3(unit, c, batches, epochs) - one_impulse(unit, c, batches)
+
+
+def equation_146(unit: float, rate: float, batches: int) -> float:
+    """(146): unit/(Bηλ), claimed to bound (141). REFUTED."""
+    return unit / (batches * rate)
+
+
+def proposition_f1(feature_norm: float) -> tuple[float, float]:
+    """Proposition F.1: Lipschitz constant sqrt(2(L²+1)) and smoothness (L²+1)/2 of softmax."""
+    return math.sqrt(2 * (feature_norm**2 + 1)), (feature_norm**2 + 1) / 2
+
+
+def algorithm_2_sigma(step_size: float, multiplier: float, sensitivity: float, batch: int) -> float:
+    """Appendix F.1: the σ of Algorithm 1 that Algorithm 2 has, sqrt(η/2)·σ_mul·S_g/(2b).
+
+    >>> sigma = algorithm_2_sigma(0.5, 4.0, 2.0, 100)
+    >>> round(0.5 * (2.0 / 100 / sigma) ** 2 / 4, 6)  # unit = 2/σ_mul²
+    0.125
+    """
+    return math.sqrt(step_size / 2) * multiplier * sensitivity / (2 * batch)
+
+
+# --- theorems ---------------------------------------------------------------------------------
 
 
 def _check(c: float, batches: int, epochs: int, position: int, at_least: int = 1) -> None:
@@ -234,6 +376,19 @@ def theorem_d5(
     return _UP_MANY * ((epochs - 1) * alone(0) + alone(position))
 
 
+def theorem_d6(unit: float, rate: float, steps: int, line: int = 125) -> float:
+    """Theorem D.6, full batches: κ = 2·unit·Σ_(k=1..K) (1 - x)^k, x = ηλ/2, ``rate`` = ηλ.
+
+    ``line`` = 124 stops one line earlier in the proof, x = ηλ - (ηλ)²/2. Status: sound.
+
+    >>> theorem_d6(1.0, 0.1, 200, line=124) < theorem_d6(1.0, 0.1, 200)
+    True
+    """
+    x = rate / 2 if line == 125 else rate - rate * rate / 2
+    shrunk = steps * math.log1p(-x) if x < 1 else -math.inf
+    return 2 * unit * (1 - x) * -math.expm1(shrunk) / x
+
+
 def _check_order(order: float) -> None:
     if not order > 1:
         raise DescriptionError("order", order, "greater than 1", "Renyi divergence needs it")
@@ -247,14 +402,12 @@ def clipped_softmax_contraction(step_size: float, regularization: float) -> floa
 # --- of a run -----------------------------------------------------------------------------------
 
 
-def theorem_d6(decay: Callable[[float], float]) -> Callable[[Run], Proof]:
-    """2 unit sum over k = 1..T of (1 − x)^k, x = decay(ηλ): Theorem D.6, or its line (124)."""
+def _sobolev(line: int) -> Callable[[Run], Proof]:
+    """Theorem D.6 of a run, or its line (124)."""
 
     def bound(run: Run) -> Proof:
-        x = decay(float(run.etas[0]) * run.curvature)
-        shrunk = run.training.steps * math.log1p(-x) if x < 1 else -math.inf
-        geometric = (1 - x) * -math.expm1(shrunk) / x
-        return Proof(linear(2 * unit(run) * geometric * UP))
+        rate = float(run.etas[0]) * run.curvature
+        return Proof(linear(theorem_d6(unit(run), rate, run.training.steps, line) * UP))
 
     return bound
 
@@ -335,7 +488,7 @@ ROWS: tuple[Theorem, ...] = (
             "R_alpha <= alpha (s^2/nu^2) sum_{k=1..T} (1 - eta lambda/2)^k."
         ),
         schemes=(FullBatch,),
-        bound=theorem_d6(lambda h: h / 2),
+        bound=_sobolev(125),
         limits=_SOBOLEV,
         supports=ADJACENCIES,
         assumptions=_ASSUMED_D6,
@@ -351,7 +504,7 @@ ROWS: tuple[Theorem, ...] = (
             "Line (125) of the proof gives away a factor of up to 2; this keeps line (124)."
         ),
         schemes=(FullBatch,),
-        bound=theorem_d6(lambda h: h - h * h / 2),
+        bound=_sobolev(124),
         limits=_SOBOLEV,
         supports=ADJACENCIES,
         assumptions=_ASSUMED_D6,
