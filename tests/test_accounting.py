@@ -25,7 +25,7 @@ from lastiterate import (
     excess_risk,
     plateau,
 )
-from lastiterate.errors import DescriptionError
+from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.theory.ordered_batches import HIDDEN_POSITION
 
 
