@@ -2,13 +2,17 @@
 """Mutation score of packages whose code decides whether a guarantee holds.
 
 A seeded sample of small changes (another operator, constant, order or branch) is drawn from the
-source.  For each mutant the fast tests that name the mutated module run until the first failure.  A
-mutant is detected if a test fails within the time limit, so the score is a lower bound: some
-mutants change nothing that can be seen, and other tests would detect some of the rest.
+source.  First every fast test runs once and the lines that it executes are recorded.  Then, for
+each mutant, a forked process imports the package with the change and runs the tests that execute
+the changed line, shortest first, until one fails.  A mutant is detected if a test fails that
+passes on the unchanged source.  The score is a lower bound: some mutants change nothing that can be
+seen, and slower tests would detect some of the rest.
 
-    scripts/mutation.py --mutants 300 --seed 0 --workers 2
+    nice -n 19 scripts/mutation.py --mutants 300 --seed 0 --lines build/lines.json
 
-It prints the score of every package and each mutant that no test detected.
+It prints every outcome as a line of JSON, and the score of every package.  ``--minutes`` ends the
+run early; the mutants that ran are then a smaller sample of the same kind, because they run in the
+order in which they were drawn.
 """
 
 from __future__ import annotations
@@ -16,23 +20,45 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import json
 import os
-import queue
 import random
-import shutil
-import subprocess
+import resource
+import signal
 import sys
 import tempfile
-import threading
+import time
+import types
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("curves", "theory", "verifier")
 TESTS = ("curves", "theory", "published", "verifier", "certificate", "composition", "accounting")
+PRELOADED = (
+    "flint",
+    "hypothesis",
+    "mpmath",
+    "numpy",
+    "scipy.integrate",
+    "scipy.linalg",
+    "scipy.optimize",
+    "scipy.signal",
+    "scipy.special",
+    "scipy.stats",
+)
+SECONDS_PER_TEST = 10.0  # of processor time; slower tests are left out
+SECONDS_PER_MUTANT = 15.0  # of recorded tests; the shortest are taken
+SECONDS_PER_FILE = 0.3  # to import a file of tests
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -144,72 +170,254 @@ def mutants(packages: tuple[str, ...]) -> list[Mutant]:
     return found
 
 
-def test_files(mutant: Mutant, folder: Path) -> list[str]:
-    """Test files that name the mutated module; where there are none, those of its package."""
-    path = Path(mutant.path)
-    module = ".".join(path.with_suffix("").parts[1:])
-    files = [
-        file for name in TESTS for file in sorted((folder / "tests" / name).rglob("test_*.py"))
-    ]
-    named = [
-        file
-        for file in files
-        if module in file.read_text(encoding="utf-8") or path.stem.strip("_") in file.stem
-    ]
-    chosen = named or [file for file in files if file.parent.name == mutant.package]
-    return [
-        str(file.relative_to(folder)) for file in sorted(chosen, key=lambda f: f.stat().st_size)
-    ]
+Lines: TypeAlias = dict[str, list[int]]
+Trace: TypeAlias = Callable[[types.FrameType, str, object], object]
+T = TypeVar("T")
 
 
-def detected(mutant: Mutant, folder: Path, seconds: float) -> str:
-    """How the tests end on a mutant: "detected", "passed" or "out of time"."""
-    path = folder / mutant.path
-    original = path.read_text(encoding="utf-8")
-    path.write_text(mutant.applied(original), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-    command += ["-m", "not slow and not fuzz", *test_files(mutant, folder)]
-    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, timeout=seconds
-        )
-        return "detected" if done.returncode else "passed"
-    except subprocess.TimeoutExpired:
-        return "out of time"
-    finally:
-        path.write_text(original, encoding="utf-8")
+@dataclass(frozen=True)
+class Record:
+    """What one test took, and the lines of the packages that it executed."""
+
+    seconds: float
+    lines: Lines
 
 
-def run(sample: list[Mutant], workers: int, seconds: float) -> list[str]:
-    """The outcome of every mutant of a sample."""
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for index in range(len(sample)):
-        waiting.put(index)
-    outcomes = [""] * len(sample)
+class OutOfTimeError(BaseException):
+    """A test took more than its share of processor time."""
 
-    def work(folder: Path) -> None:
-        while True:
+
+def out_of_time(*_: object) -> None:
+    """End the running test."""
+    raise OutOfTimeError
+
+
+class Tests:
+    """A pytest plugin: orders tests, limits their time, and records what they execute."""
+
+    def __init__(self, order: Sequence[str] = (), limit: float = SECONDS_PER_TEST) -> None:
+        self.order = {name: place for place, name in enumerate(order)}
+        self.limit = limit
+        self.recording = not order
+        self.records: dict[str, Record] = {}
+        self.failed: list[str] = []
+        self.slow: list[str] = []
+        self.skipped: set[str] = set()
+        self._pending: dict[int, set[int]] = {}
+        self._code: dict[int, types.CodeType] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Run the chosen tests in the chosen order."""
+        if self.order:
+            items[:] = [item for item in items if item.nodeid in self.order]
+            items.sort(key=lambda item: self.order[item.nodeid])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Trace one test and end it when its time is over."""
+        self._pending, self._code = {}, {}
+        before = time.process_time()
+        if self.recording:
+            sys.settrace(self._call)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            if item.nodeid not in {*self.failed, *self.slow, *self.skipped}:
+                seconds = time.process_time() - before
+                self.records[item.nodeid] = Record(seconds, self._executed())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Limit the processor time of a test's body."""
+        signal.signal(signal.SIGPROF, out_of_time)
+        signal.setitimer(signal.ITIMER_PROF, self.limit)
+        try:
+            return (yield)
+        except OutOfTimeError:
+            self.slow.append(item.nodeid)
+            raise
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note how a test ended."""
+        if report.skipped:
+            self.skipped.add(report.nodeid)
+        elif report.failed and report.nodeid not in self.slow:
+            self.failed.append(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file of tests that cannot be imported is a failure."""
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+    def _call(self, frame: types.FrameType, *_: object) -> Trace | None:
+        code = frame.f_code
+        pending = self._pending.get(id(code))
+        if pending is None:
+            ours = any(f"/src/lastiterate/{name}/" in code.co_filename for name in PACKAGES)
+            pending = {line for *_, line in code.co_lines() if line} if ours else set()
+            self._pending[id(code)], self._code[id(code)] = pending, code
+        return self._line if pending else None
+
+    def _line(self, frame: types.FrameType, *_: object) -> Trace | None:
+        pending = self._pending[id(frame.f_code)]
+        pending.discard(frame.f_lineno)
+        return self._line if pending else None
+
+    def _executed(self) -> Lines:
+        found: dict[str, set[int]] = {}
+        for key, code in self._code.items():
+            if not any(f"/src/lastiterate/{name}/" in code.co_filename for name in PACKAGES):
+                continue
+            path = str(Path(code.co_filename).relative_to(ROOT))
+            every = {line for *_, line in code.co_lines() if line}
+            found.setdefault(path, set()).update(every - self._pending[key])
+        return {path: sorted(lines) for path, lines in found.items()}
+
+
+class MutatedLoader(importlib.machinery.SourceFileLoader):
+    """Compiles a module from its changed source."""
+
+    def __init__(self, name: str, mutant: Mutant) -> None:
+        super().__init__(name, str(ROOT / mutant.path))
+        self.mutant = mutant
+
+    def get_code(self, *_: object) -> types.CodeType:
+        """The code of the changed module; nothing is cached."""
+        text = self.mutant.applied(Path(self.path).read_text(encoding="utf-8"))
+        code = compile(text, self.path, "exec")
+        assert isinstance(code, types.CodeType)
+        return code
+
+
+class MutatedFinder(importlib.abc.MetaPathFinder):
+    """Finds the one module that is changed."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.mutant = mutant
+        path = Path(mutant.path).with_suffix("")
+        self.name = ".".join(path.parts[1:]).removesuffix(".__init__")
+
+    def find_spec(self, fullname: str, *_: object) -> importlib.machinery.ModuleSpec | None:
+        """The changed module, None for every other one."""
+        if fullname != self.name:
+            return None
+        loader = MutatedLoader(fullname, self.mutant)
+        return importlib.util.spec_from_file_location(fullname, loader.path, loader=loader)
+
+
+def forked(work: Callable[[], T], seconds: int) -> T | None:
+    """The result of a function in a forked process; None if it ran out of processor time."""
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
+        process = os.fork()
+        if process == 0:
             try:
-                index = waiting.get_nowait()
-            except queue.Empty:
-                return
-            outcomes[index] = detected(sample[index], folder, seconds)
-            print(f"{outcomes[index]}: {json.dumps(asdict(sample[index]))}", flush=True)
+                resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+                null = os.open(os.devnull, os.O_RDWR)
+                os.dup2(null, 1)
+                os.dup2(null, 2)
+                sys.dont_write_bytecode = False
+                Path(file.name).write_text(json.dumps(work()), encoding="utf-8")
+            finally:
+                os._exit(0)
+        os.waitpid(process, 0)
+        text = file.read()
+        return json.loads(text) if text else None
 
-    with tempfile.TemporaryDirectory() as temporary:
-        threads = []
-        for number in range(workers):
-            folder = Path(temporary) / str(number)
-            for name in ("src", "tests", "examples"):
-                shutil.copytree(ROOT / name, folder / name)
-            shutil.copy(ROOT / "pyproject.toml", folder)
-            threads.append(threading.Thread(target=work, args=(folder,)))
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    return outcomes
+
+def pytest_run(arguments: Sequence[str], plugin: Tests) -> None:
+    """Run fast tests in this process."""
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:doctest", "-p", "no:randomly"]
+    options += ["-m", "not slow and not fuzz", "-o", "addopts=-p no:dash --import-mode=importlib"]
+    os.chdir(ROOT)
+    pytest.main([*options, *arguments], plugins=[plugin])
+
+
+def recorded(file: Path) -> dict[str, tuple[float, Lines]]:
+    """Seconds and executed lines of every test of a file that passes in time."""
+
+    def work() -> dict[str, tuple[float, Lines]]:
+        plugin = Tests()
+        pytest_run([str(file.relative_to(ROOT))], plugin)
+        return {name: (found.seconds, found.lines) for name, found in plugin.records.items()}
+
+    return forked(work, 3600) or {}
+
+
+def every_record() -> dict[str, Record]:
+    """What the fast tests of all files execute."""
+    files = [file for name in TESTS for file in sorted((ROOT / "tests" / name).rglob("test_*.py"))]
+    records = {}
+    for number, file in enumerate(files):
+        found = recorded(file)
+        records.update({name: Record(*values) for name, values in found.items()})
+        print(f"recorded {number + 1}/{len(files)}: {file.name}", file=sys.stderr, flush=True)
+    return records
+
+
+def executing(mutant: Mutant, records: dict[str, Record]) -> list[str]:
+    """Tests that execute the changed expression, shortest first, as many as fit in the time."""
+    lines = set(range(mutant.line, mutant.end_line + 1))
+    inside = mutant.line in lines_of_functions(ROOT / mutant.path)
+    chosen = [
+        name
+        for name, record in records.items()
+        if mutant.path in record.lines and (not inside or lines & set(record.lines[mutant.path]))
+    ]
+    chosen.sort(key=lambda name: records[name].seconds)
+    seconds, files = 0.0, set[str]()
+    taken: list[str] = []
+    for name in chosen:
+        file = name.split("::")[0]
+        seconds += records[name].seconds + (file not in files) * SECONDS_PER_FILE
+        files.add(file)
+        if taken and seconds > SECONDS_PER_MUTANT:
+            break
+        taken.append(name)
+    return taken
+
+
+def lines_of_functions(path: Path) -> set[int]:
+    """Lines that run when a function is called, not when the module is imported."""
+    found: set[int] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            found.update(range(node.body[0].lineno, (node.end_lineno or 0) + 1))
+    return found
+
+
+def outcome(mutant: Mutant, records: dict[str, Record]) -> tuple[str, str]:
+    """How the tests end on a mutant, and the test that failed."""
+    chosen = executing(mutant, records)
+    if not chosen:
+        return "not executed", ""
+
+    def work() -> tuple[str, str]:
+        sys.meta_path.insert(0, MutatedFinder(mutant))
+        plugin = Tests(chosen)
+        pytest_run(["-x", *dict.fromkeys(name.split("::")[0] for name in chosen)], plugin)
+        if plugin.failed:
+            return "detected", plugin.failed[0]
+        if plugin.slow:
+            return "out of time", plugin.slow[0]
+        return "passed" if plugin.records else "not executed", ""
+
+    ended = forked(work, int(4 * SECONDS_PER_MUTANT))
+    return (ended[0], ended[1]) if ended else ("out of time", "")
+
+
+def unreliable(names: Sequence[str]) -> set[str]:
+    """Tests that fail on the unchanged source when they run alone."""
+
+    def work() -> list[str]:
+        plugin = Tests(names, limit=60.0)
+        pytest_run(list(dict.fromkeys(name.split("::")[0] for name in names)), plugin)
+        return [*plugin.failed, *plugin.slow]
+
+    tests = [name for name in names if "::" in name]
+    return set(forked(work, 3600) or tests) if tests else set()
 
 
 def main() -> int:
@@ -217,22 +425,38 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Mutation score of the packages that certify.")
     parser.add_argument("--mutants", type=int, default=300, help="size of the sample")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
-    parser.add_argument("--part", default="1/1", help="K/N: the K-th of N parts of the sample")
-    parser.add_argument("--workers", type=int, default=2, help="processes at the same time")
-    parser.add_argument("--seconds", type=float, default=60.0, help="time limit for one mutant")
+    parser.add_argument("--minutes", type=float, default=1e9, help="end after that many minutes")
+    parser.add_argument("--lines", type=Path, help="keeps the recorded lines; read if it exists")
     options = parser.parse_args()
+    end = time.monotonic() + 60 * options.minutes
+    sys.path[:0] = [str(ROOT / "src")]
+    for name in PRELOADED:
+        importlib.import_module(name)
+    if options.lines and options.lines.exists():
+        kept = json.loads(options.lines.read_text(encoding="utf-8"))
+        records = {name: Record(**values) for name, values in kept.items()}
+    else:
+        records = every_record()
+        if options.lines:
+            kept = {name: asdict(record) for name, record in records.items()}
+            options.lines.write_text(json.dumps(kept), encoding="utf-8")
+    print(f"{len(records)} tests take {sum(r.seconds for r in records.values()):.0f} s")
     every = mutants(PACKAGES)
-    sample = random.Random(options.seed).sample(every, options.mutants)
-    part, parts = map(int, options.part.split("/"))
-    sample = sample[part - 1 :: parts]
-    outcomes = run(sample, options.workers, options.seconds)
-    total, survived = Counter[str](), Counter[str]()
-    for mutant, outcome in zip(sample, outcomes, strict=True):
-        total[mutant.package] += 1
-        survived[mutant.package] += outcome != "detected"
-    for package in PACKAGES:
-        print(f"{package}: {total[package] - survived[package]} of {total[package]} detected")
-    print(f"{len(sample) - survived.total()} of {len(sample)} detected, {len(every)} possible")
+    ended: list[tuple[Mutant, str, str]] = []
+    for mutant in random.Random(options.seed).sample(every, options.mutants):
+        if time.monotonic() > end:
+            break
+        word, test = outcome(mutant, records)
+        ended.append((mutant, word, test))
+        print(json.dumps({"outcome": word, "test": test, **asdict(mutant)}), flush=True)
+    doubtful = unreliable(sorted({test for _, word, test in ended if word == "detected"}))
+    counts = {name: Counter[str]() for name in (*PACKAGES, "all")}
+    for mutant, word, test in ended:
+        for name in (mutant.package, "all"):
+            counts[name]["unreliable" if test in doubtful else word] += 1
+    for name, count in counts.items():
+        print(f"{name}: {count['detected']} of {count.total()} detected; {dict(count)}")
+    print(f"{len(every)} mutants possible")
     return 0
 
 
