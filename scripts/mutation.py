@@ -56,7 +56,9 @@ PRELOADED = (
     "scipy.special",
     "scipy.stats",
 )
-SECONDS_PER_TEST = 10.0  # of processor time; slower tests are left out
+SECONDS_PER_TEST = 3.0  # of processor time; slower tests are left out
+SECONDS_PER_RECORDED_FILE = 40.0  # the tests behind are left out
+EVENTS_PER_FUNCTION = 20_000  # lines that a test runs first so late in a loop are not recorded
 SECONDS_PER_MUTANT = 15.0  # of recorded tests; the shortest are taken
 SECONDS_PER_FILE = 0.3  # to import a file of tests
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -204,6 +206,7 @@ class Tests:
         self.slow: list[str] = []
         self.skipped: set[str] = set()
         self._pending: dict[int, set[int]] = {}
+        self._events: Counter[int] = Counter()
         self._code: dict[int, types.CodeType] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -216,6 +219,7 @@ class Tests:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         """Trace one test and end it when its time is over."""
         self._pending, self._code = {}, {}
+        self._events.clear()
         before = time.process_time()
         if self.recording:
             sys.settrace(self._call)
@@ -226,6 +230,8 @@ class Tests:
             if item.nodeid not in {*self.failed, *self.slow, *self.skipped}:
                 seconds = time.process_time() - before
                 self.records[item.nodeid] = Record(seconds, self._executed())
+            if self.recording and time.process_time() > SECONDS_PER_RECORDED_FILE:
+                item.session.shouldstop = "the time for this file is over"
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
@@ -259,12 +265,15 @@ class Tests:
             ours = any(f"/src/lastiterate/{name}/" in code.co_filename for name in PACKAGES)
             pending = {line for *_, line in code.co_lines() if line} if ours else set()
             self._pending[id(code)], self._code[id(code)] = pending, code
-        return self._line if pending else None
+        more = pending and self._events[id(code)] < EVENTS_PER_FUNCTION
+        return self._line if more else None
 
     def _line(self, frame: types.FrameType, *_: object) -> Trace | None:
-        pending = self._pending[id(frame.f_code)]
-        pending.discard(frame.f_lineno)
-        return self._line if pending else None
+        key = id(frame.f_code)
+        self._pending[key].discard(frame.f_lineno)
+        self._events[key] += 1
+        more = self._pending[key] and self._events[key] < EVENTS_PER_FUNCTION
+        return self._line if more else None
 
     def _executed(self) -> Lines:
         found: dict[str, set[int]] = {}
@@ -396,7 +405,7 @@ def outcome(mutant: Mutant, records: dict[str, Record]) -> tuple[str, str]:
 
     def work() -> tuple[str, str]:
         sys.meta_path.insert(0, MutatedFinder(mutant))
-        plugin = Tests(chosen)
+        plugin = Tests(chosen, 2 * SECONDS_PER_TEST)
         pytest_run(["-x", *dict.fromkeys(name.split("::")[0] for name in chosen)], plugin)
         if plugin.failed:
             return "detected", plugin.failed[0]
