@@ -56,10 +56,10 @@ PRELOADED = (
     "scipy.special",
     "scipy.stats",
 )
-SECONDS_PER_TEST = 3.0  # of processor time; slower tests are left out
-SECONDS_PER_RECORDED_FILE = 40.0  # the tests behind are left out
+SECONDS_PER_TEST = 2.0  # of processor time; slower tests are left out
+SECONDS_PER_RECORDED_FILE = 20.0  # the tests behind are left out
 EVENTS_PER_FUNCTION = 20_000  # lines that a test runs first so late in a loop are not recorded
-SECONDS_PER_MUTANT = 15.0  # of recorded tests; the shortest are taken
+SECONDS_PER_MUTANT = 10.0  # of recorded tests; the shortest are taken
 SECONDS_PER_FILE = 0.3  # to import a file of tests
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,

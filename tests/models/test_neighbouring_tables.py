@@ -149,13 +149,14 @@ def numbers(last: Any, dtype: Any = np.float64, kind: Callable[..., Any] = np.ar
 
 PAIRS = [(0.0, 0.7), (1.0, 1e6), (0.25, [0.0, 3.0, 1e-9])]
 KNOTS = np.linspace(0.0, 1.0, 4)[:, None] * np.ones(3)
+DOUBLES = {"dtype": np.float64}
 STEPS = [
-    AdditiveChi2Sampler(),
     Binarizer(threshold=0.5),
     FunctionTransformer(),
-    FunctionTransformer(np.arcsinh, inverse_func=np.sinh, check_inverse=False),
-    FunctionTransformer(special.log1p),
-    FunctionTransformer(special.expit),
+    FunctionTransformer(np.arcsinh, inverse_func=np.sinh, check_inverse=False, kw_args=DOUBLES),
+    FunctionTransformer(np.floor),
+    FunctionTransformer(special.log1p, kw_args=DOUBLES),
+    FunctionTransformer(special.expit, kw_args={"dtype": "float64"}),
     GaussianRandomProjection(2, random_state=0),
     Normalizer(),
     Normalizer("max"),
@@ -230,7 +231,10 @@ def test_hashing_looks_the_same_on_neighbours() -> None:
         (FunctionTransformer(np.log1p), "scipy.special"),
         (FunctionTransformer(np.sqrt), "scipy.special"),
         (FunctionTransformer(np.exp), "scipy.special"),
-        (FunctionTransformer(np.arcsinh, inverse_func=np.exp), "check_inverse=False"),
+        (
+            FunctionTransformer(np.arcsinh, inverse_func=np.exp, kw_args=DOUBLES),
+            "check_inverse=False",
+        ),
         (FunctionTransformer(np.modf), "all records"),
     ],
 )
@@ -251,7 +255,7 @@ def test_sums_of_a_record_that_warn_are_refused() -> None:
 FILLED = SimpleImputer(strategy="constant", fill_value=0.0, keep_empty_features=True)
 
 
-@pytest.mark.parametrize("second", [FILLED, FunctionTransformer(np.tanh)])
+@pytest.mark.parametrize("second", [FILLED, FunctionTransformer(np.tanh, kw_args=DOUBLES)])
 @pytest.mark.parametrize(
     "first",
     [
@@ -315,6 +319,62 @@ def test_types_of_frames_that_their_reader_infers_change_nothing() -> None:
     ]
     plain = [each[5:] for each in seen]  # the certificate and the model
     assert all(each == plain[0] for each in plain[1:])
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *STEPS,
+        OneHotEncoder(
+            categories=[[1, 5], [0, 200], [1, 7]], handle_unknown="ignore", sparse_output=False
+        ),
+        OrdinalEncoder(
+            categories=[[1, 5], [0.0, 200.0], [1, 7]],
+            handle_unknown="use_encoded_value",
+            unknown_value=-1,
+        ),
+    ],
+)
+def test_equal_numbers_of_any_integer_type_give_equal_outputs(step: Any) -> None:
+    """One fraction makes a column of integers one of doubles, one 300 a longer integer."""
+    whole = np.array([[1, 0, 7], [5, 200, 1], [3, 255, 128], [0, 2, 9]])
+    if isinstance(step, SimpleImputer):
+        step = clone(step).set_params(fill_value=np.uint8(1))
+    expected = np.asarray(sp.csr_array(clone(step).fit_transform(whole.astype(float))).todense())
+    for kind in ("uint8", "int16", "uint16", "int32", "int64", "uint64"):
+        found = clone(step).fit_transform(whole.astype(kind))
+        assert np.array_equal(sp.csr_array(found.astype(float)).todense(), expected), kind
+
+
+@pytest.mark.parametrize(
+    ("step", "match"),
+    [
+        *((FunctionTransformer(name), "float64") for name in (np.tanh, np.negative, np.abs)),
+        (FunctionTransformer(special.log1p), "float64"),
+        (FunctionTransformer(special.log1p, kw_args={"dtype": np.float32}), "kw_args"),
+        (FunctionTransformer(np.tanh, kw_args={**DOUBLES, "where": True}), "kw_args"),
+        (OneHotEncoder(categories=[[0.5, 1.5]] * 3, handle_unknown="ignore"), "whole"),
+        (
+            OrdinalEncoder(
+                categories=[[0, 1.5]] * 3, handle_unknown="use_encoded_value", unknown_value=-1
+            ),
+            "whole",
+        ),
+        (
+            OneHotEncoder(
+                categories=[np.array([0, 1.5], dtype=object)] * 3, handle_unknown="ignore"
+            ),
+            "whole",
+        ),
+        (OneHotEncoder(categories=[[0, 1, np.nan]] * 3, handle_unknown="ignore"), "whole"),
+        (AdditiveChi2Sampler(), "may learn"),
+    ],
+)
+def test_a_step_whose_numbers_depend_on_the_type_of_the_table_is_refused(
+    step: Any, match: str
+) -> None:
+    """np.negative(1) is 255 of 8 bits; 0.5 was cut to 0, which a column of integers holds."""
+    refused(step, numbers(0.5), match)
 
 
 def test_no_warning_of_a_fit_tells_of_huge_values() -> None:

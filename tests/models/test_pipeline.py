@@ -18,7 +18,6 @@ from sklearn.feature_selection import SelectKBest
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.kernel_approximation import (
-    AdditiveChi2Sampler,
     PolynomialCountSketch,
     RBFSampler,
 )
@@ -143,14 +142,13 @@ FREE = [
     Normalizer(),
     Binarizer(threshold=0.3),
     PolynomialFeatures(2),
-    AdditiveChi2Sampler(),
     RBFSampler(gamma=2.0, n_components=6, random_state=0),
     PolynomialCountSketch(n_components=6, random_state=0),
     SplineTransformer(degree=1, knots=np.array([[0.0] * 3, [0.5] * 3, [1.0] * 3])),
     FunctionTransformer(),
-    FunctionTransformer(special.log1p),
-    FunctionTransformer(special.expit),
-    FunctionTransformer(np.abs),
+    FunctionTransformer(special.log1p, kw_args={"dtype": np.float64}),
+    FunctionTransformer(special.expit, kw_args={"dtype": np.float64}),
+    FunctionTransformer(np.fabs),
     GaussianRandomProjection(2, random_state=0),
     SparseRandomProjection(2, random_state=0),
     SimpleImputer(strategy="constant", fill_value=0.5, keep_empty_features=True),

@@ -7,7 +7,9 @@ subclass may do anything) and only with settings that keep it so. All others are
 
 An allowed step also has an output whose type, shape and columns do not depend on the records, and
 emits no warning because of them: an estimator prepares dense tables and not sparse ones, so the
-parts of its certificate would show which one it was.
+parts of its certificate would show which one it was. And equal numbers give equal outputs whether
+the table is of integers or of doubles: readers choose the type of a column by all its records, so
+one record could move the outputs of all others.
 """
 
 from __future__ import annotations
@@ -21,11 +23,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
-from sklearn.kernel_approximation import (
-    AdditiveChi2Sampler,
-    PolynomialCountSketch,
-    RBFSampler,
-)
+from sklearn.kernel_approximation import PolynomialCountSketch, RBFSampler
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import (
     Binarizer,
@@ -48,8 +46,14 @@ QUIET = (
 )
 """Functions of NumPy that warn of no number, infinite ones and nan included."""
 
+EXACT = (
+    *(np.ceil, np.fabs, np.floor, np.isfinite, np.isinf, np.isnan, np.logical_not, np.positive),
+    *(np.rint, np.sign, np.signbit, np.trunc),
+)
+"""Functions that neither round nor overflow, whatever type holds the number."""
+
 OVERFLOWING = (
-    *(AdditiveChi2Sampler, GaussianRandomProjection, PolynomialCountSketch, PolynomialFeatures),
+    *(GaussianRandomProjection, PolynomialCountSketch, PolynomialFeatures),
     *(RBFSampler, SparseRandomProjection, SplineTransformer),
 )
 """Steps that make infinity or nan of finite numbers, with a warning."""
@@ -191,8 +195,15 @@ def _function(step: Any) -> str:
             "NumPy warns where a record is outside of the domain of its function: use a function "
             "of scipy.special (log1p, expm1, exp2), np.arcsinh or np.cbrt"
         )
-    if step.kw_args:
+    settings = dict(step.kw_args or {})
+    in_doubles = settings.pop("dtype", None) in (np.float64, float, "float64")
+    if settings or (step.kw_args and not in_doubles):
         return "its kw_args change what the function does"
+    if step.func not in EXACT and not in_doubles:
+        return (
+            "its numbers depend on the integer type of the table, which readers choose by the "
+            'records (np.tanh of 8 bits has 11): set kw_args={"dtype": np.float64}'
+        )
     if step.inverse_func is not None and step.check_inverse:
         return "it tries the inverse on the records and warns: set check_inverse=False"
     return ""
@@ -206,6 +217,11 @@ def _hashing(step: Any) -> str:
 def _encoder(step: Any) -> str:
     if isinstance(step.categories, str):
         return "it learns the categories: declare all of them, categories=[[...], ...]"
+    if any(map(_cut_to_integers, step.categories)):
+        return (
+            "a table of integers cuts its declared numbers to whole ones (or cannot hold nan), "
+            "and readers choose integers by the records: declare whole numbers or texts"
+        )
     if step.min_frequency is not None or step.max_categories is not None:
         return "it counts how often categories occur (min_frequency, max_categories)"
     if step.handle_unknown not in ("error", "ignore", "use_encoded_value"):
@@ -213,6 +229,16 @@ def _encoder(step: Any) -> str:
     if step.handle_unknown == "ignore" and getattr(step, "drop", None) is not None:
         return "it warns of unknown categories: leave drop= out"
     return ""
+
+
+def _cut_to_integers(categories: Any) -> bool:
+    """Whether a column of integers would change what was declared; only numbers are cut."""
+    values = np.asarray(categories)
+    try:
+        as_numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):  # texts among them: a column of integers refuses them
+        return False
+    return values.dtype.kind in "fO" and not np.all(as_numbers == np.rint(as_numbers))
 
 
 def _imputer(step: Any) -> str:
@@ -244,7 +270,6 @@ def _splines(step: Any) -> str:
 
 
 ALLOWED: dict[type, Callable[[Any], str]] = {
-    AdditiveChi2Sampler: _nothing,
     Binarizer: _nothing,
     FeatureHasher: _nothing,
     FunctionTransformer: _function,
