@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import warnings
 from itertools import count
 from typing import ClassVar
@@ -22,6 +24,7 @@ from torch import nn  # noqa: E402
 
 from lastiterate.torch import noisy_module_descent  # noqa: E402
 from lastiterate.torch.module_gradients import ModuleGradients  # noqa: E402
+from lastiterate.torch.opacus_gradients import OpacusGradients  # noqa: E402
 
 N = 200
 
@@ -350,6 +353,165 @@ def test_a_layer_that_counts_its_calls_is_refused(where, per_record):
     given = (loss, inputs, torch.arange(N) % 3, describe())
     with pytest.raises(UnsupportedError, match="remembers"):
         noisy_module_descent(Counting(where), *given, per_record=per_record)
+
+
+def counted(where):
+    """A network, and a loss that doubles from the 51st call on; who counts is ``where``."""
+    passes, net = [], nn.Sequential(nn.Linear(57, 3))
+
+    def factor():
+        passes.append(None)
+        return 2.0 if len(passes) > 50 else 1.0
+
+    class Loss(nn.CrossEntropyLoss):
+        calls = 0
+
+        def forward(self, out, y):
+            self.calls += 1
+            return super().forward(out, y) * (2.0 if self.calls > 50 else 1.0)
+
+        def method(self, out, y):
+            return self.forward(out, y)
+
+    def with_argument(kept, out, y):
+        kept.append(None)
+        return nn.functional.cross_entropy(out, y) * (2.0 if len(kept) > 50 else 1.0)
+
+    losses = {
+        "closure": lambda out, y: factor() * nn.functional.cross_entropy(out, y),
+        "module": Loss(),
+        "method": Loss().method,
+        "argument": functools.partial(with_argument, []),
+        "default": lambda out, y, kept=[]: with_argument(kept, out, y),
+        "global": lambda out, y: with_argument(CALLS, out, y),
+    }
+    if where == "hook":
+        net[0].register_forward_hook(lambda layer, x, out: factor() * out)
+    return net, losses.get(where, nn.CrossEntropyLoss())
+
+
+CALLS: list[None] = []
+
+
+@pytest.mark.parametrize("per_record", ["func", "hooks"])
+@pytest.mark.parametrize(
+    "where", ["closure", "module", "method", "argument", "default", "global", "hook"]
+)
+def test_a_loss_or_a_hook_that_counts_its_calls_is_refused(where, per_record):
+    """As a layer that counts: it knows how many chunks earlier batches had."""
+    if per_record == "hooks":
+        pytest.importorskip("opacus")
+    _, inputs, _ = network("linear")
+    net, loss = counted(where)
+    given = (inputs, torch.arange(N) % 3, describe())
+    with pytest.raises(UnsupportedError, match="remembers"):
+        noisy_module_descent(net, loss, *given, per_record=per_record)
+
+
+WEIGHTS = torch.tensor([1.0, 2.0, 3.0])
+
+
+def test_losses_that_keep_what_they_are_given_are_accepted():
+    """Weights, a settings object and a network that is captured do not change in a call."""
+    _, inputs, _ = network("linear")
+    net, settings = nn.Linear(57, 3), {"label_smoothing": 0.1}
+
+    def loss(out, y, *, weight=WEIGHTS):
+        penalty = sum(p.square().sum() for p in net.parameters())
+        return nn.functional.cross_entropy(out, y, weight, **settings) + 1e-3 * penalty
+
+    done = noisy_module_descent(net, loss, inputs, torch.arange(N) % 3, describe())
+    assert not done.experiment
+
+
+class Everywhere(nn.Module):
+    """Attention whose sequence is the batch, if there is one."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.head = nn.MultiheadAttention(3, 1), nn.Linear(57, 3)
+
+    def forward(self, x):
+        words = x.reshape(len(x), 19, 3)
+        return self.head(self.attention(words, words, words)[0].reshape(len(x), 57))
+
+
+class Buffered(nn.Module):
+    """Counts its calls in a buffer, or in a parameter that is not trained."""
+
+    def __init__(self, frozen):
+        super().__init__()
+        self.head = nn.Linear(57, 3)
+        if frozen:
+            self.calls = nn.Parameter(torch.zeros(()), requires_grad=False)
+        else:
+            self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.head(x) * (1 + (self.calls > 50).float())
+
+
+ODD = {
+    "attention across": Everywhere,
+    "group norm": lambda: nn.Sequential(
+        nn.Unflatten(1, (3, 19)), nn.GroupNorm(3, 3), nn.Flatten(), nn.Linear(57, 3)
+    ),
+    "no dropout": lambda: nn.Sequential(nn.Dropout(0.0), nn.Linear(57, 3)),
+    "weight norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(57, 3))),
+    "compiled": lambda: torch.compile(nn.Sequential(nn.Linear(57, 3)), backend="eager"),
+    "buffer": lambda: Buffered(frozen=False),
+    "frozen parameter": lambda: Buffered(frozen=True),
+    "batch norm": lambda: nn.Sequential(nn.BatchNorm1d(57), nn.Linear(57, 3)).eval(),
+    "scripted": lambda: torch.jit.script(nn.Linear(57, 3)),
+    "frequent words": lambda: words_of(scale_grad_by_freq=True),
+    "sparse words": lambda: words_of(sparse=True),
+    "no word": lambda: words_of(padding_idx=0),
+    "bag": lambda: nn.Sequential(nn.EmbeddingBag(40, 3), nn.Linear(3, 3)),
+}
+
+
+ACCEPTED = {
+    "func": {
+        *("attention across", "group norm", "no dropout", "weight norm", "compiled"),
+        *("frequent words", "no word", "bag"),
+    },
+    "hooks": {"group norm", "weight norm", "compiled"},
+}
+
+
+def words_of(**settings):
+    return nn.Sequential(nn.Embedding(40, 3, **settings), nn.Flatten(), nn.Linear(21, 3))
+
+
+@pytest.mark.parametrize("per_record", ["func", "hooks"])
+@pytest.mark.parametrize("which", ODD)
+def test_odd_networks_are_refused_or_their_gradients_are_of_single_records(which, per_record):
+    """What is accepted has the gradient of every record by itself; the rest raises before it."""
+    if per_record == "hooks":
+        pytest.importorskip("opacus")
+    torch.manual_seed(3)
+    net = ODD[which]().train(which != "batch norm")
+    text = "word" in which or which == "bag"
+    inputs = torch.randint(0, 40, (N, 7)) if text else torch.randn(N, 57)
+    labels, loss = torch.arange(N) % 3, nn.CrossEntropyLoss()
+    alone = copy.deepcopy(net)
+    try:
+        plain = ModuleGradients(net, loss, inputs, labels, describe())
+        found = plain if per_record == "func" else OpacusGradients(plain, ghost=False)
+        found.check_independence()
+    except (UnsupportedError, RuntimeError, AssertionError):  # of torch.func or Opacus itself
+        assert which not in ACCEPTED[per_record]
+        return
+    assert which in ACCEPTED[per_record]
+    index = torch.tensor([5, 0, 17, 3])
+    each, _ = found.per_record(found.vector(), index)
+    for row, record in zip(each, index.tolist(), strict=True):
+        alone.zero_grad()
+        loss(alone(inputs[record : record + 1]), labels[record : record + 1]).backward()
+        trained = [p for p in alone.parameters() if p.requires_grad]
+        expected = torch.cat([p.grad.reshape(-1) for p in trained])
+        torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-6)
 
 
 class Centring(nn.Module):

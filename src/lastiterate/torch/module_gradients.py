@@ -7,10 +7,9 @@ checked on made-up records.
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from lastiterate.description import Arithmetic, Training
 from lastiterate.description.rows import Rows
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
+from lastiterate.torch.retained_state import state_of
 from lastiterate.train.record_places import chunk_size, placed
 from lastiterate.train.summation import CALLABLE_OVERSHOOT, gradient_arithmetic, least_rows
 from lastiterate.train.torch_backend import as_array
@@ -127,14 +127,14 @@ class ModuleGradients:
             warnings.simplefilter("always")
             first = self._bits(vector, inputs[0], targets[0])
         changing = any("have a deterministic" in str(each.message) for each in said)
-        stored = _stored(self._computing)  # what was filled in the first pass must stay
+        stored = state_of(self._computing, self._loss)  # filled in the first pass, it must stay
         for parity in (0, 1):
             shared = torch.arange(self._places, device=vector.device) % 2 == parity
             x, y = inputs[1].clone(), targets[1].clone()
             x[shared], y[shared] = inputs[0][shared], targets[0][shared]
             changing |= not torch.equal(self._bits(vector, x, y)[shared], first[shared])
         changing |= not torch.equal(self._bits(vector, inputs[0], targets[0]), first)
-        if changing or _stored(self._computing) != stored:
+        if changing or state_of(self._computing, self._loss) != stored:
             raise UnsupportedError(_COMPANIONS)
 
     def _bits(self, vector: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -232,14 +232,13 @@ class ModuleGradients:
 _NOT_FINITE = "A per-record gradient is not finite: it has no bound."
 _COMPANIONS = (
     "The gradient of a record is not the same, to the last bit, in every batch: the network mixes "
-    "records or remembers earlier ones, draws random numbers (dropout), or its kernels are not "
-    "deterministic. Other records must not change what a record contributes. Use layers that treat "
-    "records one by one, call eval() on dropout, set torch.use_deterministic_algorithms(True), or "
-    "give chunk=1."
+    "records, it or the loss remembers earlier ones or draws random numbers (dropout), or its "
+    "kernels are not deterministic. Other records must not change what a record contributes. Use "
+    "layers that treat records one by one, call eval() on dropout, set "
+    "torch.use_deterministic_algorithms(True), or give chunk=1."
 )
 
 
-_OF_EVERY_LAYER = {*vars(nn.Module()), "autograd_grad_sample_hooks"}  # the last one is Opacus'
 _SHORT = {torch.bool: 2, torch.uint8: 256, torch.int8: 128, torch.int16: 1 << 15}
 
 
@@ -260,19 +259,6 @@ def repeatable() -> Iterator[None]:
         finally:
             torch.use_deterministic_algorithms(told, warn_only=only)
             memory.fill_uninitialized_memory = filled
-
-
-def _stored(module: nn.Module) -> dict[tuple[str, str], bytes]:
-    """Attributes of layers, apart from parameters and buffers: counters, lists, caches, tensors.
-
-    A layer that counts its calls knows how many batches there were.
-    """
-    found = {}
-    for name, part in module.named_modules():
-        for field in vars(part).keys() - _OF_EVERY_LAYER:
-            with suppress(Exception):  # locks, closures: nobody can compare them
-                found[name, field] = pickle.dumps(vars(part)[field])
-    return found
 
 
 def _as_bits(values: Tensor) -> Tensor:
