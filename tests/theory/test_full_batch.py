@@ -7,12 +7,15 @@ import math
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from scipy.stats import norm
 
 from lastiterate import FullBatch, Loss, TailAverage, Training, account, compare, theorems
 from lastiterate.curves import gaussian
 from lastiterate.errors import AssumptionError
-from lastiterate.published.chien_li import output_perturbation_coefficient, remaining_cost
+from lastiterate.published.chien_li import (
+    output_perturbation_coefficient,
+    remaining_cost,
+    walk_on_an_interval,
+)
 from lastiterate.theory import BY_KEY, Run, inapplicable_reason
 
 THEOREM = {theorem.key: theorem for theorem in theorems()}
@@ -194,13 +197,10 @@ def test_corollary_two_against_squared_losses():
 
 
 def test_bare_diameter_is_refuted_and_the_correction_holds():
-    """D = 1, nu = s = 0.5: the atom at the right end tells the runs apart better than D/nu."""
-    diameter, nu, s = 1.0, 0.5, 0.5
-    far = norm.sf(diameter, loc=diameter + s / 2, scale=nu)  # the run that was at the right end
-    near = norm.sf(diameter, loc=-s / 2, scale=nu)  # the run that was at the left end
-    reached = norm.ppf(far) - norm.ppf(near)
-    assert reached == pytest.approx(3.0)
-    assert reached > diameter / nu
+    """D = 1, nu = 0.5, s = 0.75, neighbours that start together: above the claim at order 1.01."""
+    diameter, nu, s, order = 1.0, 0.5, 0.75, 1.01
+    exact = walk_on_an_interval(order, diameter, s, nu, 50)
+    assert exact > 1.4 * order * output_perturbation_coefficient(diameter, nu)
     training = Training(
         records=1,
         steps=50,
@@ -212,6 +212,8 @@ def test_bare_diameter_is_refuted_and_the_correction_holds():
     )
     curve = THEOREM["output-perturbation"].evaluate(training, CONVEX).curve
     assert curve.mu == pytest.approx((diameter + s) / nu)
+    for other in (order, 2.0, 8.0):
+        assert curve.rdp(other) >= walk_on_an_interval(other, diameter, s, nu, 50)
     claim = THEOREM["chien-li-2025-figure-1"]
     assert inapplicable_reason(claim, Run(training, CONVEX)) is not None
     with pytest.raises(AssumptionError, match="refuted"):
