@@ -46,12 +46,27 @@ PEOPLE = {
     PrivacyUnit(last_step=400): 0.483,
     PrivacyUnit(first_step=1000, last_step=1040): 0.0595,
 }
-README = Training(60_000, 2_000, 0.05, 0.0005, 5.0, Shuffled(1500))
+README = Training(
+    records=60_000,
+    steps=2_000,
+    step_size=0.05,
+    noise=0.0005,
+    gradient_norm=5.0,
+    batches=Shuffled(1500),
+)
 
 
 def day(batches: int, schedule: str | None, order: type[Cyclic] | type[Shuffled]) -> Training:
     """One pass over a day's batches of 60 records with s/nu = 1/2."""
-    return Training(60 * batches, batches, 1.0, 1.0, 15.0, order(60), schedule=schedule)
+    return Training(
+        records=60 * batches,
+        steps=batches,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=15.0,
+        batches=order(60),
+        schedule=schedule,
+    )
 
 
 def rows() -> list[dict[str, Any]]:
@@ -96,7 +111,15 @@ def _individual() -> Iterator[tuple[str, float, float]]:
 
 def _stories() -> Iterator[tuple[str, float, float]]:
     """A released model decides how others go on: the sum over stretches, at epsilon 0 and 1."""
-    run = Training(1, 50, 1.0, 1.0, 0.5, FullBatch(), adjacency="zero-out")
+    run = Training(
+        records=1,
+        steps=50,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=0.5,
+        batches=FullBatch(),
+        adjacency="zero-out",
+    )
     loss, person = Loss(smoothness=0.0, regularization=0.2), PrivacyUnit(last_step=10)
     curve = BY_KEY["adaptive-segments"].evaluate(run, loss, (10,), person).curve
     assert curve.mu is not None

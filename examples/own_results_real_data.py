@@ -34,8 +34,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import datasets
 
 from lastiterate import FullBatch, Shuffled, TailAverage, Training, account
-from lastiterate.losses import Logistic, Softmax
 from lastiterate.accounting.recommendation import Alternative, QuadraticModel
+from lastiterate.losses import Logistic, Softmax
 from lastiterate.train import noisy_descent
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"

@@ -32,7 +32,14 @@ def lines() -> dict[str, list[tuple[int, float]]]:
     loss = Loss(smoothness=0.25, regularization=0.002)
     found: dict[str, list[tuple[int, float]]] = {"composition": [], "last": [], "lower": []}
     for epochs in EPOCHS:
-        run = Training(60_000, epochs * BATCHES, 0.05, 1e-4, 1.0, Shuffled(1500))
+        run = Training(
+            records=60_000,
+            steps=epochs * BATCHES,
+            step_size=0.05,
+            noise=1e-4,
+            gradient_norm=1.0,
+            batches=Shuffled(1500),
+        )
         everything = account(run.replace(batches=Cyclic(1500)), Loss.unknown())
         guarantee = account(run, loss)
         found["composition"].append((epochs, everything.epsilon(DELTA)))

@@ -52,6 +52,6 @@ def test_every_error_survives_a_journey(kind: type[LastIterateError]) -> None:
 
 def test_a_worker_that_is_refused_says_why() -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        with pytest.raises(DescriptionError, match=r"batches\.size is 0, but must be"):
+        with pytest.raises(DescriptionError, match=r"^batches\.size must"):
             pool.submit(Cyclic, 0).result()
         assert pool.submit(Cyclic, 5).result() == Cyclic(5)  # the pool is not broken

@@ -158,34 +158,61 @@ def test_every_question_is_answered_or_refused_with_a_remedy(batches, name):
 @pytest.mark.parametrize("field", ["step_size", "noise"])
 @pytest.mark.parametrize("batches", [Cyclic(3), Shuffled(3), Reshuffled(3)], ids=lambda b: b.name)
 def test_compare_takes_lists_with_releases(batches, field):
-    run = Training(12, 12, 0.1, 0.5, 1.0, batches)
+    run = Training(
+        records=12, steps=12, step_size=0.1, noise=0.5, gradient_norm=1.0, batches=batches
+    )
     listed = compare(run.replace(**{field: [getattr(run, field)] * 12}), LOSSES[0], releases=(4, 8))
     plain = compare(run, LOSSES[0], releases=(4, 8))
     assert listed[0].epsilon == pytest.approx(plain[0].epsilon, rel=1e-6)
 
 
 def test_compare_takes_an_equalised_epoch_behind_a_release():
-    run = Training(12, 12, 0.1, 0.5, 1.0, Cyclic(3), schedule="equalised")
+    run = Training(
+        records=12,
+        steps=12,
+        step_size=0.1,
+        noise=0.5,
+        gradient_norm=1.0,
+        batches=Cyclic(3),
+        schedule="equalised",
+    )
     assert compare(run, LOSSES[0], releases=(11,))[0].epsilon > 0
 
 
 def test_a_table_of_persons_leaves_out_who_cannot_be_in_the_run():
     apart = PrivacyUnit(records=2, per_batch=1)
-    run = Training(12, 12, 0.1, 0.5, 1.0, Cyclic(3))
+    run = Training(
+        records=12, steps=12, step_size=0.1, noise=0.5, gradient_norm=1.0, batches=Cyclic(3)
+    )
     table = individual_epsilons(account(run, LOSSES[0], unit=apart))
     assert max(row.unit.records for row in table) == 2  # not 10: an epoch has 4 batches
 
 
 @pytest.mark.parametrize("batches", SCHEMES, ids=lambda b: b.name)
 def test_a_table_of_persons_of_a_run_without_steps(batches):
-    table = individual_epsilons(account(Training(12, 0, 0.1, 0.5, 1.0, batches), LOSSES[1]))
+    table = individual_epsilons(
+        account(
+            Training(
+                records=12, steps=0, step_size=0.1, noise=0.5, gradient_norm=1.0, batches=batches
+            ),
+            LOSSES[1],
+        )
+    )
     assert table.rows[0].epsilon == 0.0
     assert {row.epsilon for row in table} <= {0.0, math.inf}  # infinite: no theorem covers it
 
 
 @pytest.mark.parametrize("batches", [FullBatch(), Cyclic(3)], ids=lambda b: b.name)
 def test_calibrated_steps_hold_the_window_of_an_average(batches):
-    run = Training(12, 12, 0.1, 2.0, 1.0, batches, release=TailAverage(10))
+    run = Training(
+        records=12,
+        steps=12,
+        step_size=0.1,
+        noise=2.0,
+        gradient_norm=1.0,
+        batches=batches,
+        release=TailAverage(10),
+    )
     found = calibrate(run, LOSSES[1], 4.0, 1e-5, find="steps")
     assert found.steps >= 10
     assert account(found, LOSSES[1]).epsilon(1e-5) <= 4.0

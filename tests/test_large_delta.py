@@ -20,7 +20,7 @@ from lastiterate import (
     certify,
     compose,
 )
-from lastiterate.description.failure import large_delta
+from lastiterate.description.fields import large_delta
 from lastiterate.errors import PrivacyWarning
 from lastiterate.verifier.document import fingerprint
 

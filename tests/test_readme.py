@@ -52,14 +52,23 @@ def test_the_numbers_of_the_table_of_situations() -> None:
     """What the README promises for shuffled runs, one pass and the plateau."""
     from lastiterate import Cyclic, FullBatch, Loss, Shuffled, Training, account, plateau
 
-    long = Training(60_000, 8_000, 0.05, 1e-4, 1.0, Shuffled(1500))
+    long = Training(
+        records=60_000,
+        steps=8_000,
+        step_size=0.05,
+        noise=1e-4,
+        gradient_norm=1.0,
+        batches=Shuffled(1500),
+    )
     loss = Loss(smoothness=0.25, regularization=0.002)
     assert account(long, loss).epsilon(1e-5) == pytest.approx(6.88, abs=5e-3)
     cyclic = long.replace(batches=Cyclic(1500))
     assert account(cyclic, Loss.unknown()).epsilon(1e-5) == pytest.approx(83.8, abs=0.05)
     first = cyclic.replace(steps=2_000)
     assert account(first, Loss.unknown()).epsilon(1e-5) == pytest.approx(30.5, abs=0.05)
-    full = Training(100, 1000, 0.1, 1.0, 1.0, FullBatch())
+    full = Training(
+        records=100, steps=1000, step_size=0.1, noise=1.0, gradient_norm=1.0, batches=FullBatch()
+    )
     nothing = account(full, Loss.unknown()).epsilon(1e-5)
     for loss in (Loss(smoothness=1.0), Loss.nonconvex(smoothness=1.0)):
         assert account(full, loss).epsilon(1e-5) == pytest.approx(nothing, rel=1e-9)

@@ -131,7 +131,7 @@ def test_a_selection_in_a_notebook():
 
 
 def test_a_bad_description_is_a_value_error():
-    with pytest.raises(ValueError, match="records is 0"):
+    with pytest.raises(ValueError, match="records must"):
         RUN.replace(records=0)
     assert issubclass(DescriptionError, lastiterate.LastIterateError)
 

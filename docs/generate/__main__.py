@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import compares
-import theorem_pages
 import measured
 import notebooks
 import papers
 import reference
+import theorem_pages
 
 DOCS = Path(__file__).parents[1]
 

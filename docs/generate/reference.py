@@ -6,11 +6,14 @@ text is the docstring's.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import lastiterate
+from lastiterate.description.fields import rows
 
 PAGES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "description": (
@@ -99,7 +102,22 @@ def page(title: str, rooms: tuple[str, ...]) -> str:
         parts.append(f"## `{full}`\n\n{first_lines(room)}")
         for one in public_names(room):
             parts.append(f"::: {full}.{one}\n    options:\n      heading_level: 3")
+            if full == "lastiterate.description":
+                parts += fields_table(getattr(room, one))
     return "\n\n".join(parts) + "\n"
+
+
+def fields_table(described: Any) -> list[str]:
+    """The fields of a description as a table, from their rows; nothing for other objects."""
+    if not (dataclasses.is_dataclass(described) and dataclasses.fields(described)):
+        return []
+    names = {row.flag or name: row for name, row in rows(described).items() if row.panel}
+    flags = {id(row): f"`--{name.replace('_', '-')}`" for name, row in names.items()}
+    lines = [
+        f"| `{name}` | {row.help} | {flags.get(id(row), '')} |"
+        for name, row in rows(described).items()
+    ]
+    return ["\n".join(["| field | meaning | flag |", "|---|---|---|", *lines])]
 
 
 def first_lines(room: ModuleType) -> str:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from lastiterate import theorems
-from lastiterate.theory import BY_KEY
-from lastiterate.theory import Theorem
+from lastiterate.theory import BY_KEY, Theorem
 
 HEAD = """# Registry of theorems
 

@@ -17,7 +17,7 @@ from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Loss, Training
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import LastIterateError, MissingExtraError
 
 try:
@@ -212,8 +212,7 @@ class LastIterateAccountant(PrivacyAccountant):  # type: ignore[misc]
         Args:
             target_delta: the probability with which epsilon may fail.
         """
-        why = "it is the probability that the guarantee fails"
-        target_delta = number("target_delta", target_delta, why, at_least=0.0, at_most=1.0)
+        target_delta = number("target_delta", target_delta, at_least=0.0, at_most=1.0)
         if self._without_privacy:
             return math.inf
         if not self._runs:
@@ -231,8 +230,7 @@ class LastIterateAccountant(PrivacyAccountant):  # type: ignore[misc]
         Args:
             target_epsilon: the privacy loss that delta allows to exceed.
         """
-        why = "no privacy curve is defined there"
-        target_epsilon = number("target_epsilon", target_epsilon, why, infinite=True)
+        target_epsilon = number("target_epsilon", target_epsilon, infinite=True)
         if self._without_privacy:
             return 1.0
         if not self._runs:

@@ -14,23 +14,28 @@ class LastIterateError(Exception):
 
 
 class DescriptionError(LastIterateError, ValueError):
-    """A field of a description is out of range.
+    """A value is out of range.
 
-    >>> raise DescriptionError("records", 0, "a whole number of at least 1", "no records, no run")
+    Attributes:
+        field: name of the field or argument.
+        value: the value that was given.
+
+    >>> raise DescriptionError("records", 0, "an integer >= 1")
     Traceback (most recent call last):
     ...
-    lastiterate.errors.DescriptionError: records is 0, but must be a whole number of at least 1: \
-no records, no run.
+    lastiterate.errors.DescriptionError: records must be an integer >= 1, got 0.
     """
 
-    def __init__(self, field: str, value: object, allowed: str, why: str) -> None:
+    def __init__(self, field: str, value: object, allowed: str, reason: str = "") -> None:
         self.field = field
         self.value = value
-        super().__init__(f"{field} is {value!r}, but must be {allowed}: {why}.")
-        self._told = (field, value, allowed, why)
+        super().__init__(
+            f"{field} must be {allowed}, got {value!r}" + (f": {reason}." if reason else ".")
+        )
+        self._arguments = (field, value, allowed, reason)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._told  # as raised: a worker's refusal must reach its user
+        return type(self), self._arguments  # as raised, also in another process
 
 
 class UnsupportedError(LastIterateError, ValueError):
@@ -71,10 +76,10 @@ the core: dp_accounting is not installed. Run: pip install 'lastiterate[intercha
             f"Run: pip install 'lastiterate[{extra}]'",
             name=library,
         )
-        self._told = (what, library, extra)
+        self._arguments = (what, library, extra)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self._told
+        return type(self), self._arguments
 
 
 class EstimateWarning(UserWarning):

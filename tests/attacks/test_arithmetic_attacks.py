@@ -309,5 +309,5 @@ def test_the_summation_attack_finds_no_more_than_one_record(seed) -> None:
     ]
     moved = abs(float(found[0].parameters[0]) - float(found[1].parameters[0]))
     charged = found[0].training
-    assert moved <= charged.impulse * charged.step_size + charged.slip
+    assert moved <= charged.impulse * charged.step_size + charged.grid_rounding
     assert 0.999 * LARGEST / len(worlds[0]) <= moved <= 1.001 * LARGEST / len(worlds[0])

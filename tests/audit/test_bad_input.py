@@ -19,14 +19,14 @@ GOOD = np.arange(20.0)
         (GOOD, [1.0], {}, "outside models is 1"),
         (np.ones(10), np.ones(10), {}, "1 for every model of both worlds"),
         (np.append(GOOD, np.nan), GOOD, {}, "NaN for 1 of 21 inside models"),
-        (GOOD, GOOD, {"delta": 0.0}, "delta is 0.0"),
-        (GOOD, GOOD, {"delta": 1.0}, "delta is 1.0"),
-        (GOOD, GOOD, {"delta": float("nan")}, "delta is nan"),
-        (GOOD, GOOD, {"confidence": 1.0}, "confidence is 1.0"),
-        (GOOD, GOOD, {"confidence": 0.0}, "confidence is 0.0"),
-        (GOOD, GOOD, {"method": "bayes"}, "method is 'bayes'"),
-        (GOOD, GOOD, {"choosing": 0.0}, "choosing is 0.0"),
-        (GOOD, GOOD, {"searched": 0}, "searched is 0"),
+        (GOOD, GOOD, {"delta": 0.0}, "delta must"),
+        (GOOD, GOOD, {"delta": 1.0}, "delta must"),
+        (GOOD, GOOD, {"delta": float("nan")}, "delta must"),
+        (GOOD, GOOD, {"confidence": 1.0}, "confidence must"),
+        (GOOD, GOOD, {"confidence": 0.0}, "confidence must"),
+        (GOOD, GOOD, {"method": "bayes"}, "method must"),
+        (GOOD, GOOD, {"choosing": 0.0}, "choosing must"),
+        (GOOD, GOOD, {"searched": 0}, "searched must"),
         (np.ones((5, 2)), np.ones((5, 3)), {}, "shapes"),
         (np.ones((5, 2, 2)), np.ones((5, 2, 2)), {}, "of shape"),
     ],
@@ -43,17 +43,17 @@ def never(data, seed):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"outside": None}, "outside is None"),
-        ({"inside": None}, "inside is None"),
-        ({"models": 1}, "models is 1"),
-        ({"models": 2.5}, "models is 2.5"),
-        ({"delta": 0}, "delta is 0"),
-        ({"confidence": 1}, "confidence is 1"),
-        ({"method": "magic"}, "method is 'magic'"),
-        ({"backend": "carrier pigeon"}, "backend is 'carrier pigeon'"),
-        ({"workers": 0}, "workers is 0"),
-        ({"cohort": 0}, "cohort is 0"),
-        ({"random_state": -1}, "random_state is -1"),
+        ({"outside": None}, "outside must"),
+        ({"inside": None}, "inside must"),
+        ({"models": 1}, "models must"),
+        ({"models": 2.5}, "models must"),
+        ({"delta": 0}, "delta must"),
+        ({"confidence": 1}, "confidence must"),
+        ({"method": "magic"}, "method must"),
+        ({"backend": "carrier pigeon"}, "backend must"),
+        ({"workers": 0}, "workers must"),
+        ({"cohort": 0}, "cohort must"),
+        ({"random_state": -1}, "random_state must"),
     ],
 )
 def test_audit(options, message):
@@ -75,7 +75,7 @@ def test_scores_that_are_no_numbers():
 
 def test_one_run():
     X = np.zeros((10, 2))
-    with pytest.raises(DescriptionError, match="canaries is 0"):
+    with pytest.raises(DescriptionError, match=r"^canaries must"):
         audit(never, X, X, method="one-run")
     with pytest.raises(DescriptionError, match="different shapes"):
         audit(never, X, X[:5], method="one-run")
@@ -86,7 +86,7 @@ def test_one_run():
 
 
 def test_required_models():
-    with pytest.raises(DescriptionError, match="mu is 0"):
+    with pytest.raises(DescriptionError, match=r"^mu must"):
         required_models(0.0, 1.0)
-    with pytest.raises(DescriptionError, match="method is"):
+    with pytest.raises(DescriptionError, match=r"^method must"):
         required_models(2.0, 1.0, method="x")

@@ -222,7 +222,15 @@ def test_what_a_result_contradicts():
 
 def test_an_audit_of_a_record_is_held_against_claims_that_cover_it():
     """Scores 3 apart, honest for a record that stays; a claim for one that leaves is smaller."""
-    run = Training(10, 9, 1.0, 1.0, 10.0, FullBatch(), adjacency="zero-out")
+    run = Training(
+        records=10,
+        steps=9,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=10.0,
+        batches=FullBatch(),
+        adjacency="zero-out",
+    )
     loss, found = Loss(smoothness=0.0), result()  # 9 steps of 1 with noise 1: mu = 3
     everybody = account(run, loss)
     assert everybody.mu == pytest.approx(3.0)
@@ -247,7 +255,15 @@ def test_who_is_covered_by_whom():
         PrivacyUnit(*fields)
         for fields in product((1, 2, 4), (None, 1, 2), (0, 3), (None, 5, 9), (None, 0.5))
     ]
-    run = Training(12, 12, 1.0, 1.0, 1.0, FullBatch(), adjacency="zero-out")
+    run = Training(
+        records=12,
+        steps=12,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="zero-out",
+    )
     together = [person for person in people if person.per_batch is None]
     mus = {person: account(run, Loss(smoothness=1.0), unit=person).mu for person in together}
     for more, less in product(together, repeat=2):

@@ -86,7 +86,15 @@ def test_hidden_batches_stay_below_their_guarantee(batches, adjacency):
 def test_one_hidden_step_is_the_mixture_over_who_was_drawn(batches):
     """(1 - q) N(0, nu^2) + q N(eta s / divisor, nu^2), q the share of a batch."""
     n, eta, nu = 8, 0.5, 0.2
-    run = Training(n, 1, eta, nu, 3.0, batches, adjacency="zero-out")
+    run = Training(
+        records=n,
+        steps=1,
+        step_size=eta,
+        noise=nu,
+        gradient_norm=3.0,
+        batches=batches,
+        adjacency="zero-out",
+    )
     train = QuadraticDescent(run, Loss(smoothness=1.0))
     q, shift = batches.share(n), eta * run.sensitivity / batches.divisor(n)
 
@@ -135,7 +143,15 @@ def test_a_wrong_certificate_is_caught():
 
 
 def test_worst_case_refuses_what_it_cannot_attain():
-    run = Training(8, 4, 0.5, 1.0, 1.0, FullBatch(), adjacency="zero-out")
+    run = Training(
+        records=8,
+        steps=4,
+        step_size=0.5,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="zero-out",
+    )
     with pytest.raises(UnsupportedError, match="curvature"):
         QuadraticDescent(run, QUADRATIC)
     with pytest.raises(UnsupportedError, match="unbounded"):

@@ -23,7 +23,7 @@ from lastiterate import (
     verify,
 )
 from lastiterate.certificate import ClaimError
-from lastiterate.description.words import NOT_COVERED
+from lastiterate.description.assumptions import NOT_COVERED
 from lastiterate.verifier.document import canonical, fingerprint, parameters_hash
 from lastiterate.verifier.words import words
 

@@ -24,7 +24,7 @@ from lastiterate import (
     verify,
 )
 from lastiterate.description import Origin
-from lastiterate.description.origin import NAMES
+from lastiterate.description.loss import NAMES
 from lastiterate.errors import CertificateError, DescriptionError
 from lastiterate.losses import (
     BallSoftmax,

@@ -23,7 +23,9 @@ batches = {{ scheme = "shuffled", size = 100 }}
 [loss]
 smoothness = 1.0
 """
-PLAIN = Training(4000, 200, 0.5, 0.005, 1.0, Shuffled(100))
+PLAIN = Training(
+    records=4000, steps=200, step_size=0.5, noise=0.005, gradient_norm=1.0, batches=Shuffled(100)
+)
 LOSS = Loss(smoothness=1.0)
 
 

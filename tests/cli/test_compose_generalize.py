@@ -96,7 +96,9 @@ def test_generalize_a_run(ask, tmp_path: Path) -> None:
         'gradient_norm = 2.0\nbatches = { scheme = "full" }\n[loss]\nsmoothness = 1.0\n'
     )
     _, out, _ = ask(f"generalize {path} --json")
-    run_ = Training(5000, 200, 0.1, 0.05, 2.0, FullBatch())
+    run_ = Training(
+        records=5000, steps=200, step_size=0.1, noise=0.05, gradient_norm=2.0, batches=FullBatch()
+    )
     found = generalization(account(run_, Loss(smoothness=1.0)))
     assert json.loads(out)["high_probability"] == found.high_probability
     code, _, err = ask(f"generalize {path} --epsilon 1")

@@ -90,10 +90,10 @@ def test_misspelt_fields_are_named_before_what_is_missing(
 ) -> None:
     file = tmp_path / "run.toml"
     file.write_text(f"[{table}]\n{field} = 1\n")
-    with pytest.raises(DescriptionError, match=rf"{table}\.{field} is 1.*did you mean {meant}\?"):
+    with pytest.raises(DescriptionError, match=rf"{table}\.{field} must .*did you mean {meant}\?"):
         combine(file, {})
     file.write_text(f"[{table}]\nzzzz = 1\n")
-    with pytest.raises(DescriptionError, match=r"known field: .* there are"):
+    with pytest.raises(DescriptionError, match=r"known field .*fields: "):
         combine(file, {})
 
 

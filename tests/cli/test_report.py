@@ -638,7 +638,9 @@ def test_a_full_disk_leaves_the_old_page(folder: Path, tmp_path: Path) -> None:
 def test_no_key_is_not_any_key(tmp_path: Path) -> None:
     """A list of trusted keys that came out empty trusts nobody; only None asks for no signature."""
     path = tmp_path / "certificate.json"
-    described = Training(5, 200, 0.1, 1.0, 2.0, FullBatch())
+    described = Training(
+        records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+    )
     certify(described, Loss(smoothness=1.0), delta=1e-5).save(path)
     assert RunFolder.read(path).status == "verified"
     assert RunFolder.read(path, []).status == "refused"

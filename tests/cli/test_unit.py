@@ -39,7 +39,12 @@ batches = {{ scheme = "cyclic", size = 60 }}
 smoothness = 1.0
 {below}
 """
-RUN, LOSS = Training(6000, 200, 1.0, 1.0, 15.0, Cyclic(60)), Loss(smoothness=1.0)
+RUN, LOSS = (
+    Training(
+        records=6000, steps=200, step_size=1.0, noise=1.0, gradient_norm=15.0, batches=Cyclic(60)
+    ),
+    Loss(smoothness=1.0),
+)
 TABLE = "[unit]\nrecords = 10\nper_batch = 1"
 
 
@@ -135,7 +140,16 @@ def test_what_cannot_be_is_refused(ask, flags, below, named):
 def chain(tmp_path):
     chain = CertificateChain.create(tmp_path / "model", LifetimeBudget(mu=2.0, days=2))
     X, y = np.eye(40)[:, :3], np.resize([1.0, -1.0], 40)
-    day = Training(40, 20, 1.0, 0.3, 1.0, Cyclic(2), schedule="equalised", adjacency="zero-out")
+    day = Training(
+        records=40,
+        steps=20,
+        step_size=1.0,
+        noise=0.3,
+        gradient_norm=1.0,
+        batches=Cyclic(2),
+        schedule="equalised",
+        adjacency="zero-out",
+    )
     for _ in range(2):
         chain.append(noisy_descent(Logistic(), X, day, labels=y, continue_from=chain), 1e-4)
     return chain

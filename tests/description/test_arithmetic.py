@@ -24,7 +24,7 @@ from lastiterate import (
     verify,
 )
 from lastiterate.description import Origin
-from lastiterate.description.words import assumptions
+from lastiterate.description.assumptions import assumptions
 from lastiterate.losses import Logistic
 from lastiterate.theory import Run
 
@@ -69,17 +69,17 @@ def test_an_error_costs_what_a_longer_gradient_costs(error, scheme):
 
 
 @given(grid=st.integers(-1074, 200), coordinates=st.integers(1, 2**53))
-def test_the_slip_is_never_below_four_times_grid_and_root(grid, coordinates):
-    slip = Arithmetic(grid=math.ldexp(1.0, grid), coordinates=coordinates).slip
+def test_the_grid_rounding_is_never_below_four_times_grid_and_root(grid, coordinates):
+    charged = Arithmetic(grid=math.ldexp(1.0, grid), coordinates=coordinates).grid_rounding
     square = 16 * Fraction(2) ** (2 * grid) * coordinates
-    assert Fraction(slip) ** 2 >= square
-    assert (Fraction(slip) * (1 - Fraction(1, 2**51)) - Fraction(1, 2**1073)) ** 2 <= square
+    assert Fraction(charged) ** 2 >= square
+    assert (Fraction(charged) * (1 - Fraction(1, 2**51)) - Fraction(1, 2**1073)) ** 2 <= square
 
 
 class Lighter(Arithmetic):
     """A child that charges nothing."""
 
-    slip = 0.0
+    grid_rounding = 0.0
     charge = 0.0
 
 

@@ -20,6 +20,7 @@ from lastiterate import (
 )
 from lastiterate.description.batches import SCHEMES, read_batches
 from lastiterate.errors import DescriptionError, LastIterateError
+from lastiterate.noise import source
 
 HUGE = pytest.param(10**5000, id="5000-digits")
 SIZED = (Cyclic, Shuffled, Reshuffled, RandomAllocation, WithoutReplacement)
@@ -35,13 +36,12 @@ def test_a_bad_size_is_refused_by_name(scheme: type, size: object) -> None:
         scheme(size)
     assert error.value.field == "batches.size"
     assert isinstance(error.value, (ValueError, LastIterateError))
-    assert "batches.size is" in str(error.value)
-    assert "whole number" in str(error.value)
+    assert "an integer" in str(error.value)
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.0000001, math.nan, math.inf, True, "0.1", None])
 def test_a_rate_outside_zero_to_one_is_refused(rate: object) -> None:
-    with pytest.raises(DescriptionError, match=r"batches\.rate is .* above 0 and at most 1"):
+    with pytest.raises(DescriptionError, match=r"^batches\.rate must"):
         Poisson(rate)  # type: ignore[arg-type]
 
 
@@ -54,14 +54,27 @@ def test_partitions_cover_all_records_but_the_dropped_ones(records: int, size: i
     for scheme in PARTITIONS:
         batches = scheme(size)
         if size > records:
-            with pytest.raises(DescriptionError, match=r"batches\.size is .* at most the number"):
-                batches.check(records)
+            with pytest.raises(DescriptionError, match=r"^batches\.size must"):
+                batches.of(records)
             continue
-        batches.check(records)
+        assert batches.of(records) is batches
         per_epoch, dropped = batches.per_epoch(records), batches.dropped(records)
         assert per_epoch * size + dropped == records
         assert 0 <= dropped < size
         assert per_epoch >= 1
+
+
+@given(st.integers(1, 10**6), st.data())
+def test_poisson_batches_of_an_expected_size(records: int, data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, records))
+    scheme = Poisson(batch_size=size)
+    assert math.isnan(scheme.rate)  # before it is used with records
+    assert scheme.of(records) == Poisson(size / records)
+    assert scheme.divisor(records) == Poisson(size / records).divisor(records)
+    assert next(scheme.rows(records, source(0)), None) is not None
+    with pytest.raises(DescriptionError) as error:
+        scheme.of(size - 1)
+    assert error.value.field == "batches.batch_size"
 
 
 def test_the_divisor_is_nominal() -> None:
@@ -92,29 +105,31 @@ def test_schemes_of_one_size_are_different_values() -> None:
 def test_every_scheme_reads_its_own_table(batches: object) -> None:
     name = batches.name  # type: ignore[attr-defined]
     assert SCHEMES[name] is type(batches)
-    assert read_batches({"scheme": name, **vars(batches)}) == batches
-    assert read_batches(batches) is batches
+    assert read_batches("batches", batches.to_dict()) == batches  # type: ignore[attr-defined]
+    assert read_batches("batches", batches) is batches
 
 
 @pytest.mark.parametrize(
-    ("table", "says"),
+    ("table", "field"),
     [
-        ({"scheme": "shufled", "size": 3}, "batches.scheme is 'shufled'"),
-        ({"size": 3}, "batches.scheme is None"),
-        ({"scheme": "shuffled"}, "a shuffled scheme with size"),
-        ({"scheme": "shuffled", "rate": 0.1}, "a shuffled scheme with size"),
-        ({"scheme": "poisson", "size": 3}, "a poisson scheme with rate"),
-        ({"scheme": "full", "size": 3}, "a full scheme with nothing"),
+        ({"scheme": "shufled", "size": 3}, "batches.scheme"),
+        ({"size": 3}, "batches.scheme"),
+        ({"scheme": "shuffled"}, "batches"),
+        ({"scheme": "shuffled", "rate": 0.1}, "batches"),
+        ({"scheme": "poisson", "size": 3}, "batches"),
+        ({"scheme": "poisson"}, "batches.rate"),
+        ({"scheme": "poisson", "rate": 0.1, "batch_size": 3}, "batches.rate"),
+        ({"scheme": "full", "size": 3}, "batches"),
         ({"scheme": "full", "sise": 3}, "batches.sise"),
-        ("shuffled", "batches is 'shuffled'"),
-        (None, "batches is None"),
-        ([1, 2], "batches is 'a list'"),
+        ("shuffled", "batches"),
+        (None, "batches"),
+        ([1, 2], "batches"),
     ],
 )
-def test_a_bad_table_is_refused_by_name(table: object, says: str) -> None:
+def test_a_bad_table_is_refused_by_name(table: object, field: str) -> None:
     with pytest.raises(DescriptionError) as error:
-        read_batches(table)
-    assert says in str(error.value)
+        read_batches("batches", table)
+    assert error.value.field == field
 
 
 def test_same_every_epoch_is_true_or_false() -> None:

@@ -27,7 +27,7 @@ def test_smoothness(value: object) -> None:
         with pytest.raises(DescriptionError) as error:
             make()
         assert error.value.field == "smoothness"
-        assert "at least 0" in str(error.value)
+        assert ">= 0" in str(error.value)
 
 
 def test_infinite_smoothness_is_a_rough_loss_not_an_error() -> None:
@@ -40,17 +40,17 @@ def test_other_constants(field: str, value: object) -> None:
     with pytest.raises(DescriptionError) as error:
         Loss(**{"smoothness": math.inf, field: value})  # type: ignore[arg-type]
     assert error.value.field == field
-    assert "finite number at least 0" in str(error.value)
+    assert "finite number >= 0" in str(error.value)
 
 
 @pytest.mark.parametrize("value", [*NOT_NUMBERS, math.inf, 1.01, None])
 def test_exponent(value: object) -> None:
-    with pytest.raises(DescriptionError, match=r"exponent is .* at least 0 and at most 1"):
+    with pytest.raises(DescriptionError, match=r"^exponent must"):
         Loss.holder(constant=1.0, exponent=value)  # type: ignore[arg-type]
 
 
 def test_exponent_only_for_hoelder_losses() -> None:
-    with pytest.raises(DescriptionError, match=r"exponent is 0.5, but must be absent"):
+    with pytest.raises(DescriptionError, match=r"^exponent must"):
         Loss(smoothness=1.0, exponent=0.5)
 
 
@@ -59,9 +59,7 @@ def test_strong_convexity_never_exceeds_smoothness(smooth: float, strong: float)
     if strong <= smooth:
         assert Loss(smoothness=smooth, strong_convexity=strong).convex
     else:
-        with pytest.raises(
-            DescriptionError, match=r"strong_convexity is .* at most the smoothness"
-        ):
+        with pytest.raises(DescriptionError, match=r"^strong_convexity must"):
             Loss(smoothness=smooth, strong_convexity=strong)
 
 
@@ -74,15 +72,15 @@ def test_only_convex_losses_are_strongly_convex(kind: str) -> None:
 
 
 def test_an_unknown_loss_has_no_smoothness() -> None:
-    with pytest.raises(DescriptionError, match=r"smoothness is 1.0, but must be absent"):
+    with pytest.raises(DescriptionError, match=r"^smoothness must"):
         Loss(1.0, kind="unknown")
 
 
 @pytest.mark.parametrize("value", ["Convex", "", None, 1, True])
 def test_words(value: object) -> None:
-    with pytest.raises(DescriptionError, match=r"kind is .* 'convex' or 'nonconvex'"):
+    with pytest.raises(DescriptionError, match=r"^kind must"):
         Loss(1.0, kind=value)  # type: ignore[arg-type]
-    with pytest.raises(DescriptionError, match=r"provenance is .* 'proved' or 'declared'"):
+    with pytest.raises(DescriptionError, match=r"^provenance must"):
         Loss(1.0, provenance=value)  # type: ignore[arg-type]
 
 
@@ -101,7 +99,7 @@ def test_with_regularization_changes_nothing_else_and_validates() -> None:
     assert other == Loss.holder(
         constant=2.0, exponent=0.5, provenance="proved", regularization=0.25
     )
-    with pytest.raises(DescriptionError, match="regularization is -1"):
+    with pytest.raises(DescriptionError, match=r"^regularization must"):
         loss.with_regularization(-1)
 
 

@@ -18,8 +18,7 @@ from lastiterate import (
     Training,
     WithoutReplacement,
 )
-from lastiterate.description.batches import SCHEMES, read_batches
-from lastiterate.description.rows import weighted
+from lastiterate.description.batches import SCHEMES, read_batches, weighted
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.noise import SecureSource, SeededSource, SideBySide
 from lastiterate.sampling.batch_order import SeededDraws, batch_rows, secret_draws
@@ -230,7 +229,7 @@ def test_a_partition_that_is_lost_is_not_drawn_again(scheme, order):
         if step == 3 and not scheme.repeated:
             assert len(rows(stream, N)) == 3
             continue
-        with pytest.raises(AssumptionError, match="partition"):
+        with pytest.raises(AssumptionError, match="secret batches"):
             next(stream)
 
 
@@ -292,6 +291,11 @@ def test_a_child_of_a_scheme_is_refused(kind):
             return iter(lambda: slice(0, 1), None)
 
     child = Sorted(*(0.5 if kind is Poisson else 2,) * (kind is not FullBatch))
-    for read in (read_batches, lambda b: Training(9, 4, 0.1, 1.0, 1.0, b)):
-        with pytest.raises(DescriptionError, match="batches is"):
+    for read in (
+        lambda b: read_batches("batches", b),
+        lambda b: Training(
+            records=9, steps=4, step_size=0.1, noise=1.0, gradient_norm=1.0, batches=b
+        ),
+    ):
+        with pytest.raises(DescriptionError, match=r"^batches must"):
             read(child)

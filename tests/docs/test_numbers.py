@@ -112,7 +112,15 @@ def test_windows() -> None:
     for head, linear, window, composed in table("theory/schedules.md", "plain average", "window"):
         c, steps, k = numbers(head)
         T, k = int(steps), int(k)
-        run = Training(T, T, 1 - c, 1 - c, T / 2, FullBatch(), release=TailAverage(k))
+        run = Training(
+            records=T,
+            steps=T,
+            step_size=1 - c,
+            noise=1 - c,
+            gradient_norm=T / 2,
+            batches=FullBatch(),
+            release=TailAverage(k),
+        )
         mu = account(run, Loss(smoothness=1.0, strong_convexity=1.0)).mu
         assert mu is not None
         assert shows(window, mu**2)
@@ -127,7 +135,14 @@ def test_bursts() -> None:
         condition, epochs, step = numbers(head)
         loss = Loss(smoothness=1.0, strong_convexity=1 / condition)
         spectrum = log_uniform(loss, 20)
-        run = Training(40, 40 * int(epochs), step, 1.0, 0.5, Shuffled(1))
+        run = Training(
+            records=40,
+            steps=40 * int(epochs),
+            step_size=step,
+            noise=1.0,
+            gradient_norm=0.5,
+            batches=Shuffled(1),
+        )
 
         def risk(trial: Training, loss: Loss = loss, spectrum: np.ndarray = spectrum) -> float:
             scaled = trial.scale_noise(noise_factor(trial, loss, 2.0, 1e-5))
@@ -152,7 +167,13 @@ def test_risks_of_schedules() -> None:
         loss = Loss(smoothness=1.0, strong_convexity=1 / condition)
         spectrum = log_uniform(loss, 20)
         run = Training(
-            1, 64, 1.0, 1.0, float(np.sqrt(noise) * mu), FullBatch(), adjacency="zero-out"
+            records=1,
+            steps=64,
+            step_size=1.0,
+            noise=1.0,
+            gradient_norm=float(np.sqrt(noise) * mu),
+            batches=FullBatch(),
+            adjacency="zero-out",
         )
         best = optimal_schedule(run, loss, 1.0, 1e-5, spectrum=spectrum)
         risk = predicted_risk(best, loss, spectrum).total

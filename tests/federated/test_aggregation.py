@@ -143,7 +143,7 @@ def test_one_client_moves_the_computed_model_by_what_is_charged(
     one = next_model({"w": model}, updates, run, noise)["w"]
     other = next_model({"w": model}, changed, run, noise)["w"]
     moved = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(one, other, strict=True))
-    charged = run.training.impulse * run.training.step_size + run.training.slip
+    charged = run.training.impulse * run.training.step_size + run.training.grid_rounding
     assert moved <= Fraction(charged) ** 2
     for value in one:
         assert Fraction(value) / Fraction(run.spacing(4)) % 1 == 0
@@ -179,7 +179,10 @@ def test_knowing_the_size_never_costs_more(multiplier) -> None:
     for size in (1, 2, 3, 1000, 2**20 + 1, 2**34):
         known = run.replace(parameters=size).training
         unknown = run.training
-        assert known.impulse * known.step_size + known.slip <= unknown.impulse * unknown.step_size
+        assert (
+            known.impulse * known.step_size + known.grid_rounding
+            <= unknown.impulse * unknown.step_size
+        )
         assert known.noise / run.spacing(size) <= LARGEST_SCALE
     with pytest.raises(DescriptionError, match="parameters"):
         run.replace(parameters=0)

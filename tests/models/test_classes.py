@@ -12,7 +12,7 @@ import pytest
 from sklearn.base import clone
 
 from lastiterate.cli.main import run
-from lastiterate.description.words import NOT_COVERED
+from lastiterate.description.assumptions import NOT_COVERED
 from lastiterate.errors import DescriptionError
 from lastiterate.models import (
     PrivateLinearSVC,

@@ -150,7 +150,7 @@ def test_refusals():
     X, y = digits()
     data = torch.from_numpy(X)
     model = PrivateSoftmaxRegression(epsilon=2.0, delta=1e-4, steps=5, random_state=0)
-    with pytest.raises(DescriptionError, match="y is"):
+    with pytest.raises(DescriptionError, match=r"^y must"):
         model.fit(data, y[1:])
     with pytest.raises(DescriptionError, match="one row per record"):
         model.fit(data[0], y)
@@ -160,7 +160,7 @@ def test_refusals():
         model.fit(broken, y)
     assert not hasattr(model, "coef_")
     model.fit(data, y)
-    with pytest.raises(DescriptionError, match=r"X is .5 columns"):
+    with pytest.raises(DescriptionError, match=r"^X must"):
         model.predict(data[:, :5])
     scaled = clone(model).set_params(
         prepare=PrivateStandardScaler(epsilon=1.0, delta=1e-5, low=0.0, high=1.0)

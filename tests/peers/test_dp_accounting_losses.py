@@ -147,7 +147,14 @@ def test_noise_of_a_poisson_step(sensitivity, rate, order, epsilon, delta, devia
     def spent(noise):
         if order != "REP":
             return LossDistribution.sampled_gaussian(rate, sensitivity / noise).delta(epsilon)
-        run = Training(100, 1, rate * 100, noise, sensitivity, Poisson(rate))
+        run = Training(
+            records=100,
+            steps=1,
+            step_size=rate * 100,
+            noise=noise,
+            gradient_norm=sensitivity,
+            batches=Poisson(rate),
+        )
         return account(run, Loss.unknown()).delta(epsilon)
 
     assert spent(deviation - 1e-3) >= delta  # of ADD, ours is the worse order

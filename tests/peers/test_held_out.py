@@ -179,7 +179,9 @@ def test_many_runs_are_the_librarys_descent_without_noise() -> None:
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     y = rng.integers(0, 3, 60)
     problem = Problem.of([(X, X, y, y)], "classes", "cpu", ones=False)
-    run = Training(60, 7, 2.0, 0.0, 1.0, FullBatch())
+    run = Training(
+        records=60, steps=7, step_size=2.0, noise=0.0, gradient_norm=1.0, batches=FullBatch()
+    )
     for cap in (0.2, 1.0):
         loss = CappedSoftmax(3, cap).regularity(1.0, 0.1)
         ours = noisy_descent(

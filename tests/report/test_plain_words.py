@@ -107,7 +107,9 @@ def test_every_assumption_is_ticked_or_proved(trainer: str | None) -> None:
 
 
 def test_figures_are_at_the_delta_of_the_headline(tmp_path: Path) -> None:
-    run = Training(300, 60, 0.1, 0.1, 1.0, Shuffled(30))
+    run = Training(
+        records=300, steps=60, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=Shuffled(30)
+    )
     path = tmp_path / "certificate.json"
     certify(run, Loss(smoothness=1.0), delta=3e-7).save(path)
     for figure in Report.of(path).figures.drawn:
@@ -116,7 +118,9 @@ def test_figures_are_at_the_delta_of_the_headline(tmp_path: Path) -> None:
 
 
 def test_the_command_writes_the_summary(tmp_path: Path, capsys: Any) -> None:
-    run = Training(100, 10, 0.1, 0.1, 1.0, FullBatch())
+    run = Training(
+        records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+    )
     certify(run, Loss(smoothness=1.0), delta=1e-5).save(tmp_path / "c.json")
     page = tmp_path / "s.html"
     with pytest.raises(SystemExit) as left:
@@ -131,7 +135,9 @@ def test_a_summary_computes_no_figures(tmp_path: Path, monkeypatch: Any, capsys:
         raise AssertionError("a summary shows no figure")
 
     monkeypatch.setattr("lastiterate.report.page.figures_of", computed)
-    run = Training(100, 10, 0.1, 0.1, 1.0, FullBatch())
+    run = Training(
+        records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+    )
     certify(run, Loss(smoothness=1.0), delta=1e-5).save(tmp_path / "c.json")
     page = tmp_path / "summary.html"
     with pytest.raises(SystemExit) as left:

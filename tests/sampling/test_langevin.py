@@ -374,7 +374,7 @@ def test_progress_is_quiet_off_a_terminal_and_shown_on_request(capsys) -> None:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"X": np.empty((0, 3)), "y": np.empty(0)}, "X is 'empty'"),
+        ({"X": np.empty((0, 3)), "y": np.empty(0)}, "X must"),
         ({"y": np.zeros(5)}, "y is"),
         ({"steps": 0}, "steps"),
         ({"step_size": -0.1}, "step_size"),
@@ -439,7 +439,7 @@ def test_one_record_moves_a_step_by_what_is_charged() -> None:
         one, other = (steps.moved(0, theta, pull, prior) for pull in pulls)
         gap = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(one[0], other[0], strict=True))
         exact = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(*pulls[:, 0], strict=True))
-        slip = chain.replace(arithmetic={"grid": grid.spacing, "coordinates": 3}).slip
+        slip = chain.replace(arithmetic={"grid": grid.spacing, "coordinates": 3}).grid_rounding
         assert float(gap) ** 0.5 <= float(exact) ** 0.5 * (1 + 1e-12) + slip / 4 * (1 + 1e-12), (
             trial
         )

@@ -394,11 +394,11 @@ def test_bad_parameters_are_refused_with_the_reason(change, match) -> None:
 
 def test_bad_data_are_refused_with_the_reason_on_request() -> None:
     for x in ([0.5], [1.5], [math.nan]):
-        with pytest.raises(DescriptionError, match=r"x is .* in \[0.9, 1\]"):
+        with pytest.raises(DescriptionError, match=r"x must .* in \[0.9, 1\]"):
             propose_test_sample(x, [1.0], **PUBLIC, outside="refuse")
-    with pytest.raises(DescriptionError, match="y is"):
+    with pytest.raises(DescriptionError, match=r"^y must"):
         propose_test_sample([1.0], [-1.0], **PUBLIC, outside="refuse")
-    with pytest.raises(DescriptionError, match="x is 'empty'"):
+    with pytest.raises(DescriptionError, match=r"^x must"):
         propose_test_sample([], [], **PUBLIC, public_records=True)
     with pytest.raises(DescriptionError, match="equal length"):
         propose_test_sample([1.0, 1.0], [1.0], **PUBLIC)

@@ -213,7 +213,15 @@ def test_days_many():
 def test_the_adaptive_counterexample():
     """Others delete by the sign of a released model: the string of the whole history is void."""
     c, s, T, K = 0.8, 0.5, 10, 40
-    run = Training(1, T + K, 1.0, 1.0, s, FullBatch(), adjacency="zero-out")
+    run = Training(
+        records=1,
+        steps=T + K,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=s,
+        batches=FullBatch(),
+        adjacency="zero-out",
+    )
     loss, person = Loss(smoothness=0.0, regularization=1 - c), PrivacyUnit(last_step=T)
     silent = account(run, loss, unit=person)
     spread = (1 - c ** (2 * T)) / (1 - c * c)
@@ -242,7 +250,9 @@ def test_the_adaptive_counterexample():
     assert truth(1.0) <= paid.delta(1.0) == pytest.approx(0.2593, abs=1e-4)
 
 
-RUN = Training(40, 60, 0.5, 0.3, 1.0, Shuffled(4))
+RUN = Training(
+    records=40, steps=60, step_size=0.5, noise=0.3, gradient_norm=1.0, batches=Shuffled(4)
+)
 LOSS = Loss(smoothness=1.0, regularization=0.05)
 
 

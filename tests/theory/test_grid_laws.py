@@ -409,7 +409,9 @@ def test_a_grid_remembers_what_real_numbers_forget(scheme):
     loss = Loss(smoothness=0.0, regularization=1 - c)
     truth = stick(p, q, 1.0)
     assert account(run, loss).delta(1.0) >= truth > 0.3
-    charged_there = run.replace(arithmetic="exact", gradient_norm=3 * (push + run.slip / 2))
+    charged_there = run.replace(
+        arithmetic="exact", gradient_norm=3 * (push + run.grid_rounding / 2)
+    )
     assert account(charged_there, loss).delta(1.0) < truth
 
 
@@ -446,5 +448,5 @@ def test_what_long_runs_drift_is_forgotten_as_they_forget():
     )
     loss = Loss(smoothness=1.0, regularization=0.2)
     mu, exact = (account(each, loss).mu for each in (run, run.replace(arithmetic="exact")))
-    drift = run.slip / 0.05 * math.sqrt((1 + 0.9) / (1 - 0.9))  # c = 0.9, for ever
+    drift = run.grid_rounding / 0.05 * math.sqrt((1 + 0.9) / (1 - 0.9))  # c = 0.9, for ever
     assert exact + 0.9 * drift < mu < exact * (1 + 1e-4) + 1.1 * drift

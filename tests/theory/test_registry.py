@@ -52,7 +52,10 @@ def test_what_a_theorem_supports_is_a_feature_of_runs():
     [FullBatch(), Cyclic(2), Shuffled(2), Reshuffled(2), Poisson(0.5), WithoutReplacement(2)],
 )
 def test_a_theorem_covers_its_schemes_alone(batches):
-    run = Run(Training(8, 4, 0.1, 1.0, 1.0, batches), Loss(smoothness=1.0))
+    run = Run(
+        Training(records=8, steps=4, step_size=0.1, noise=1.0, gradient_norm=1.0, batches=batches),
+        Loss(smoothness=1.0),
+    )
     for theorem in ROWS.values():
         if type(batches) not in theorem.schemes:
             word = "refuted" if theorem.status == "refuted" else "stated for"
@@ -68,7 +71,12 @@ def test_every_theorem_says_which_schemes_it_covers():
 
 
 def test_a_refuted_claim_has_a_counterexample_and_no_bound():
-    run = Run(Training(8, 4, 0.1, 1.0, 1.0, FullBatch()), Loss(smoothness=1.0))
+    run = Run(
+        Training(
+            records=8, steps=4, step_size=0.1, noise=1.0, gradient_norm=1.0, batches=FullBatch()
+        ),
+        Loss(smoothness=1.0),
+    )
     for theorem in ROWS.values():
         assert (theorem.status == "refuted") == bool(theorem.counterexample)
         assert (theorem.status == "refuted") == (theorem.bound is None)
@@ -78,7 +86,15 @@ def test_a_refuted_claim_has_a_counterexample_and_no_bound():
 
 
 def test_published_bounds_are_compared_when_asked():
-    run = Training(5, 20, 0.1, 1.0, 2.0, FullBatch(), diameter=1.0)
+    run = Training(
+        records=5,
+        steps=20,
+        step_size=0.1,
+        noise=1.0,
+        gradient_norm=2.0,
+        batches=FullBatch(),
+        diameter=1.0,
+    )
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     own, every = compare(run, loss), compare(run, loss, published=True)
     assert {row.theorem for row in own} <= {row.theorem for row in every}

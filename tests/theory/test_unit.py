@@ -445,7 +445,15 @@ def test_a_larger_unit_never_costs_less():
 
 @pytest.mark.parametrize("batches", [FullBatch(), Cyclic(2)])
 def test_who_is_exposed_less_never_pays_more(batches):
-    run = Training(12, 12, 1.0, 1.0, 1.0, batches, adjacency="zero-out")
+    run = Training(
+        records=12,
+        steps=12,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=batches,
+        adjacency="zero-out",
+    )
     spread = (None,) if batches.full else (None, 1, 2)
     choices = itertools.product((1, 2, 4), spread, (0, 3), (None, 5, 9), (None, 0.5))
     people = {PrivacyUnit(*fields) for fields in choices}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lastiterate import FullBatch, Training, account
-from lastiterate.description.words import assumptions
+from lastiterate.description.assumptions import assumptions
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402

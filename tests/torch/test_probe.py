@@ -78,14 +78,14 @@ def test_refusals():
     probe = PrivateLinearProbe(epsilon=1.0, delta=1e-4)
     with pytest.raises(NotFittedError):
         probe.predict(X)
-    with pytest.raises(DescriptionError, match="y is"):
+    with pytest.raises(DescriptionError, match=r"^y must"):
         probe.fit(X, y[1:])
     with pytest.raises(UnsupportedError, match="sample_weight"):
         probe.fit(X, y, sample_weight=np.ones(len(y)))
     with pytest.raises(UnsupportedError, match="fit_stream"):
         probe.fit_stream([], batches=1, batch_size=1)
     probe.set_params(steps=2, batch_size=len(X)).fit(X, y)
-    with pytest.raises(DescriptionError, match="X is"):
+    with pytest.raises(DescriptionError, match=r"^X must"):
         probe.predict(X[:, :5])
 
 

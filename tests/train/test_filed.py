@@ -149,8 +149,8 @@ def test_what_a_disk_cannot_do_is_refused(table, tmp_path) -> None:
 
     run("everywhere in the file", UnsupportedError, batches=Poisson(0.1))
     run("a folder that exists", folder=tmp_path / "none")
-    run("labels is 'given'", labels=y)
-    run("checkpoint is 'given'", checkpoint=MemoryCheckpoint())
+    run("labels must", labels=y)
+    run("checkpoint must", checkpoint=MemoryCheckpoint())
     run("a loss of lastiterate", loss=lambda theta, rows: X[rows], start=np.zeros(D))
     run("columns", blocks=pieces(X[:, :3], y))
     run("NaN", AssumptionError, blocks=pieces(np.where(X > 0.9, np.nan, X), y))

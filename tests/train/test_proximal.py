@@ -228,7 +228,9 @@ def test_no_privacy_price_but_the_grid(step):
     )
     rounded = run.replace(arithmetic=Arithmetic(2.0**-20, 1e-9, 4))
     after = rounded.replace(proximal=step)
-    assert after.slip == (rounded.slip if not step.rounds else pytest.approx(1.5 * rounded.slip))
+    assert after.grid_rounding == (
+        rounded.grid_rounding if not step.rounds else pytest.approx(1.5 * rounded.grid_rounding)
+    )
     assert account(after, loss).epsilon(1e-5) >= account(rounded, loss).epsilon(1e-5)
     assert account(after, loss).lower(1e-5) == 0.0  # no linear map is known to be reachable
     assert str(step) in str(account(after, loss))

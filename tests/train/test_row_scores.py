@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lastiterate import Arithmetic, FullBatch, Loss, Poisson, Training, WithoutReplacement
-from lastiterate.description.words import assumptions
+from lastiterate.description.assumptions import assumptions
 from lastiterate.losses import Logistic, Softmax
 from lastiterate.train.gradients import LinearGradients
 from lastiterate.train.row_scores import row_scores

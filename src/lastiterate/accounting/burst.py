@@ -24,8 +24,7 @@ from lastiterate.description import (
     TailAverage,
     Training,
 )
-from lastiterate.description.failure import promised_delta
-from lastiterate.description.validation import number
+from lastiterate.description.fields import checked_delta, number
 from lastiterate.errors import UnsupportedError
 from lastiterate.theory import Run
 from lastiterate.theory.ordered_batches import position_mus
@@ -76,9 +75,8 @@ def best_burst(
     >>> round(best_burst(run, loss, epsilon=2.0, delta=1e-5), 1)
     12.5
     """
-    why = "it is the target to meet"
-    number("epsilon", epsilon, why, above=0.0)
-    delta = promised_delta(delta, training.records)
+    number("epsilon", epsilon, above=0.0)
+    delta = checked_delta(delta, training.records)
     batches = _batches(training)
     if batches < 2 or training.steps < batches:
         return 1.0

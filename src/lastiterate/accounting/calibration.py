@@ -27,9 +27,8 @@ from lastiterate.description import (
     TailAverage,
     Training,
 )
-from lastiterate.description.failure import promised_delta
+from lastiterate.description.fields import checked_delta, number, one_of
 from lastiterate.description.unit import read_unit
-from lastiterate.description.validation import number, one_of
 from lastiterate.errors import TargetError, UnsupportedError
 
 TOLERANCE = 1e-3  # the guarantee found is within this part of the target
@@ -114,21 +113,21 @@ def calibrate(
     >>> 0.999 <= account(found, Loss(smoothness=1.0)).epsilon(1e-6) <= 1.0
     True
     """
-    target = number("epsilon", epsilon, "it is the target to meet", above=0.0)
-    delta = promised_delta(delta, None if find == "records" else training.records)
-    one_of("find", find, ("noise", "steps", "records", "regularization"), "it names the unknown")
+    target = number("epsilon", epsilon, above=0.0)
+    delta = checked_delta(delta, None if find == "records" else training.records)
+    one_of("find", find, ("noise", "steps", "records", "regularization"))
     warn_if_estimated(training, loss)
     person = read_unit(unit)
     if not person.default:
         _check_person(person, find, final_noise, schedule)
     with Working("calibration"):
         if final_noise is not None:
-            one_of("final_noise", final_noise, ("best",), "a number is a field of the description")
-            one_of("find", find, ("noise",), "the burst is chosen together with the noise")
+            one_of("final_noise", final_noise, ("best",))
+            one_of("find", find, ("noise",))
             training = training.replace(final_noise=best_burst(training, loss, target, delta))
         if schedule is not None:
-            one_of("schedule", schedule, ("optimal",), "others are fields of the description")
-            one_of("find", find, ("noise",), "the step sizes are chosen together with the noise")
+            one_of("schedule", schedule, ("optimal",))
+            one_of("find", find, ("noise",))
             return optimal_schedule(training, loss, target, delta)
         if find == "noise":
             return _noise(training, loss, target, delta, person)
@@ -189,7 +188,9 @@ def _some_noise(training: Training) -> Training:
             "The noise schedule is zero at every step, and no factor changes that. Give it a shape "
             "(one number is enough)."
         )
-    largest = float(training.step_sizes.max(initial=0.0)) * training.impulse + training.slip
+    largest = (
+        float(training.step_sizes.max(initial=0.0)) * training.impulse + training.grid_rounding
+    )
     return training.replace(noise=largest)
 
 

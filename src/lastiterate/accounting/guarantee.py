@@ -21,9 +21,8 @@ from lastiterate._internal.plotting import plotted
 from lastiterate.curves import gaussian
 from lastiterate.curves.interchange import to_dp_accounting
 from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
-from lastiterate.description.failure import warn_of_large_delta
-from lastiterate.description.validation import number
-from lastiterate.description.words import Assumption, assumptions, not_covered, provenances
+from lastiterate.description.assumptions import Assumption, assumptions, not_covered, provenances
+from lastiterate.description.fields import number, warn_of_large_delta
 from lastiterate.errors import EstimateWarning
 from lastiterate.theory import Bound, Run, Theorem
 from lastiterate.theory.ordered_batches import WORST_POSITION, position_mus
@@ -77,13 +76,12 @@ class Guarantee:
 
     def delta(self, epsilon: float) -> float:
         """The smallest proved delta at this epsilon."""
-        why = "it bounds the privacy loss that delta allows to exceed"
-        epsilon = number("epsilon", epsilon, why, at_least=0)
+        epsilon = number("epsilon", epsilon, at_least=0)
         return min(bound.delta(epsilon) for bound in self.bounds)
 
     def rdp(self, order: float) -> float:
         """The smallest proved Renyi divergence of this order."""
-        order = number("order", order, "Renyi divergences are defined above 1", above=1)
+        order = number("order", order, above=1)
         return min(bound.rdp(order) for bound in self.bounds)
 
     def epsilon_quantile(self, quantile: float, delta: float = REFERENCE_DELTA) -> float:
@@ -101,8 +99,7 @@ class Guarantee:
         >>> half < most < g.epsilon_quantile(1.0) == g.epsilon(1e-5)
         True
         """
-        why = "it is a share of the records"
-        quantile = number("quantile", quantile, why, above=0.0, at_most=1.0)
+        quantile = number("quantile", quantile, above=0.0, at_most=1.0)
         every = self.epsilon(delta)
         ordered = any(bound.theorem.key == WORST_POSITION.key for bound in self.bounds)
         if not ordered or type(self) is not Guarantee:  # a child may hold more than one run
@@ -219,8 +216,7 @@ class Guarantee:
 
 
 def _probability(field: str, value: float) -> float:
-    why = "it is the probability with which the epsilon may fail"
-    return number(field, value, why, above=0.0, at_most=1.0)
+    return number(field, value, above=0.0, at_most=1.0)
 
 
 def weakest_provenance(training: Training, loss: Loss, hidden_states: Iterable[bool]) -> str:

@@ -18,8 +18,7 @@ from lastiterate.accounting.accountant import account
 from lastiterate.accounting.risk import Floats, assumed, responses
 from lastiterate.curves import gaussian
 from lastiterate.description import Loss, Schedule, Training
-from lastiterate.description.failure import promised_delta
-from lastiterate.description.validation import number
+from lastiterate.description.fields import checked_delta, number
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
 
 _MOST_TUNED = 256  # step sizes beyond this many are not tuned one by one
@@ -102,7 +101,7 @@ def optimal_schedule(
     >>> account(best, loss).epsilon(1e-6) <= 1.0
     True
     """
-    number("epsilon", epsilon, "it is the target to meet", above=0.0)
+    number("epsilon", epsilon, above=0.0)
     if not training.batches.full:
         raise AssumptionError(
             "The optimal schedule is stated for full batches, but the batches are "
@@ -116,7 +115,7 @@ def optimal_schedule(
         raise DescriptionError("steps", training.steps, f"1 to {_MOST_TUNED}", why)
     values = assumed(loss, spectrum)
     distances = np.broadcast_to(np.asarray(start, dtype=np.float64), values.shape)
-    mu = gaussian.mu(epsilon, promised_delta(delta, training.records))
+    mu = gaussian.mu(epsilon, checked_delta(delta, training.records))
     # Beyond this the update may expand, whatever the spectrum that is assumed.
     cap = 2.0 / (loss.strong_convexity + (loss.smoothness or 0.0) + 2 * loss.regularization)
     size = (training.impulse / mu) ** 2

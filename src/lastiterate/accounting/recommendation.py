@@ -20,8 +20,7 @@ from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.optimal import optimal_schedule
 from lastiterate.accounting.risk import QuadraticModel, Risk
 from lastiterate.description import FullBatch, Loss, Shuffled, TailAverage, Training
-from lastiterate.description.failure import promised_delta
-from lastiterate.description.validation import number, whole
+from lastiterate.description.fields import checked_delta, integer, number
 
 _BATCHES = (10, 40, 100, 400, 1000)
 _SMALLEST_BATCH = 10  # records; below that a batch says too little about the loss
@@ -109,18 +108,18 @@ def recommend(
     >>> account(advice.training, advice.loss).epsilon(1e-6) <= 1.0
     True
     """
-    whole("records", records, "a guarantee for nobody protects nobody")
-    delta = promised_delta(delta, records)
-    whole("dimension", dimension, "every coordinate receives noise")
-    whole("epochs", epochs, "it counts the passes over the data")
-    distance = number("distance", distance, "it scales the bias", above=0)
-    loss = Loss(smoothness=number("smoothness", smoothness, "it limits the steps", above=0))
+    integer("records", records)
+    delta = checked_delta(delta, records)
+    integer("dimension", dimension)
+    integer("epochs", epochs)
+    distance = number("distance", distance, above=0)
+    loss = Loss(smoothness=number("smoothness", smoothness, above=0))
     plain = Training(
         records=records,
         steps=epochs,
         step_size=1.0,
         noise=1.0,
-        gradient_norm=number("gradient_norm", gradient_norm, "it scales the noise", above=0),
+        gradient_norm=number("gradient_norm", gradient_norm, above=0),
         batches=FullBatch(),
         adjacency=adjacency,
     )

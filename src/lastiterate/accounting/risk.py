@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.description import Loss, TailAverage, Training
-from lastiterate.description.validation import whole
+from lastiterate.description.fields import integer
 from lastiterate.errors import AssumptionError, DescriptionError
 
 Floats = NDArray[np.float64]
@@ -146,7 +146,7 @@ def log_uniform(loss: Loss, dimension: int = 20) -> Floats:
     >>> log_uniform(Loss(smoothness=1.0, strong_convexity=0.01), dimension=3).round(6)
     array([0.01, 0.1 , 1.  ])
     """
-    whole("dimension", dimension, "every coordinate receives noise")
+    integer("dimension", dimension)
     if not loss.convex or not loss.smoothness or not np.isfinite(loss.smoothness):
         raise AssumptionError(
             f"No spectrum can be assumed for a loss that is {loss}: it needs a finite smoothness "

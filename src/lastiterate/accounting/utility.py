@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from lastiterate.description import Loss, Training
-from lastiterate.description.validation import whole
+from lastiterate.description.fields import integer
 from lastiterate.errors import AssumptionError
 
 
@@ -27,7 +27,7 @@ def excess_risk(training: Training, loss: Loss, dimension: int) -> float:
     >>> round(excess_risk(run, Loss(smoothness=1.0, strong_convexity=0.1), dimension=10), 4)
     0.0291
     """
-    whole("dimension", dimension, "every coordinate receives noise")
+    integer("dimension", dimension)
     curvature, smoothness = _strongly_convex(training, loss)
     eta, nu = float(training.step_sizes[0]), float(training.noises[0])
     if eta > curvature / (2 * smoothness**2) * (1 + 1e-12):

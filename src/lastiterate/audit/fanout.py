@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from lastiterate.cluster.connections import not_installed, use_dask, use_ray
-from lastiterate.description.validation import whole
+from lastiterate.description.fields import integer
 from lastiterate.errors import DescriptionError, LastIterateError
 
 RETRIES = 5
@@ -45,7 +45,7 @@ def run_cohorts(
     [(0, 3), (1, 3)]
     """
     if workers is not None:
-        whole("workers", workers, "somebody has to train")
+        integer("workers", workers)
     if backend is None and workers in (None, 1):
         for k, cohort in enumerate(cohorts):
             yield k, job(cohort)

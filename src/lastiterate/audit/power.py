@@ -18,7 +18,7 @@ from lastiterate._internal.formatting import printed
 from lastiterate.audit.methods import clopper_pearson, one_run
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import last_good
-from lastiterate.description.validation import number, one_of, whole
+from lastiterate.description.fields import integer, number, one_of
 from lastiterate.errors import TargetError
 
 Array = NDArray[np.float64]
@@ -34,7 +34,7 @@ def highest_epsilon(models: int, delta: float = 1e-5, level: float = 0.025) -> f
     >>> round(highest_epsilon(250, level=0.05), 3), round(highest_epsilon(500, level=0.05), 3)
     (4.418, 5.114)
     """
-    whole("models", models, "they are counted")
+    integer("models", models)
     p = float(clopper_pearson.rate_above(0, models, level))
     return clopper_pearson.epsilon_below(p, p, delta)
 
@@ -75,12 +75,12 @@ def required_models(
     >>> required_models(2.0, 4.0, method="gdp") < 100 < required_models(2.0, 4.0)
     True
     """
-    mu = number("mu", mu, "it separates the worlds", above=0.0)
-    epsilon = number("epsilon", epsilon, "the value to certify", above=0.0)
-    delta = number("delta", delta, "of the claim to refute", above=0.0)
-    power = number("power", power, "the chance to succeed", above=0.0)
+    mu = number("mu", mu, above=0.0)
+    epsilon = number("epsilon", epsilon, above=0.0)
+    delta = number("delta", delta, above=0.0)
+    power = number("power", power, above=0.0)
     names = ("clopper-pearson", "gdp", "credible", "one-run")
-    method = one_of("method", method, names, "each needs its own number")
+    method = one_of("method", method, names)
     truth = gaussian.epsilon(mu, delta)
     if truth <= epsilon or power >= 1:
         raise TargetError(

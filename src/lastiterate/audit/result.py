@@ -10,8 +10,8 @@ from typing import Any, Literal, Self, cast, get_args
 
 from lastiterate._internal.formatting import printed, printed_down
 from lastiterate.audit.methods import clopper_pearson, gdp
+from lastiterate.description.fields import integer, number, one_of
 from lastiterate.description.unit import ONE_RECORD, PrivacyUnit
-from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, UnsupportedError
 
 MethodName = Literal["clopper-pearson", "gdp", "one-run", "credible"]
@@ -214,12 +214,12 @@ class AuditResult:
         if not looks:
             raise DescriptionError("audit.looks", [], "at least one look", why)
         return cls(
-            cast(MethodName, one_of("audit.method", method, get_args(MethodName), why)),
-            number("audit.delta", delta, why, at_least=0.0, at_most=1.0),
-            number("audit.confidence", confidence, why, above=0.0, at_most=1.0),
+            cast(MethodName, one_of("audit.method", method, get_args(MethodName))),
+            number("audit.delta", delta, at_least=0.0, at_most=1.0),
+            number("audit.confidence", confidence, above=0.0, at_most=1.0),
             looks,
-            whole("audit.models", models, why),
-            whole("audit.searched", searched, why),
+            integer("audit.models", models),
+            integer("audit.searched", searched),
         )
 
     def __str__(self) -> str:

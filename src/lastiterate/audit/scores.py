@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from lastiterate.audit.choosing import best_threshold
 from lastiterate.audit.methods import clopper_pearson, credible, gdp
 from lastiterate.audit.result import AuditResult, Look, MethodName
-from lastiterate.description.validation import number, one_of, whole
+from lastiterate.description.fields import integer, number, one_of
 from lastiterate.errors import DescriptionError
 
 Array = NDArray[np.float64]
@@ -65,9 +65,9 @@ def audit_scores(
     True
     """
     delta, confidence = _probabilities(delta, confidence)
-    name: Any = one_of("method", method, _METHODS, "each turns errors into a bound differently")
-    share = number("choosing", choosing, "both parts need models", above=0.0, at_most=0.9)
-    searched = whole("searched", searched, "the error is divided by it")
+    name: Any = one_of("method", method, _METHODS)
+    share = number("choosing", choosing, above=0.0, at_most=0.9)
+    searched = integer("searched", searched)
     features = attack is not None
     a, b = _scores("inside", inside, features), _scores("outside", outside, features)
     if a.shape[1:] != b.shape[1:]:
@@ -134,10 +134,8 @@ _BOUNDS = (clopper_pearson.rate_below, clopper_pearson.rate_above)
 
 
 def _probabilities(delta: float, confidence: float) -> tuple[float, float]:
-    why = "a bound at any positive delta refutes pure privacy too; for that give a tiny one"
-    delta = number("delta", delta, why, above=0, below=1)
-    why = "no finite number of models gives certainty"
-    return delta, number("confidence", confidence, why, above=0, below=1)
+    delta = number("delta", delta, above=0, below=1)
+    return delta, number("confidence", confidence, above=0, below=1)
 
 
 def _scores(world: str, given: ArrayLike, features: bool) -> Array:

@@ -29,7 +29,7 @@ from lastiterate.audit.retrained import (
 )
 from lastiterate.certificate import Certificate
 from lastiterate.certificate.filed import ABOUT, refuse_pickles
-from lastiterate.description.validation import one_of
+from lastiterate.description.fields import one_of
 from lastiterate.errors import DescriptionError
 
 CANARIES = ("mislabelled", "as-is")
@@ -53,8 +53,7 @@ class Target:
 
 def named(name: str, data: Path | None, record: int, canary: str) -> Target:
     """The target of a name: a folder, or "module:attribute" (a class with ``fit``, a function)."""
-    why = "it is the record whose traces are looked for"
-    one_of("canary", canary, CANARIES, why)
+    one_of("canary", canary, CANARIES)
     if Path(name).is_dir():
         return _folder(Path(name), data, record, canary)
     found = _imported(name)

@@ -16,7 +16,7 @@ from lastiterate.audit.one_run import judge
 from lastiterate.audit.result import AuditResult
 from lastiterate.audit.scores import CHOOSING, Attack, _probabilities, audit_scores
 from lastiterate.audit.store import Store
-from lastiterate.description.validation import one_of, whole
+from lastiterate.description.fields import integer, one_of
 from lastiterate.errors import DescriptionError
 
 Array = NDArray[np.float64]
@@ -80,11 +80,11 @@ def audit(
     >>> 2 < result.epsilon_lower < 12.2       # the truth at delta = 1e-3, mu = 3, is 12.2
     True
     """
-    one_of("method", method, _METHODS, "each turns errors into a bound differently")
+    one_of("method", method, _METHODS)
     _probabilities(delta, confidence)
-    whole("searched", searched, "the error is divided by it")
+    integer("searched", searched)
     if random_state is not None:
-        whole("random_state", random_state, "seeds of models follow from it", at_least=0)
+        integer("random_state", random_state, at_least=0)
     entropy = np.random.SeedSequence(random_state).entropy
     assert isinstance(entropy, int)
     if method == "one-run":
@@ -131,7 +131,7 @@ def shadow_scores(
 ) -> tuple[Array, Array]:
     """Scores of the models of both worlds, trained or found in the store."""
     models = _models(models, inside, outside)
-    size = whole("cohort", cohort, "a worker trains at least one model at once")
+    size = integer("cohort", cohort)
     worlds = {"inside": inside, "outside": outside}
     with Store(store) as kept:
         description = _description(train, score, worlds, models, size, kept.digest)
@@ -224,8 +224,7 @@ def _models(models: int, inside: Any, outside: Any) -> int:
             raise DescriptionError(
                 name, None, "a dataset", "an error rate is measured in each of the two worlds"
             )
-    why = "each world needs models that choose the test and models that are counted"
-    return whole("models", models, why, at_least=4)
+    return integer("models", models, at_least=4)
 
 
 def _stacked(rows: list[Array]) -> Array:

@@ -12,7 +12,7 @@ from lastiterate._internal.atomic_write import write_whole
 from lastiterate._internal.formatting import printed
 from lastiterate._internal.notebook import html_table
 from lastiterate.certificate.signatures import envelope, signature
-from lastiterate.description.failure import large_delta
+from lastiterate.description.fields import large_delta
 from lastiterate.verifier.authenticity import Key
 from lastiterate.verifier.document import Document
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lastiterate._internal.safe_io import read_arrays, read_hashed_json
 from lastiterate.description import Loss, Training
-from lastiterate.description.words import RELEASED_CLASSES
+from lastiterate.description.assumptions import RELEASED_CLASSES
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.verifier.document import Document, parameters_hash
 from lastiterate.verifier.refusals import TamperedCertificateError

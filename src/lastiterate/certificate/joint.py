@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from lastiterate._internal.formatting import printed
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.curves.bracket import safe_end
-from lastiterate.description.failure import promised_delta
+from lastiterate.description.fields import checked_delta
 from lastiterate.errors import CertificateError, DescriptionError
 from lastiterate.verifier.balls import need_balls, precision
 from lastiterate.verifier.document import FORMAT, VERSION, Document
@@ -53,7 +53,7 @@ def compose(certificates: Iterable[Document], delta: float | None = None) -> Cer
     with precision():
         profile = joint_profile(runs, [recomputed(run) for run in runs])
         records = max(run.training.records for run in runs if run.training is not None)
-        delta = promised_delta(min(run.delta for run in runs) if delta is None else delta, records)
+        delta = checked_delta(min(run.delta for run in runs) if delta is None else delta, records)
         judge = profile.judge(delta)
         epsilon = smallest_epsilon(judge, delta)
         if epsilon is None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.certificate.signing import certify
 from lastiterate.description import Loss, PrivacyUnit, Training
-from lastiterate.description.claimed_loss import accepted_loss
+from lastiterate.description.loss import accepted_loss
 from lastiterate.description.unit import read_unit
 from lastiterate.errors import AssumptionError
 from lastiterate.verifier.document import Head

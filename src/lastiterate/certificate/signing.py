@@ -21,7 +21,7 @@ from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.certificate.certificate import Certificate
 from lastiterate.curves.bracket import halved
 from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
-from lastiterate.description.failure import promised_delta
+from lastiterate.description.fields import checked_delta
 from lastiterate.errors import (
     AssumptionError,
     CertificateError,
@@ -88,7 +88,7 @@ def certify(
     need_balls()
     guarantee = account(training, loss, releases=releases, unit=unit)
     person = guarantee.unit
-    delta = promised_delta(delta, training.records)
+    delta = checked_delta(delta, training.records)
     if not isinstance(dataset, str):
         why = "it is a label that a person gives, compared letter by letter"
         raise DescriptionError("dataset", dataset, "a text", why)

@@ -33,7 +33,7 @@ def account(described: Described, as_json: AsJson = False) -> None:
             guarantee.best_at(delta),
         )
     if as_json:
-        from lastiterate.description.words import not_covered
+        from lastiterate.description.assumptions import not_covered
 
         print_json(
             "account",

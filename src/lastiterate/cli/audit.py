@@ -98,10 +98,9 @@ def audit(
 
 
 def _zero_out(adjacency: str) -> bool:
-    from lastiterate.description.validation import one_of
+    from lastiterate.description.fields import one_of
 
-    why = "a claim must say which datasets count as neighbours"
-    return one_of("claim_adjacency", adjacency, ("replace", "zero-out"), why) == "zero-out"
+    return one_of("claim_adjacency", adjacency, ("replace", "zero-out")) == "zero-out"
 
 
 def _claimed(claim: Any) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from lastiterate.cli.confined import limit
 from lastiterate.cli.description_flags import AsJson, Megabytes, Seconds
 from lastiterate.cli.new_file import Force
 from lastiterate.cli.output import number, print_json, print_table, print_text
-from lastiterate.description.failure import promised_delta
+from lastiterate.description.fields import checked_delta
 from lastiterate.errors import LastIterateError
 
 
@@ -57,7 +57,7 @@ def compose(
     if total_delta is None:
         raise LastIterateError("Give --total-delta, the delta of all rounds together.")
     exact = optimal(epsilon, delta, rounds)
-    total_delta = promised_delta(total_delta)
+    total_delta = checked_delta(total_delta)
     rows = [(exact.epsilon(total_delta), total_delta, "optimal (Kairouz, Oh, Viswanath)")]
     rows += _closed_forms(epsilon, delta, rounds, total_delta)
     if as_json:

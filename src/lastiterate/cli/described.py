@@ -8,7 +8,6 @@ sensitivity) are understood in both places; contradictions and gaps are named, n
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,17 +17,12 @@ from typing import Any, Literal
 
 from lastiterate.cli.output import warn_of
 from lastiterate.description import Loss, PrivacyUnit, Training
-from lastiterate.description.batches import SCHEMES
-from lastiterate.description.failure import promised_delta
-from lastiterate.description.portable import read_toml
-from lastiterate.description.tables import (
-    BATCH_FIELDS,
-    LOSS_FIELDS,
-    NOISE_STYLES,
-    read_training,
-)
+from lastiterate.description.batches import BATCH_FIELDS, SCHEMES
+from lastiterate.description.fields import checked_delta, known_fields, rows
+from lastiterate.description.loss import LOSS_FIELDS
+from lastiterate.description.serialization import read_toml
+from lastiterate.description.training import DP_SGD, LANGEVIN, NOISE_STYLES, read_training
 from lastiterate.description.unit import ONE_RECORD
-from lastiterate.description.validation import known_fields
 from lastiterate.errors import DescriptionError, LastIterateError
 
 DEFAULT_DELTA = 1e-5
@@ -36,46 +30,25 @@ DEFAULT_DELTA = 1e-5
 # Two ways to say how long the run is, three to say how much noise is added (`NOISE_STYLES`). One
 # source may use one way; flags that use another one replace the file's.
 LENGTHS = (("steps",), ("epochs",))
-_TRAINING_FLAGS = (
-    "records",
-    "steps",
-    "epochs",
-    "step_size",
-    "noise",
-    "gradient_norm",
-    "noise_multiplier",
-    "clip",
-    "sigma",
-    "gradient_sensitivity",
-    "diameter",
-    "adjacency",
-    "clipping",
-    "sensitivity",
-    "schedule",
-    "final_noise",
-    "momentum",
+_TRAINING_FLAGS = tuple(
+    name for name, row in (rows(Training) | DP_SGD | LANGEVIN).items() if row.panel
 )
 _BASIS = ("adjacency", "gradient_norm", "clip", "gradient_sensitivity")  # of a sensitivity
-_EXPOSURE_FLAGS = {
-    "unit_records": "records",
-    "per_batch": "per_batch",
-    "first_step": "first_step",
-    "last_step": "last_step",
-    "own_gradient_norm": "gradient_norm",
-}
+_UNIT_FLAGS = {row.flag or name: name for name, row in rows(PrivacyUnit).items()}
 _FIELDS = {
     "training": {
-        *(field.name for field in dataclasses.fields(Training)),
-        *(name for way in (*NOISE_STYLES, *LENGTHS) for name in way),
+        *(name for name in rows(Training) if name != "sensitivity_basis"),
+        *DP_SGD,
+        *LANGEVIN,
     },
-    "loss": {field.name for field in dataclasses.fields(Loss)},
+    "loss": set(rows(Loss)),
 }
 # What DP-SGD may be told without a step size: nothing that is compared with the parameters.
 _WITHOUT_LENGTHS = {
     *("records", "steps", "epochs", "batches", "adjacency", "clipping", "momentum"),
     *NOISE_STYLES[1],
 }
-_LOSS_FLAGS = ("smoothness", "strong_convexity", "regularization", "exponent")
+_LOSS_FLAGS = tuple(name for name, row in rows(Loss).items() if row.panel and not row.flag)
 
 
 @dataclass(frozen=True)
@@ -149,7 +122,7 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
     if cancels:
         training["step_size"] = 1.0
     _require(training, loss)
-    delta = promised_delta(flags.get("delta", document.get("delta", DEFAULT_DELTA)))
+    delta = checked_delta(flags.get("delta", document.get("delta", DEFAULT_DELTA)))
     described = read_training(training)
     warn_of(delta, described.records)
     return Described(
@@ -166,7 +139,7 @@ def combine(file: Path | None, flags: Mapping[str, Any]) -> Described:
 
 def _unit(table: Any, flags: Mapping[str, Any], training: Training) -> PrivacyUnit:
     """Whom it is for: the table [unit] of the file with the flags over it."""
-    given = {name: flags[flag] for flag, name in _EXPOSURE_FLAGS.items() if flag in flags}
+    given = {name: flags[flag] for flag, name in _UNIT_FLAGS.items() if flag in flags}
     if isinstance(table, Mapping):
         table = {**table, **given}
     unit = PrivacyUnit.from_dict(table)
@@ -236,14 +209,18 @@ def _used(
 
 
 def _batches_table(table: Any, flags: Mapping[str, Any]) -> dict[str, Any]:
-    merged = known_fields("batches", table or {}, {"scheme", "size", "rate", "same_every_epoch"})
+    names = {name for scheme in SCHEMES.values() for name in rows(scheme)}
+    merged = known_fields("batches", table or {}, {"scheme", *names})
     scheme = flags.get("batches", merged.get("scheme"))
     if scheme != merged.get("scheme"):  # what only the file's scheme needed goes with it
         used = BATCH_FIELDS.get(scheme, {"size", "rate"})
         merged = {name: value for name, value in merged.items() if name in used}
         merged["scheme"] = scheme
-    names = {"size": "batch_size", "rate": "rate"}
-    return merged | {name: flags[flag] for name, flag in names.items() if flag in flags}
+    if {"rate", "batch_size"} & set(flags):
+        merged = {name: merged[name] for name in merged if name not in ("rate", "batch_size")}
+    size = "batch_size" if scheme == "poisson" else "size"
+    flag_of = {size: "batch_size", "rate": "rate"}
+    return merged | {name: flags[flag] for name, flag in flag_of.items() if flag in flags}
 
 
 def _loss_table(table: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -290,7 +267,8 @@ def _require(training: Mapping[str, Any], loss: Mapping[str, Any]) -> None:
     if "scheme" not in batches:
         missing.append(f"--batches ({', '.join(SCHEMES)})")
     else:
-        needed = BATCH_FIELDS.get(str(batches["scheme"]), frozenset()) - set(batches)
+        given = {*batches, *({"rate"} if "batch_size" in batches else ())}
+        needed = BATCH_FIELDS.get(str(batches["scheme"]), frozenset()) - given
         missing += ["--batch-size" if name == "size" else "--rate" for name in needed]
     kind = loss.get("kind", "convex")
     if kind in ("convex", "nonconvex", "holder") and "smoothness" not in loss:

@@ -150,5 +150,13 @@ def _described() -> tuple[Any, tuple[Any, Any]]:
 
     from lastiterate import FullBatch, Training
 
-    training = Training(RECORDS, 20, 1.0, 0.3, 1.0, FullBatch(), adjacency="zero-out")
+    training = Training(
+        records=RECORDS,
+        steps=20,
+        step_size=1.0,
+        noise=0.3,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="zero-out",
+    )
     return training, (np.eye(RECORDS)[:, :3], np.resize([1.0, -1.0], RECORDS))

@@ -9,7 +9,7 @@ import typer
 
 from lastiterate.cli.description_flags import AsJson
 from lastiterate.cli.output import number, print_json, print_table, print_text, warn_of
-from lastiterate.description.failure import promised_delta
+from lastiterate.description.fields import checked_delta
 from lastiterate.errors import LastIterateError
 
 
@@ -55,7 +55,7 @@ def generalize(
         )
     else:
         if delta != 0.0:
-            promised_delta(delta)
+            checked_delta(delta)
         warn_of(delta, records)
         found = generalization((epsilon, delta), records, confidence, adjacency=adjacency)
     if as_json:

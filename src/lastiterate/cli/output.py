@@ -98,7 +98,7 @@ def say_warning(text: str) -> None:
 
 def warn_of(delta: float, records: int) -> None:
     """Say on stderr that a delta of 1/records or more allows too much."""
-    from lastiterate.description.failure import large_delta
+    from lastiterate.description.fields import large_delta
 
     if said := large_delta(delta, records):
         say_warning(said)

@@ -78,7 +78,7 @@ def train(
     """Train a private model on a table; write model, certificate and report to a folder."""
     import warnings
 
-    from lastiterate.description.validation import one_of
+    from lastiterate.description.fields import one_of
     from lastiterate.errors import DescriptionError, OperatorWarning, PrivacyWarning
     from lastiterate.models.base import HOW
     from lastiterate.models.saved import Score, TableModel, about, free, report, save
@@ -105,8 +105,8 @@ def train(
         meaning, owners = meaning.without_names(groups), rows.texts(groups)
     X, y = meaning.encode(rows)
     others = None if test is None else meaning.encode(read_table(test))
-    one_of("prepare", prepare, (*HOW, "none"), "it says what is learnt about the columns first")
-    one_of("curved", curved, ("auto", "yes", "no"), "it says whether answers may bend")
+    one_of("prepare", prepare, (*HOW, "none"))
+    one_of("curved", curved, ("auto", "yes", "no"))
     estimator = chosen(meaning, model).set_params(
         curved=curved if curved == "auto" else curved == "yes",
         prepare=None if prepare == "none" else prepare,

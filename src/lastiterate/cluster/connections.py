@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from lastiterate.description.validation import one_of, whole
+from lastiterate.description.fields import integer, one_of
 from lastiterate.errors import AssumptionError, DescriptionError, PrivacyWarning
 
 # Ray looks at these once, while it is imported.
@@ -42,9 +42,9 @@ def local(engine: str, workers: int = 2) -> Iterator[Any]:
     Yields what data sets are made with: the module `ray`, a `distributed.Client` or a
     `SparkSession`. All that was started ends with the block.
     """
-    whole("workers", workers, "somebody has to compute")
+    integer("workers", workers)
     ways = {"ray": connect_ray, "dask": _with_dask, "spark": use_spark}
-    one_of("engine", engine, tuple(ways), "records are sent there")
+    one_of("engine", engine, tuple(ways))
     with ExitStack() as stack:
         yield ways[engine](stack, workers)
 

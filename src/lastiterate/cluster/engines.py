@@ -13,7 +13,7 @@ import numpy as np
 
 from lastiterate.cluster.connections import asks_for_credentials, warn_of_ray
 from lastiterate.cluster.parts import Answer, Ask, Fact, Failed, Held, Keep, Workers
-from lastiterate.description.rows import Rows
+from lastiterate.description.batches import Rows
 from lastiterate.errors import AssumptionError, DescriptionError, LastIterateError
 
 _RETRIES = 20  # of one piece of work whose worker was lost

@@ -21,7 +21,7 @@ import scipy
 from numpy.typing import NDArray
 
 from lastiterate import __version__
-from lastiterate.description.rows import Rows
+from lastiterate.description.batches import Rows
 from lastiterate.errors import AssumptionError, LastIterateError
 from lastiterate.train import Records
 from lastiterate.train.arrow_files import arrow_table, numbers, pair_of

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lastiterate.composition.homogeneous import join_deltas
 from lastiterate.composition.validation import check_lists, check_target
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 
 _U = 2.0**-53
 _GRID = 1e-3
@@ -66,7 +66,7 @@ def heterogeneous(
     check_lists(epsilons, deltas)
     check_target(target)
     if grid is not None:
-        number("grid", grid, "losses are placed on it", above=0)
+        number("grid", grid, above=0)
     losses = sorted((float(e) for e in epsilons if e > 0.0), reverse=True)
     log_kept = math.fsum(math.log1p(-d) if d < 1.0 else -math.inf for d in deltas)
     if not losses:

@@ -17,7 +17,7 @@ from scipy.special import gammaln
 from lastiterate.composition.validation import check_pair, check_rounds, check_target
 from lastiterate.curves.base import Curve
 from lastiterate.curves.bracket import halved
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 
 _U = 2.0**-53
 _REVEALING = 700.0  # e^-700: from here on randomised response never lies, as far as doubles can say
@@ -83,7 +83,7 @@ class OptimalComposition(Curve):
 
     def rdp(self, order: float) -> float:
         """T times the Renyi divergence of randomised response; infinite if delta > 0."""
-        number("order", order, "the divergence is defined there", above=1, infinite=True)
+        number("order", order, above=1, infinite=True)
         if self.step_delta > 0.0 or math.isinf(self.step_epsilon):
             return math.inf
         e = self.step_epsilon

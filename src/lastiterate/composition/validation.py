@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import DescriptionError
 
 
 def check_pair(epsilon: float, delta: float) -> None:
-    why = "a negative privacy loss means nothing"
-    number("epsilon", epsilon, why, at_least=0, infinite=True)
-    number("delta", delta, "it is a probability", at_least=0, at_most=1)
+    number("epsilon", epsilon, at_least=0, infinite=True)
+    number("delta", delta, at_least=0, at_most=1)
 
 
 def check_rounds(rounds: int) -> None:
@@ -23,11 +22,11 @@ def check_rounds(rounds: int) -> None:
 
 
 def check_target(target: float) -> None:
-    number("target", target, "it is the epsilon of the composition", at_least=0, infinite=True)
+    number("target", target, at_least=0, infinite=True)
 
 
 def check_slack(slack: float) -> None:
-    number("slack", slack, "it is the delta paid for a smaller epsilon", above=0, below=1)
+    number("slack", slack, above=0, below=1)
 
 
 def check_lists(epsilons: Sequence[float], deltas: Sequence[float]) -> None:

@@ -17,8 +17,7 @@ from lastiterate.description.batches import (
 )
 from lastiterate.description.correlation import fractional
 from lastiterate.description.lifetime_budget import LifetimeBudget
-from lastiterate.description.loss import Loss
-from lastiterate.description.origin import Origin
+from lastiterate.description.loss import Loss, Origin
 from lastiterate.description.proximal import L1, Box, GroupLasso, Simplex
 from lastiterate.description.release import TailAverage
 from lastiterate.description.schedule import Schedule

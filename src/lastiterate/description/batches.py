@@ -1,22 +1,115 @@
-"""How a run picks the records of each update.
+"""How a run picks the records of each update: what is accounted is what is drawn.
 
 One frozen class per scheme. Its docstring says what the data loader does and what the adversary
-knows; the accountant never guesses either. Its methods are all that anybody knows about the scheme:
-who draws batches draws them with `rows`, who accounts asks the same object.
+knows. Trainers, samplers and audits draw batches with the `rows` of the same object that the
+accountant reads.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import math
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, cast, final
+from typing import Any, ClassVar, Protocol, Self, cast, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lastiterate.description.rows import Draws, Rows, RowStream
-from lastiterate.description.validation import known_fields, number, one_of, whole
+from lastiterate.description.fields import (
+    LARGEST_INTEGER,
+    Stored,
+    above,
+    boolean,
+    check_fields,
+    check_rules,
+    field_,
+    integer,
+    known_fields,
+    number,
+    one_of,
+    rows,
+)
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
+
+RUN = "The run"  # panel of flags
+Rows = slice | NDArray[Any]
+"""One batch: a slice, or indices. Of several runs at once: a slice that they share, indices with
+one row a run, or (from coins) a row of True and False for each run."""
+
+
+class Draws(Protocol):
+    """What batches are drawn with: a source of one run, or of several runs side by side.
+
+    Those of several runs return one row a run. Hidden batches must be hidden: where a guarantee
+    is to hold, nobody can predict the source.
+    """
+
+    def integers(self, bound: int, size: int, /) -> NDArray[np.int64]:
+        """Independent uniform draws from 0, ..., bound − 1."""
+
+    def permutation(self, length: int, /) -> NDArray[np.int64]:
+        """A uniformly random order of 0, ..., length − 1."""
+
+    def subset(self, length: int, size: int, /) -> NDArray[np.int64]:
+        """A uniformly random set of ``size`` of 0, ..., length − 1."""
+
+    def bernoulli(self, rate: float, size: int, /) -> NDArray[np.bool_]:
+        """Independent coin flips that come up true with probability ``rate``."""
+
+
+class RowStream:
+    """The rows of update 0, 1, 2, ...; a checkpoint keeps all attributes but the source.
+
+    Attributes:
+        step: the number of the next update.
+        order: the secret partition or the secret picks in use, if there are any.
+        nonce: its name. Two runs with equal nonces share their partition, and must not be
+            composed as independent.
+        kept: the records that count; the slots of others are empty. None: all of them.
+    """
+
+    def __init__(self, scheme: _Scheme, records: int, source: Draws) -> None:
+        self._scheme = scheme
+        self.records, self.source = records, source
+        self.step = 0
+        self.order: NDArray[np.int64] | None = None
+        self.kept: NDArray[np.bool_] | None = None
+        self.nonce = secrets.token_hex(16) if scheme.hidden and scheme.ordered else None
+
+    def __iter__(self) -> RowStream:
+        return self
+
+    def __next__(self) -> Rows:
+        rows = self._scheme.batch(self)
+        self.step += 1
+        if self.kept is None:
+            return rows
+        if isinstance(rows, slice):
+            rows = np.arange(rows.start, rows.stop)
+        return rows[self.kept[rows]]
+
+    def secret_order(self) -> NDArray[np.int64]:
+        """Return the order in use; raises if it is not the one that the run began with."""
+        if self.order is None or self.order.shape[-1] != self.records:
+            raise AssumptionError(
+                f"The secret batches of update {self.step:,} are lost, or are those of other "
+                "records: with other ones the run would not be the one that is accounted. Keep "
+                "`order` in the checkpoint, or start again."
+            )
+        return self.order
+
+
+def weighted(rows: Rows, records: int) -> tuple[Rows, NDArray[np.bool_] | None]:
+    """Rows of several runs as rows of one shape, and weights (from coins) or None.
+
+    >>> weighted(np.array([[True, False], [True, True]]), 2)[0]
+    slice(0, 2, None)
+    """
+    if isinstance(rows, slice) or rows.dtype != bool:
+        return rows, None
+    return slice(0, records), rows
 
 
 class _Scheme:
@@ -27,8 +120,8 @@ class _Scheme:
     hidden: ClassVar[bool] = True  # the adversary does not know who is in which batch
     ordered: ClassVar[bool] = False  # passes over the data: a record is at most once in an epoch
     repeated: ClassVar[bool] = False  # every epoch has the same batches in the same order
-    fixed_size: ClassVar[bool] = True  # every batch holds as many records as every other
-    wandering: ClassVar[bool] = False  # a record that joins moves others to other places
+    fixed_size: ClassVar[bool] = True  # all batches hold equally many records
+    moves_other_records: ClassVar[bool] = False  # adding a record changes the positions of others
 
     def largest(self, records: int) -> int:
         """The most records that one batch can hold."""
@@ -54,8 +147,29 @@ class _Scheme:
         """Records that no batch of an epoch holds."""
         return 0
 
-    def check(self, records: int) -> None:
-        """Raise if this scheme cannot run on so many records."""
+    def of(self, records: int) -> Self:
+        """Return the scheme for this many records; raises if it cannot run on them."""
+        return self
+
+    def steps(self, epochs: Any, records: int) -> int:
+        """Return the number of updates of some epochs; batches drawn at random round up.
+
+        >>> Shuffled(10).steps(2.5, 100), Poisson(0.3).steps(2, 100)
+        (25, 7)
+        """
+        passes = number("epochs", epochs, at_least=0, at_most=LARGEST_INTEGER)
+        per_epoch = self.per_epoch(records)
+        if per_epoch is None:
+            return math.ceil(passes * records / self.divisor(records) * (1 - 1e-12))
+        if not (passes * per_epoch).is_integer():
+            allowed = f"a multiple of 1/{per_epoch}, so that steps is an integer"
+            raise DescriptionError("epochs", epochs, allowed)
+        return int(passes * per_epoch)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, such as ``{"scheme": "shuffled", "size": 100}``."""
+        own = {name: getattr(self, name) for name, row in rows(self).items() if row.stored}
+        return {"scheme": self.name, **own}
 
     def rows(self, records: int, source: Draws) -> RowStream:
         """The rows of update 0, 1, 2, ..., drawn from a source of randomness.
@@ -65,7 +179,7 @@ class _Scheme:
         >>> [next(stream) for _ in range(3)]
         [slice(0, 2, None), slice(2, 4, None), slice(0, 2, None)]
         """
-        return RowStream(self, records, source)
+        return RowStream(self.of(records), records, source)
 
     def batch(self, stream: RowStream) -> Rows:
         """The rows of update number ``stream.step``."""
@@ -96,22 +210,20 @@ class FullBatch(_Scheme):
 class _Sized(_Scheme):
     """Batches of a fixed number of records."""
 
-    size: int
+    size: int = field_(integer, "Records in one batch.", RUN, flag="batch_size")
 
     def __post_init__(self) -> None:
-        why = "each update averages over this many records"
-        object.__setattr__(self, "size", whole("batches.size", self.size, why))
+        check_fields(self, "batches.")
 
     def largest(self, records: int) -> int:
         """The size of every batch."""
         return self.size
 
-    def check(self, records: int) -> None:
-        """Raise if this scheme cannot run on so many records."""
-        if self.size > records:
-            allowed = f"at most the number of records, {records}"
-            why = "a batch cannot hold more records than there are"
-            raise DescriptionError("batches.size", self.size, allowed, why)
+    def of(self, records: int) -> Self:
+        """Return the scheme itself; raises if a batch is larger than the data."""
+        allowed = f"<= the number of records, {records}"
+        check_rules(self, [(self.size > records, "size", allowed)], "batches.")
+        return self
 
 
 @dataclass(frozen=True)
@@ -139,14 +251,8 @@ class _Partition(_Sized):
         if not self.hidden:
             return place
         if stream.step == 0 or (k == 0 and not self.repeated):
-            stream.order = stream.shuffled()
-        if stream.order is None or stream.order.shape[-1] != stream.records:
-            raise AssumptionError(
-                f"The secret partition of update {stream.step:,} is lost, or is one of other "
-                "records: with another one the run would not be the one that is accounted. Keep "
-                "`order` in the checkpoint, or start again."
-            )
-        return stream.order[..., place]
+            stream.order = stream.source.permutation(stream.records)
+        return stream.secret_order()[..., place]
 
 
 @final
@@ -185,19 +291,14 @@ class RandomAllocation(_Sized):
     dropped. How many records a batch holds is random and stays secret; the divisor is ``size``.
     """
 
-    same_every_epoch: bool = False
+    same_every_epoch: bool = field_(
+        boolean, "Whether records pick one batch for all epochs.", default=False
+    )
 
     name: ClassVar[str] = "random-allocation"
     ordered: ClassVar[bool] = True
     fixed_size: ClassVar[bool] = False
-    wandering: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.same_every_epoch, bool):
-            why = "it says whether records pick a batch once or in every epoch"
-            field = "batches.same_every_epoch"
-            raise DescriptionError(field, self.same_every_epoch, "true or false", why)
+    moves_other_records: ClassVar[bool] = True
 
     def largest(self, records: int) -> int:
         """All records: each can pick the same batch."""
@@ -221,13 +322,7 @@ class RandomAllocation(_Sized):
         k = stream.step % batches
         if stream.step == 0 or (k == 0 and not self.same_every_epoch):
             stream.order = stream.source.integers(batches, stream.records)
-        if stream.order is None or stream.order.shape[-1] != stream.records:
-            raise AssumptionError(
-                f"The secret batches that records picked before update {stream.step:,} are lost, "
-                "or are those of other records: with other ones the run would not be the one that "
-                "is accounted. Keep `order` in the checkpoint, or start again."
-            )
-        chosen = stream.order == k
+        chosen = stream.secret_order() == k
         return np.flatnonzero(chosen) if chosen.ndim == 1 else chosen
 
 
@@ -237,7 +332,7 @@ class WithoutReplacement(_Sized):
     """A fresh, secret, uniformly random subset of ``size`` records at every update."""
 
     name: ClassVar[str] = "without-replacement"
-    wandering: ClassVar[bool] = True
+    moves_other_records: ClassVar[bool] = True
 
     def batch(self, stream: RowStream) -> Rows:
         """A fresh subset."""
@@ -247,33 +342,56 @@ class WithoutReplacement(_Sized):
 @final
 @dataclass(frozen=True)
 class Poisson(_Scheme):
-    """Each record joins each batch on its own coin flip; the divisor is ``rate * records``."""
+    """Each record joins each batch with probability ``rate``; the divisor is ``rate * records``.
 
-    rate: float
+    ``Poisson(batch_size=100)`` gives the expected size of a batch instead; a `Training` replaces it
+    by its rate. Until then the rate is NaN.
+    """
+
+    rate: Stored[float, float | None] = field_(
+        above(0, at_most=1), "Probability that a record joins a Poisson batch.", RUN, default=None
+    )
+    batch_size: float | None = field_(
+        above(0),
+        "Expected number of records in a batch.",
+        default=None,
+        compare=False,
+        stored=False,
+    )
 
     name: ClassVar[str] = "poisson"
     fixed_size: ClassVar[bool] = False
-    wandering: ClassVar[bool] = True
+    moves_other_records: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        why = "it is the probability that a record joins a batch"
-        rate = number("batches.rate", self.rate, why, above=0.0, at_most=1.0)
-        object.__setattr__(self, "rate", rate)
+        if (self.rate is None) == (self.batch_size is None):
+            raise DescriptionError("batches.rate", self.rate, "given, or else batch_size")
+        check_fields(self, "batches.")
+        if self.rate is None:
+            object.__setattr__(self, "rate", math.nan)
+
+    def of(self, records: int) -> Self:
+        """Return the scheme with its rate."""
+        if self.batch_size is None:
+            return self
+        allowed = f"<= the number of records, {records}"
+        check_rules(self, [(self.batch_size > records, "batch_size", allowed)], "batches.")
+        return type(self)(self.batch_size / records)
 
     def divisor(self, records: int) -> float:
         """What the sum of gradients is divided by: nominal, never the realised count."""
-        return self.rate * records
+        return self.of(records).rate * records
 
     def exact_divisor(self, records: int) -> Fraction:
         """The divisor without rounding."""
-        return Fraction(self.rate) * records
+        return Fraction(self.of(records).rate) * records
 
     def share(self, records: int) -> float:
         """The probability that a record is in a batch."""
-        return self.rate
+        return self.of(records).rate
 
     def batch(self, stream: RowStream) -> Rows:
-        """Those whose coin came up; of several runs, the coins."""
+        """The records that joined; of several runs, a row of True and False for each."""
         coins = stream.source.bernoulli(self.rate, stream.records)
         return np.flatnonzero(coins) if coins.ndim == 1 else coins
 
@@ -295,6 +413,11 @@ SCHEMES: dict[str, type[Batches]] = {
 }
 
 
+BATCH_FIELDS: Mapping[str, frozenset[str]] = {
+    name: frozenset({"full": (), "poisson": ("rate",)}.get(name, ("size",))) for name in SCHEMES
+}
+
+
 def check_drawn_by(engine: str, batches: Batches) -> None:
     """Raise if this engine does not draw the batches."""
     if isinstance(batches, RandomAllocation):
@@ -304,26 +427,26 @@ def check_drawn_by(engine: str, batches: Batches) -> None:
         )
 
 
-def read_batches(table: Any) -> Batches:
-    """A scheme from its table, such as ``{"scheme": "shuffled", "size": 100}``.
+def read_batches(field: str, value: Any) -> Batches:
+    """Return a scheme, also from a table such as ``{"scheme": "shuffled", "size": 100}``.
 
-    >>> read_batches({"scheme": "poisson", "rate": 0.01})
+    >>> read_batches("batches", {"scheme": "poisson", "rate": 0.01})
     Poisson(rate=0.01)
     """
-    if type(table) in SCHEMES.values():
-        return cast(Batches, table)
-    fields = known_fields("batches", table, {"scheme", "size", "rate", "same_every_epoch"})
-    name = one_of(
-        "batches.scheme",
-        fields.pop("scheme", None),
-        tuple(SCHEMES),
-        "the privacy of a run depends on how its batches are drawn",
-    )
-    scheme = SCHEMES[name]
-    every = dataclasses.fields(scheme)
-    wanted = {f.name for f in every if f.default is dataclasses.MISSING}
-    if not wanted <= set(fields) <= {f.name for f in every}:
-        allowed = f"a {name} scheme with {' and '.join(wanted) or 'nothing'} beside its name"
-        why = "the batch size decides how much one record weighs"
-        raise DescriptionError("batches", dict(table), allowed, why)
-    return scheme(**fields)
+    if type(value) in SCHEMES.values():  # a subclass could draw other batches
+        return cast(Batches, value)
+    if not isinstance(value, Mapping):
+        allowed = (
+            "FullBatch(), Cyclic(size), Shuffled(size), Reshuffled(size), RandomAllocation(size), "
+            "Poisson(rate) or WithoutReplacement(size)"
+        )
+        raise DescriptionError(field, value, allowed)
+    names = {name for scheme in SCHEMES.values() for name in rows(scheme)}
+    table = known_fields(field, value, {"scheme", *names})
+    name = one_of(f"{field}.scheme", table.pop("scheme", None), tuple(SCHEMES))
+    own = rows(SCHEMES[name])
+    missing = {"size"} & set(own) - set(table)
+    if missing or not set(table) <= set(own):
+        allowed = f"a table of scheme and {' and '.join(own) or 'nothing else'}"
+        raise DescriptionError(field, dict(value), allowed)
+    return SCHEMES[name](**table)

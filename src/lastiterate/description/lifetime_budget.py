@@ -7,29 +7,30 @@ advance, and kept by refusing, does (`bounds.adaptive_stretches`).
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self
+from functools import partial
 
 from lastiterate._internal.formatting import printed, printed_down
-from lastiterate.description.portable import Portable
-from lastiterate.description.validation import known_fields, number, whole
+from lastiterate.description.fields import (
+    above,
+    check_fields,
+    check_rules,
+    field_,
+    integer,
+    number,
+)
+from lastiterate.description.serialization import Serializable
 from lastiterate.errors import LifetimeBudgetError
 
 _LARGEST = 1e9  # beyond it nothing is promised
 
 
 @dataclass(frozen=True)
-class LifetimeBudget(Portable):
+class LifetimeBudget(Serializable):
     """A bound on what a person pays, however often and however adaptively models are released.
-
-    Args:
-        mu: nobody's data cost more than this, as Gaussian differential privacy, all days together.
-        days: nobody's data are used on more days than this; None: they may be used on all of them.
-        daily: no day costs more than this; None: ``mu``.
 
     A day is one run from what was released before it to what it releases.
 
@@ -46,21 +47,21 @@ Wait, use nobody who was used before, or train with more noise: up to mu = 0.374
 day.
     """
 
-    mu: float
-    days: int | None = None
-    daily: float | None = None
+    table_name = "lifetime_budget"
+
+    mu: float = field_(
+        partial(number, above=0.0, at_most=_LARGEST), "Bound on the cost of all days together."
+    )
+    days: int | None = field_(integer, "Largest number of days that use a unit.", default=None)
+    daily: float | None = field_(above(0), "Bound on the cost of one day.", default=None)
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
-        why = "it bounds what a person pays for ever"
-        put(self, "mu", number("lifetime_budget.mu", self.mu, why, above=0.0, at_most=_LARGEST))
-        if self.days is not None:
-            why = "it bounds on how many days a person's data are used"
-            put(self, "days", whole("lifetime_budget.days", self.days, why))
+        check_fields(self, "lifetime_budget.")
         if self.daily is not None:
-            why = "it bounds what a person pays on one day, which is no more than for ever"
-            most = number("lifetime_budget.daily", self.daily, why, above=0.0, at_most=self.mu)
-            put(self, "daily", None if most == self.mu else most)
+            allowed = f"<= mu = {self.mu:g}"
+            check_rules(self, [(self.daily > self.mu, "daily", allowed)], "lifetime_budget.")
+            if self.daily == self.mu:
+                object.__setattr__(self, "daily", None)
 
     def person(self, days: int | None = None) -> float:
         """mu, rounded up, for somebody who is used on so many days (None: as many as allowed).
@@ -71,8 +72,7 @@ day.
         """
         used = self.days
         if days is not None:
-            why = "it says on how many days the person is used"
-            used = whole("days", days, why, at_most=self.days or 2**53)
+            used = integer("days", days, at_most=self.days or 2**53)
         if self.daily is None or used is None:
             return self.mu
         return min(self.mu, _root_up(used * Fraction(self.daily) ** 2))
@@ -87,7 +87,7 @@ day.
         """Raise if these days, in their order, are more than was declared; exact arithmetic."""
         spent: list[float] = []
         for each in mus:
-            mu = number("mu", each, "a day's cost is a finite number", at_least=0.0)
+            mu = number("mu", each, at_least=0.0)
             most = self.mu if self.daily is None else self.daily
             if mu > most:
                 raise self._refusal(
@@ -98,26 +98,16 @@ day.
                 used = "every day" if self.days is None else f"{self.days:,} days"
                 pays = f"could pay mu = {printed(_root_up(total))}"
                 declared = "the lifetime budget that was declared before the first day"
-                why = f"with it somebody who is used on {used} {pays}, but {declared} is"
-                raise self._refusal(spent, f"{why} {printed_down(self.mu)}")
+                reason = f"with it somebody who is used on {used} {pays}, but {declared} is"
+                raise self._refusal(spent, f"{reason} {printed_down(self.mu)}")
             spent.append(mu)
 
-    def _refusal(self, spent: list[float], why: str) -> LifetimeBudgetError:
+    def _refusal(self, spent: list[float], reason: str) -> LifetimeBudgetError:
         left = printed_down(self.remaining_mu(spent))
         return LifetimeBudgetError(
-            f"Day {len(spent) + 1} is refused: {why}. Wait, use nobody who was used before, or "
+            f"Day {len(spent) + 1} is refused: {reason}. Wait, use nobody who was used before, or "
             f"train with more noise: up to mu = {left} is left for this day."
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """A table of plain values; defaults are left out."""
-        return {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
-
-    @classmethod
-    def from_dict(cls, table: Mapping[str, Any]) -> Self:
-        """Read what ``to_dict`` wrote."""
-        fields = {f.name for f in dataclasses.fields(cls)}
-        return cls(**{"mu": None, **known_fields("lifetime_budget", table, fields)})
 
     def __str__(self) -> str:
         used = f", used on at most {self.days:,} days" if self.days is not None else ""

@@ -13,111 +13,104 @@ regularization does so by 1 − step_size·r, which is less, so none is offered 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lastiterate.description.validation import known_fields, number, whole
+from lastiterate.description.fields import (
+    above,
+    at_least,
+    check_fields,
+    check_rules,
+    field_,
+    integer,
+    integer_from,
+    number,
+)
+from lastiterate.description.serialization import Serializable
 from lastiterate.errors import DescriptionError
 
 
 @dataclass(frozen=True)
-class Proximal:
+class Proximal(Serializable):
     """A data-free map after every update that brings no two points farther apart."""
 
+    table_name = "proximal"
     kind: ClassVar[str]
     rounds: ClassVar[bool] = False  # whether it leaves the grid and is rounded to it again
     constrains: ClassVar[bool] = False  # whether it projects on a bounded set: no ball is needed
 
+    def __post_init__(self) -> None:
+        check_fields(self, "proximal.")
+
     @property
     def reach(self) -> float:
-        """How far from zero it may put a coordinate that was nearer."""
+        """Largest absolute value that it may give to a coordinate that was smaller."""
         return 0.0
 
     def width(self, size: int) -> float:
-        """The diameter of the set that it projects on, with so many parameters, rounded up."""
+        """Return the diameter of its set in ``size`` dimensions, rounded up."""
         return math.inf
 
     def scale(self, step_size: float) -> float:
-        """How long a vector it computes in floats: the grid keeps that within exact doubles."""
+        """Return the length of the vectors it computes in floats, which the grid must represent."""
         return 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values; defaults are left out."""
-        fields = dataclasses.fields(self)
-        own = {field.name: getattr(self, field.name) for field in fields}
-        own = {f.name: own[f.name] for f in fields if own[f.name] != f.default}
-        return {"kind": self.kind} | {
-            name: list(value) if isinstance(value, tuple) else value for name, value in own.items()
-        }
+        """Return plain values; defaults are left out."""
+        return {"kind": self.kind} | super().to_dict()
 
 
-def _weight(value: Any) -> float:
-    return number("proximal.weight", value, "it multiplies the penalty", at_least=0.0)
+def _weight() -> Any:
+    return field_(at_least(0), "Factor of the penalty, which is added to the mean loss.")
 
 
-def _spared(value: Any) -> int:
-    why = "so many last rows of the parameters (an intercept) are left as they are"
-    return whole("proximal.spared", value, why, at_least=0)
+def _spared() -> Any:
+    text = "Number of last rows of the parameters without penalty: 1 spares an intercept."
+    return field_(integer_from(0), text, default=0)
 
 
 @dataclass(frozen=True)
 class L1(Proximal):
     """The penalty weight·Σ|θ_i|: every update ends in a soft threshold, and zeros are exactly zero.
 
-    Args:
-        weight: of the penalty, beside the mean loss.
-        spared: so many last rows of the parameters are not penalised: 1 spares an intercept.
-
     >>> print(L1(0.01, spared=1))
     the proximal step of 0.01 times the sum of absolute values, all but the last 1 rows
     """
 
-    weight: float
-    spared: int = 0
-    kind: ClassVar[str] = "l1"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", _weight(self.weight))
-        object.__setattr__(self, "spared", _spared(self.spared))
+    kind = "l1"
+    weight: float = _weight()
+    spared: int = _spared()
 
     def __str__(self) -> str:
         return f"the proximal step of {self.weight:g} times the sum of absolute values" + _but(self)
 
 
+def _group_sizes(field: str, value: Any) -> tuple[int, ...]:
+    try:
+        return tuple(integer(field, size) for size in value)
+    except TypeError:
+        raise DescriptionError(field, value, "a list of integers, or None") from None
+
+
 @dataclass(frozen=True)
 class GroupLasso(Proximal):
-    """The penalty weight·Σ‖θ_G‖ over groups of rows: a group is zero as a whole, or not at all.
+    """The penalty weight·Σ‖θ_G‖ over groups of rows: a group is zero as a unit, or not at all.
 
-    Args:
-        weight: of the penalty, beside the mean loss.
-        sizes: of the groups, which are consecutive rows of the parameters (the columns of one
-            encoded category, say); None: every row by itself, that is a feature for all outputs.
-        spared: so many last rows of the parameters are in no group: 1 spares an intercept.
+    Groups are consecutive rows of the parameters (the columns of one encoded category, say).
 
     >>> GroupLasso(0.01, sizes=[3, 1]).to_dict()
     {'kind': 'group-lasso', 'weight': 0.01, 'sizes': [3, 1]}
     """
 
-    weight: float
-    sizes: tuple[int, ...] | None = None
-    spared: int = 0
-    kind: ClassVar[str] = "group-lasso"
-    rounds: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", _weight(self.weight))
-        object.__setattr__(self, "spared", _spared(self.spared))
-        if self.sizes is not None:
-            why = "a group is so many consecutive rows of the parameters"
-            try:
-                sizes = tuple(whole("proximal.sizes", size, why) for size in self.sizes)
-            except TypeError:
-                allowed = "a list of whole numbers, or None"
-                raise DescriptionError("proximal.sizes", self.sizes, allowed, why) from None
-            object.__setattr__(self, "sizes", sizes)
+    kind = "group-lasso"
+    rounds = True
+    weight: float = _weight()
+    sizes: tuple[int, ...] | None = field_(
+        _group_sizes, "Numbers of rows of the groups; None: every row is a group.", default=None
+    )
+    spared: int = _spared()
 
     def scale(self, step_size: float) -> float:
         return step_size * self.weight
@@ -135,15 +128,14 @@ class Box(Proximal):
     '4.000000'
     """
 
-    low: float
-    high: float
-    kind: ClassVar[str] = "box"
-    constrains: ClassVar[bool] = True
+    kind = "box"
+    constrains = True
+    low: float = field_(number, "Lower bound of every parameter.")
+    high: float = field_(number, "Upper bound of every parameter.")
 
     def __post_init__(self) -> None:
-        why = "parameters are kept between them"
-        object.__setattr__(self, "low", number("proximal.low", self.low, why))
-        object.__setattr__(self, "high", number("proximal.high", self.high, why, above=self.low))
+        super().__post_init__()
+        check_rules(self, [(self.high <= self.low, "high", f"> low = {self.low:g}")], "proximal.")
 
     def width(self, size: int) -> float:
         return (self.high - self.low) * math.sqrt(size) * (1 + 2**-50 * (size > 1))
@@ -164,14 +156,10 @@ class Simplex(Proximal):
     True
     """
 
-    total: float = 1.0
-    kind: ClassVar[str] = "simplex"
-    constrains: ClassVar[bool] = True
-    rounds: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        why = "parameters add up to it"
-        object.__setattr__(self, "total", number("proximal.total", self.total, why, above=0.0))
+    kind = "simplex"
+    constrains = True
+    rounds = True
+    total: float = field_(above(0), "Sum of the parameters.", default=1.0)
 
     def width(self, size: int) -> float:
         return math.sqrt(2) * self.total * (1 + 2**-50)
@@ -194,25 +182,16 @@ def _but(penalty: L1 | GroupLasso) -> str:
 _KINDS: dict[str, type[Proximal]] = {cls.kind: cls for cls in (L1, GroupLasso, Box, Simplex)}
 
 
-def read_proximal(value: Any) -> Proximal:
-    """A proximal step, or one from its plain form.
+def read_proximal(field: str, value: Any) -> Proximal:
+    """Return a proximal step, also from its table.
 
-    >>> read_proximal({"kind": "l1", "weight": 0.5})
+    >>> read_proximal("proximal", {"kind": "l1", "weight": 0.5})
     L1(weight=0.5, spared=0)
     """
-    if type(value) in _KINDS.values():  # a child may do anything
+    if type(value) in _KINDS.values():  # a subclass may do anything
         return value  # type: ignore[no-any-return]
     kind = value.get("kind") if isinstance(value, Mapping) else None
     if isinstance(kind, str) and kind in _KINDS:
-        found = _KINDS[kind]
-        fields = {field.name for field in dataclasses.fields(found)}
-        table = known_fields("proximal", value, {"kind", *fields})
-        table.pop("kind")
-        for field in dataclasses.fields(found):
-            if field.default is dataclasses.MISSING and field.name not in table:
-                why = "a description without it does not say what follows an update"
-                raise DescriptionError(f"proximal.{field.name}", None, "given", why)
-        return found(**table)
+        return _KINDS[kind].from_dict({name: value[name] for name in value if name != "kind"})
     allowed = "None, L1(weight), GroupLasso(weight, sizes), Box(low, high) or Simplex(total)"
-    why = "another map after the updates might drive two runs apart"
-    raise DescriptionError("proximal", value, allowed, why)
+    raise DescriptionError(field, value, allowed)

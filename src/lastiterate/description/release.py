@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description.validation import known_fields, number, whole
+from lastiterate.description.fields import at_least, check_fields, field_, integer, known_fields
+from lastiterate.errors import DescriptionError
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,13 @@ class TailAverage:
     (array([0.3333, 0.3333, 0.3333]), array([0.25, 0.25, 0.5 ]))
     """
 
-    window: int
-    decay: float | None = None
+    window: int = field_(integer, "Number of last iterates that are averaged.")
+    decay: float | None = field_(
+        at_least(0, at_most=1), "Factor of the average itself at every step.", default=None
+    )
 
     def __post_init__(self) -> None:
-        why = "it is the number of last iterates that are averaged"
-        object.__setattr__(self, "window", whole("release.window", self.window, why))
-        if self.decay is not None:
-            why = "it is what the average keeps of itself at every step"
-            decay = number("release.decay", self.decay, why, at_least=0.0, at_most=1.0)
-            object.__setattr__(self, "decay", decay)
+        check_fields(self, "release.")
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -44,7 +42,7 @@ class TailAverage:
         return np.asarray(weights, dtype=np.float64)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values: ``{"tail_average": 10}``, with ``"decay"`` if it is exponential."""
+        """Return plain values: ``{"tail_average": 10}``, with ``"decay"`` if it is exponential."""
         table: dict[str, Any] = {"tail_average": self.window}
         return table if self.decay is None else {**table, "decay": self.decay}
 
@@ -52,9 +50,13 @@ class TailAverage:
 Release = Literal["last"] | TailAverage
 
 
-def read_release(value: Any) -> Any:
-    """A release from its plain form: "last", or a table such as ``{"tail_average": 10}``."""
-    if not isinstance(value, Mapping):
+def read_release(field: str, value: Any) -> Release:
+    """Return a release, also from a table such as ``{"tail_average": 10}``."""
+    if isinstance(value, Mapping):
+        table = known_fields(field, value, ("tail_average", "decay"))
+        return TailAverage(table.get("tail_average", 0), table.get("decay"))
+    if isinstance(value, TailAverage):
         return value
-    fields = known_fields("release", value, {"tail_average", "decay"})
-    return TailAverage(fields.get("tail_average", 0), fields.get("decay"))
+    if not isinstance(value, str) or value != "last":
+        raise DescriptionError(field, value, "'last' or TailAverage(window)")
+    return "last"

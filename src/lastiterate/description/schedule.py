@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.description.fields import number
 from lastiterate.errors import DescriptionError
 
 Array = NDArray[np.float64]
@@ -28,15 +29,12 @@ class Schedule:
     __slots__ = ("values",)
     values: Array
 
-    def __init__(self, field: str, values: Iterable[float], *, positive: bool = False) -> None:
+    def __init__(self, field: str, values: Iterable[float]) -> None:
         array = _as_floats(field, values)
-        bad = ~np.isfinite(array) | ((array <= 0) if positive else (array < 0))
+        bad = ~np.isfinite(array) | (array < 0)
         if bad.any():
             k = int(np.argmax(bad))
-            allowed = "a positive finite number" if positive else "a finite number of at least 0"
-            raise DescriptionError(
-                f"{field}[{k}]", float(array[k]), allowed, "each step has its own value"
-            )
+            raise DescriptionError(f"{field}[{k}]", float(array[k]), "a finite number >= 0")
         array.flags.writeable = False
         object.__setattr__(self, "values", array)
 
@@ -63,14 +61,23 @@ class Schedule:
         return f"Schedule of {len(self)} values from {low:g} to {high:g}"
 
     def scaled(self, factor: float) -> Schedule:
-        """The same shape, every value multiplied."""
-        with np.errstate(over="ignore"):  # infinite values are refused
+        """Return the schedule with every value multiplied."""
+        with np.errstate(over="ignore"):  # infinite values raise
             values = self.values * factor
         return Schedule("schedule", values)
 
 
+def per_step(field: str, value: Any) -> float | Schedule:
+    """Return a number, or a schedule from one number per step (read once: maybe a generator)."""
+    if isinstance(value, Schedule):
+        return value
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        return Schedule(field, value)
+    return number(field, value, at_least=0)
+
+
 def equalising(batches: int) -> Array:
-    """What the last epoch's steps are multiplied by to cost the same at every position.
+    """Return the factors of the last epoch's steps with which every position costs the same.
 
     >>> equalising(4).round(4)
     array([1.    , 0.866 , 0.7071, 0.5   ])
@@ -86,15 +93,13 @@ def _as_floats(field: str, values: Iterable[Any]) -> Array:
         kinds: set[type] = set(map(type, source))
         numeric = all(kind is not bool and issubclass(kind, Real) for kind in kinds)
     if not numeric:
-        allowed = "a number or a flat list of numbers"
-        why = "every step has one value"
-        raise DescriptionError(field, "a list with something else in it", allowed, why)
+        value, allowed = "a list with other values", "a number or a flat list of numbers"
+        raise DescriptionError(field, value, allowed)
     try:
         array = np.array(source, dtype=np.float64)
     except OverflowError:
         array = np.array([np.inf])
     if array.ndim != 1 or array.size == 0:
-        allowed = "a number or a flat, non-empty list"
-        why = "every step has one value"
-        raise DescriptionError(field, f"an array of shape {array.shape}", allowed, why)
+        value, allowed = f"an array of shape {array.shape}", "a number or a flat, non-empty list"
+        raise DescriptionError(field, value, allowed)
     return array + 0.0  # -0.0 equals 0.0, so it must hash like it

@@ -14,8 +14,9 @@ projection.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -24,18 +25,29 @@ from numpy.typing import NDArray
 
 from lastiterate._internal.formatting import printed
 from lastiterate.description.arithmetic import Arithmetic, Exactness, read_arithmetic
-from lastiterate.description.batches import (
-    SCHEMES,
-    Batches,
-    FullBatch,
-    read_batches,
-)
+from lastiterate.description.batches import RUN, Batches, FullBatch, read_batches
 from lastiterate.description.correlation import read_correlation
-from lastiterate.description.portable import Portable
+from lastiterate.description.fields import (
+    Row,
+    Stored,
+    above,
+    at_least,
+    check_fields,
+    check_rules,
+    choice,
+    documented,
+    field_,
+    integer,
+    integer_from,
+    known_fields,
+    number,
+    one_of,
+    rows,
+)
 from lastiterate.description.proximal import Proximal, read_proximal
-from lastiterate.description.release import Release, TailAverage, read_release
-from lastiterate.description.schedule import Schedule, equalising
-from lastiterate.description.validation import known_fields, number, one_of, whole
+from lastiterate.description.release import Release, read_release
+from lastiterate.description.schedule import Schedule, equalising, per_step
+from lastiterate.description.serialization import Serializable
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 
 Array = NDArray[np.float64]
@@ -44,63 +56,35 @@ Clipping = Literal["none", "gradient", "margin"]
 PerStep = float | Iterable[float] | Schedule
 
 
-class _FromGradientNorm(float):
-    """A sensitivity nobody gave: it follows gradient_norm and adjacency when they are replaced."""
+def _norm_and_adjacency(field: str, value: Any) -> tuple[float, str]:
+    norm, adjacency = value
+    return number(field, norm, infinite=True), one_of(field, adjacency, ("replace", "zero-out"))
 
 
-class _Declared(float):
-    """A sensitivity somebody gave, with the gradient_norm and adjacency it was given for.
+NOISE = "Noise and gradients"
+# Two conventions of the literature, of `Training.dp_sgd` and `Training.langevin`.
+DP_SGD = {
+    "noise_multiplier": Row(at_least(0), "DP-SGD: noise = step size * this * clip / batch.", NOISE),
+    "clip": Row(at_least(0), "DP-SGD: clipping norm of a gradient.", NOISE),
+}
+LANGEVIN = {
+    "sigma": Row(at_least(0), "Langevin: noise variance = 2 * step size * sigma^2.", NOISE),
+    "gradient_sensitivity": Row(
+        at_least(0), "Langevin: change of the summed gradients by one record.", NOISE
+    ),
+}
+# Three ways to say how much noise is added and how much one record can do.
+NOISE_STYLES = (("noise", "gradient_norm"), tuple(DP_SGD), tuple(LANGEVIN))
 
-    It vouches for nothing else: with another bound or other neighbours it is dropped.
-    """
 
-    basis: tuple[float, str]
+@documented
+@dataclass(frozen=True, kw_only=True)
+class Training(Serializable):
+    """One run of noisy gradient descent.
 
-    @classmethod
-    def beside(cls, value: float, basis: tuple[float, str]) -> _Declared:
-        """The value, to be read together with ``basis``."""
-        declared = cls(value)
-        declared.basis = basis
-        return declared
-
-
-@dataclass(frozen=True)
-class Training(Portable):
-    """A noisy gradient descent, described once for accounting, training and auditing.
-
-    Args:
-        records: n, the number of records.
-        steps: T, the number of updates (not epochs).
-        step_size: η, a number or one per step.
-        noise: ν, the standard deviation of the Gaussian added to the *parameters* in one update;
-            a number or one per step.
-        gradient_norm: K, no per-record gradient is longer; infinity if nothing bounds them, which
-            takes a ``sensitivity`` and leaves out the theorems that need K.
-        batches: how each update picks its records.
-        diameter: of the convex set that parameters are projected on after each update.
-        adjacency: "replace" (one record replaced by another) or "zero-out" (its gradient
-            replaced by 0).
-        clipping: how gradient_norm is enforced: "none" (the loss itself guarantees it),
-            "gradient" (per-record clipping) or "margin" (the scalar margin derivative is clipped).
-        sensitivity: how much one record can change the sum of a batch's gradients; 2K ("replace")
-            or K ("zero-out") unless a smaller value is declared. Nobody but the user vouches for a
-            smaller one, and every guarantee that rests on it says so.
-        release: "last", or `TailAverage`.
-        schedule: "equalised" shrinks the last epoch's steps so that every position of the epoch
-            costs the same; step_size is then the base value and the noise keeps its base value.
-        final_noise: factor on the *variance* of the last step's noise. The record that is read
-            last has nothing after it to hide behind; a burst of noise there repairs it.
-        momentum: m of the velocity v ← m·v + (noisy update), θ ← project(θ − v), as in Opacus and
-            torch; 0 is plain descent. Such a run is accounted by composition only: what is hidden
-            is the pair (θ, v), and its update does not bring two runs closer.
-        arithmetic: "exact" (real numbers, as in theory), or an `Arithmetic` that says how far the
-            computed updates can be from them; trainers fill it in.
-        proximal: what follows every update: `L1`, `GroupLasso`, `Box` or `Simplex`, at no price
-            (`description.proximal`). The last two take the place of the ball around the start that
-            a diameter stands for.
-        correlation: coefficients (1, l_1, l_2, …) of noise that later steps take back in part
-            (DP-FTRL; `description.correlation`): step k adds noise·(ξ_k + l_1 ξ_{k−1} + …). It
-            takes constant steps and constant noise.
+    ``steps`` or ``epochs`` says how long it is, ``gradient_norm`` or ``sensitivity`` how much one
+    record can change a sum of gradients. Without a ``gradient_norm`` the theorems that need one do
+    not apply.
 
     >>> from lastiterate import Shuffled
     >>> run = Training(records=60_000, steps=2_000, step_size=0.05, noise=0.0005,
@@ -109,108 +93,162 @@ class Training(Portable):
     (10.0, 50.0)
     """
 
-    records: int
-    steps: int
-    step_size: float | Schedule
-    noise: float | Schedule
-    gradient_norm: float
-    batches: Batches
-    diameter: float = math.inf
-    adjacency: Adjacency = "replace"
-    clipping: Clipping = "none"
-    sensitivity: float = _FromGradientNorm("nan")
-    release: Release = "last"
-    schedule: Literal["equalised"] | None = None
-    final_noise: float = 1.0
-    momentum: float = 0.0
-    arithmetic: Exactness = "exact"
-    proximal: Proximal | None = None
-    correlation: tuple[float, ...] | None = None
+    table_name = "training"
 
-    def __init__(
-        self,
-        records: int,
-        steps: int,
-        step_size: PerStep,
-        noise: PerStep,
-        gradient_norm: float,
-        batches: Batches,
-        diameter: float = math.inf,
-        adjacency: str = "replace",
-        clipping: str = "none",
-        sensitivity: float | None = None,
-        release: Release = "last",
-        schedule: str | None = None,
-        final_noise: float = 1.0,
-        momentum: float = 0.0,
-        arithmetic: Exactness = "exact",
-        proximal: Proximal | None = None,
-        correlation: Iterable[float] | None = None,
-    ) -> None:
+    records: int = field_(integer, "Number of records.", RUN)
+    steps: Stored[int, int | None] = field_(
+        integer_from(0), "Number of updates (not epochs).", RUN, default=None
+    )
+    epochs: Stored[float, float | None] = field_(
+        at_least(0),
+        "Passes over the data, instead of steps.",
+        RUN,
+        default=None,
+        compare=False,
+        stored=False,
+    )
+    step_size: Stored[float | Schedule, PerStep] = field_(
+        per_step, "Step size; a number, or one per step (in a file).", RUN
+    )
+    noise: Stored[float | Schedule, PerStep] = field_(
+        per_step, "Standard deviation of the noise added to the parameters in one update.", NOISE
+    )
+    gradient_norm: float = field_(
+        at_least(0, infinite=True),
+        "No gradient of one record is longer.",
+        NOISE,
+        default=math.inf,
+        always=True,
+    )
+    batches: Batches = field_(read_batches, "How each update picks its records.")
+    diameter: float = field_(
+        at_least(0, infinite=True),
+        "Diameter of the convex set that parameters are projected on.",
+        RUN,
+        default=math.inf,
+    )
+    adjacency: Stored[Adjacency, str] = field_(
+        choice("zero-out", "replace"),
+        "Neighbouring datasets: one record's gradient is zeroed out, or the record replaced.",
+        NOISE,
+        default="replace",
+    )
+    clipping: Stored[Clipping, str] = field_(
+        choice("none", "gradient", "margin"),
+        "How the norm is enforced: by the loss, by clipping gradients or margin derivatives.",
+        NOISE,
+        default="none",
+    )
+    sensitivity: Stored[float, float | None] = field_(
+        at_least(0),
+        "Change of a sum of gradients by one record, if less than the norm implies.",
+        NOISE,
+        default=None,
+    )
+    release: Release = field_(read_release, "The last iterate or a TailAverage.", default="last")
+    schedule: Stored[Literal["equalised"] | None, str | None] = field_(
+        choice("equalised"),
+        "equalised: steps of the last epoch shrink so that all positions cost the same.",
+        RUN,
+        default=None,
+        options=("optimal",),
+    )
+    final_noise: float = field_(
+        above(0),
+        "Factor on the variance of the last step's noise.",
+        NOISE,
+        default=1.0,
+        options=("best",),
+    )
+    momentum: float = field_(
+        at_least(0, at_most=1),
+        "Momentum m of the velocity v <- m v + update; accounted by composition only.",
+        RUN,
+        default=0.0,
+    )
+    arithmetic: Exactness = field_(
+        read_arithmetic, "Rounding that trainers report, or exact real numbers.", default="exact"
+    )
+    proximal: Proximal | None = field_(
+        read_proximal, "L1, GroupLasso, Box or Simplex after every update.", default=None
+    )
+    correlation: Stored[tuple[float, ...] | None, Iterable[float] | None] = field_(
+        read_correlation, "Coefficients (1, l_1, ...) of correlated noise (DP-FTRL).", default=None
+    )
+    sensitivity_basis: tuple[float, str] | None = field_(
+        _norm_and_adjacency,
+        "The gradient_norm and adjacency that the sensitivity is stated for; leave it out.",
+        default=None,
+        compare=False,
+        stored=False,
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
         put = object.__setattr__
-        put(self, "records", whole("records", records, "a guarantee for nobody protects nobody"))
-        put(self, "steps", whole("steps", steps, "it counts the updates", at_least=0))
-        put(self, "step_size", self._per_step("step_size", step_size))
-        put(self, "noise", self._per_step("noise", noise))
-        put(self, "gradient_norm", _gradient_norm(gradient_norm, sensitivity, clipping))
-        _scheme(batches).check(self.records)
-        put(self, "batches", batches)
-        why = "two runs can never be farther apart"
-        put(self, "diameter", number("diameter", diameter, why, at_least=0, infinite=True))
-        why = "a guarantee must say which datasets count as neighbours"
-        put(self, "adjacency", one_of("adjacency", adjacency, ("replace", "zero-out"), why))
-        why = "clipping changes how far an update can drive two runs apart"
-        put(self, "clipping", one_of("clipping", clipping, ("none", "gradient", "margin"), why))
-        put(self, "sensitivity", self._sensitivity(sensitivity))
-        if release != "last" and not isinstance(release, TailAverage):
-            why = "a guarantee covers exactly what is released"
-            raise DescriptionError("release", release, "'last' or TailAverage(window)", why)
-        if isinstance(release, TailAverage) and release.window > max(self.steps, 1):
-            allowed = f"at most the number of steps, {self.steps}"
-            why = "only iterates of the run can be averaged"
-            raise DescriptionError("release.window", release.window, allowed, why)
-        put(self, "release", release)
-        put(self, "schedule", self._schedule(schedule))
-        why = "it multiplies the variance of the last step's noise"
-        put(self, "final_noise", number("final_noise", final_noise, why, above=0))
-        why = "it says how much of the last movement is kept"
-        put(self, "momentum", number("momentum", momentum, why, at_least=0, at_most=1))
-        put(self, "arithmetic", read_arithmetic(arithmetic))
-        put(self, "proximal", None if proximal is None else read_proximal(proximal))
-        if self.proximal is not None and self.momentum:
-            why = "a velocity would carry parameters away from what the proximal step made of them"
-            raise DescriptionError("momentum", momentum, "0 with a proximal step", why)
-        put(self, "correlation", None if correlation is None else read_correlation(correlation))
-        if self.correlation is not None and (self.momentum or not self.constant):
-            why = "the theorems for correlated noise know equal steps, and no velocity"
-            allowed = "None unless step size and noise are constant, without momentum"
-            raise DescriptionError("correlation", "given", allowed, why)
+        put(self, "batches", self.batches.of(self.records))
+        put(self, "steps", self._steps())
+        put(self, "epochs", self._epochs(self.steps))
+        put(self, "sensitivity", self._sensitivity())
+        put(self, "sensitivity_basis", (self.gradient_norm, self.adjacency))
+        self.check_combinations()
 
-    def _per_step(self, field: str, value: PerStep) -> float | Schedule:
-        given = _one_or_many(field, value)
-        if isinstance(given, Schedule) and len(given) != self.steps:
-            allowed = f"one number or a list of exactly steps = {self.steps} values"
-            why = "each step has its own value"
-            raise DescriptionError(field, f"a list of {len(given)} values", allowed, why)
-        return given
+    def check_combinations(self) -> None:
+        """Raise a DescriptionError if fields contradict each other."""
+        T, per_epoch = self.steps, self.batches_per_epoch
+        named, correlated = self.schedule is not None, self.correlation is not None
+        etas, noises = _length(self.step_size), _length(self.noise)
+        window = getattr(self.release, "window", 0)
+        clipped = self.clipping != "none" and math.isinf(self.gradient_norm)
+        changing = self.momentum > 0 or not self.constant
+        rules = [
+            (etas not in (None, T), "step_size", f"a number or a list of {T} values"),
+            (noises not in (None, T), "noise", f"a number or a list of {T} values"),
+            (window > max(T, 1), "release.window", f"<= steps = {T}"),
+            (clipped, "gradient_norm", f"finite with clipping={self.clipping!r}"),
+            (named and etas is not None, "step_size", "one number if schedule is given"),
+            (named and per_epoch is None, "schedule", "None for batches without epochs"),
+            (
+                named and T % (per_epoch or 1) != 0,
+                "steps",
+                f"a multiple of the {per_epoch} batches of an epoch if schedule is given",
+            ),
+            (self.proximal is not None and self.momentum > 0, "momentum", "0 with proximal"),
+            (
+                correlated and changing,
+                "correlation",
+                "None unless step_size and noise are constant and momentum is 0",
+            ),
+        ]
+        check_rules(self, rules)
 
-    def _sensitivity(self, given: float | None) -> float:
-        natural, basis = self.implied_sensitivity, (self.gradient_norm, self.adjacency)
-        if isinstance(given, _Declared) and given.basis != basis:
-            if math.isinf(natural):
-                why = (
-                    f"{given:g} was declared for gradient_norm = {given.basis[0]:g} and adjacency "
-                    f"= {given.basis[1]!r}, and nothing else says what one record can do here"
-                )
-                raise DescriptionError("sensitivity", None, "given anew", why)
-            given = None
-        if given is None or isinstance(given, _FromGradientNorm):
-            return _FromGradientNorm(natural)
-        why = (
-            f"gradients no longer than gradient_norm differ by at most that under {self.adjacency}"
-        )
-        value = number("sensitivity", given, why, at_least=0.0, at_most=natural)
-        return _FromGradientNorm(natural) if value == natural else _Declared.beside(value, basis)
+    def _steps(self) -> int:
+        """The number of steps, given or from epochs."""
+        steps, epochs = self.steps, self.epochs
+        if epochs is None and steps is None:
+            raise DescriptionError("steps", None, "an integer >= 0 unless epochs is given")
+        if steps is None:
+            return self.batches.steps(epochs, self.records)
+        if epochs is not None and epochs != self._epochs(steps):
+            raise DescriptionError("epochs", epochs, f"left out where steps={steps} is given")
+        return steps
+
+    def _epochs(self, steps: int) -> float:
+        """Passes over the data (in expectation where batches are drawn at random)."""
+        per_epoch = self.batches_per_epoch or self.records / self.batches.divisor(self.records)
+        return steps / per_epoch
+
+    def _sensitivity(self) -> float:
+        """The declared sensitivity, if it is stated for this norm and adjacency, or the implied."""
+        implied, basis = self.implied_sensitivity, self.sensitivity_basis
+        stated = basis is None or basis == (self.gradient_norm, self.adjacency)
+        if self.sensitivity is None or not stated:
+            if math.isinf(implied):
+                raise DescriptionError("gradient_norm", math.inf, "finite, or sensitivity given")
+            return implied
+        allowed = f"<= {implied:g}, which gradient_norm and adjacency={self.adjacency!r} imply"
+        check_rules(self, [(self.sensitivity > implied, "sensitivity", allowed)])
+        return self.sensitivity
 
     @property
     def implied_sensitivity(self) -> float:
@@ -226,10 +264,10 @@ class Training(Portable):
         >>> run.declared_sensitivity, run.replace(sensitivity=None).declared_sensitivity
         (0.5, None)
         """
-        return float(self.sensitivity) if isinstance(self.sensitivity, _Declared) else None
+        return self.sensitivity if self.sensitivity < self.implied_sensitivity else None
 
     def needs_gradient_norm(self, purpose: str) -> float:
-        """K, or an error that says why ``purpose`` cannot do without it."""
+        """Return K; raises if there is none, which ``purpose`` needs."""
         if math.isinf(self.gradient_norm):
             raise AssumptionError(
                 f"This description has no gradient_norm, and {purpose} needs one: a sensitivity "
@@ -239,141 +277,110 @@ class Training(Portable):
         return self.gradient_norm
 
     def needs_plain_updates(self, purpose: str) -> None:
-        """Raise if ``purpose`` knows no proximal step or correlated noise."""
+        """Raise if ``purpose`` does not support the proximal step or the correlated noise."""
         if self.correlation is not None:
             raise UnsupportedError(
-                f"{purpose} knows no correlated noise, and this description has it. Use "
+                f"{purpose} does not support correlated noise. Use "
                 "noisy_descent, or leave correlation out."
             )
         if self.proximal is not None:
             raise UnsupportedError(
-                f"{purpose} knows no proximal step, and this description has {self.proximal}. Use "
+                f"{purpose} does not support proximal steps, here {self.proximal}. Use "
                 "noisy_descent, or leave proximal out."
             )
-
-    def _schedule(self, name: str | None) -> str | None:
-        if name is None:
-            return None
-        one_of("schedule", name, ("equalised",), "a named schedule fixes every step size")
-        if isinstance(self.step_size, Schedule):
-            allowed = "one base value when schedule is given"
-            why = "the schedule decides the step sizes"
-            raise DescriptionError("step_size", self.step_size, allowed, why)
-        per_epoch = self.batches.per_epoch(self.records)
-        if per_epoch is None:
-            allowed = "absent, or used with batches that pass over the data in epochs"
-            why = "only such batches have a last epoch to equalise"
-            raise DescriptionError("schedule", name, allowed, why)
-        if self.steps % per_epoch:
-            allowed = f"a multiple of the {per_epoch} batches of an epoch"
-            why = "the equalising last epoch must be whole"
-            raise DescriptionError("steps", self.steps, allowed, why)
-        return name
 
     @classmethod
     def langevin(
         cls,
         *,
         records: int,
-        steps: int,
         step_size: PerStep,
         sigma: float,
         gradient_sensitivity: float,
         gradient_norm: float | None = None,
         batches: Batches | None = None,
-        **others: Any,
+        steps: int | None = None,
+        epochs: float | None = None,
+        diameter: float = math.inf,
+        adjacency: str = "replace",
+        clipping: str = "none",
+        release: Release = "last",
+        schedule: str | None = None,
+        final_noise: float = 1.0,
+        momentum: float = 0.0,
+        arithmetic: Exactness = "exact",
+        proximal: Proximal | None = None,
+        correlation: Iterable[float] | None = None,
     ) -> Self:
-        """Noise of variance 2·step_size·sigma², as in Langevin diffusion.
+        """Return a run with noise of variance 2·step_size·sigma², as in Langevin diffusion.
 
+        Arguments are those of `Training`, but for ``sigma``, ``gradient_sensitivity`` and the
+        default of full batches.
         ``gradient_sensitivity`` is S_g: how much one record changes the sum of gradients. Where a
         record is replaced that is a difference of two gradients, which may both be long: the run
         has no gradient_norm unless one is given. Where a record's gradient is zeroed the difference
         is that gradient, and no gradient is longer than S_g.
-
-        Args:
-            records, steps, step_size, batches: as in `Training`; full batches by default.
-            sigma: scale of the noise.
-            gradient_sensitivity: S_g, of the sum of gradients.
-            gradient_norm: a bound on each gradient, if one is known.
-            others: any other field of `Training`.
 
         >>> run = Training.langevin(records=10, steps=5, step_size=0.02, sigma=3.0,
         ...                         gradient_sensitivity=4.0)
         >>> round(run.noise, 3), run.gradient_norm
         (0.6, inf)
         """
-        sigma = number("sigma", sigma, "it scales the noise", at_least=0)
-        change = number(
-            "gradient_sensitivity",
-            gradient_sensitivity,
-            "it bounds the change that one record makes",
-            at_least=0,
-        )
-        if "sensitivity" in others:
-            why = "gradient_sensitivity already says how much one record changes the sum"
-            raise DescriptionError("sensitivity", others["sensitivity"], "absent", why)
+        fields = _own_fields(locals())
+        sigma = LANGEVIN["sigma"].check("sigma", sigma)
+        check = LANGEVIN["gradient_sensitivity"].check
+        change = check("gradient_sensitivity", gradient_sensitivity)
+        fields["gradient_norm"] = gradient_norm
         if gradient_norm is None:
-            gradient_norm = change if others.get("adjacency") == "zero-out" else math.inf
-        etas = _one_or_many("step_size", step_size)
-        noise: PerStep
-        if isinstance(etas, Schedule):
-            noise = np.sqrt(2 * etas.values) * sigma
-        else:
-            noise = math.sqrt(2 * etas) * sigma
-        return cls(
-            records=records,
-            steps=steps,
-            step_size=etas,
-            noise=noise,
-            gradient_norm=gradient_norm,
-            batches=batches or FullBatch(),
-            sensitivity=change,
-            **others,
-        )
+            fields["gradient_norm"] = change if adjacency == "zero-out" else math.inf
+        fields["batches"] = FullBatch() if batches is None else batches
+        eta = fields["step_size"] = per_step("step_size", step_size)
+        root = np.sqrt(2 * eta.values) if isinstance(eta, Schedule) else math.sqrt(2 * eta)
+        return cls(**fields, noise=root * sigma, sensitivity=change)
 
     @classmethod
     def dp_sgd(
         cls,
         *,
         records: int,
-        steps: int,
         step_size: PerStep,
         noise_multiplier: float,
         clip: float,
         batches: Batches,
-        **others: Any,
+        steps: int | None = None,
+        epochs: float | None = None,
+        diameter: float = math.inf,
+        adjacency: str = "zero-out",
+        clipping: str = "gradient",
+        sensitivity: float | None = None,
+        release: Release = "last",
+        schedule: str | None = None,
+        final_noise: float = 1.0,
+        momentum: float = 0.0,
+        arithmetic: Exactness = "exact",
+        proximal: Proximal | None = None,
+        correlation: Iterable[float] | None = None,
     ) -> Self:
-        """DP-SGD as Opacus counts: noise step_size·noise_multiplier·clip/batch, gradients clipped.
+        """Return a run of DP-SGD as Opacus counts: gradients clipped, adjacency "zero-out".
 
-        Args:
-            records, steps, step_size, batches: as in `Training`.
-            noise_multiplier: standard deviation of the noise on the summed gradients, over
-                ``clip``.
-            clip: length that every gradient is clipped to.
-            others: any other field of `Training`.
+        Arguments are those of `Training`, but for ``noise_multiplier`` (the standard deviation of
+        the noise on the summed gradients, over ``clip``) and ``clip``: the noise is
+        step_size·noise_multiplier·clip/batch.
 
         >>> from lastiterate import Poisson
         >>> run = Training.dp_sgd(records=1000, steps=10, step_size=0.5, noise_multiplier=1.1,
-        ...                       clip=1.0, batches=Poisson(rate=0.1))
+        ...                       clip=1.0, batches=Poisson(batch_size=100))
         >>> round(run.noise, 6), run.adjacency, run.clipping
         (0.0055, 'zero-out', 'gradient')
         """
-        multiplier = number("noise_multiplier", noise_multiplier, "it scales the noise", at_least=0)
-        clip = number("clip", clip, "it bounds each record's gradient", at_least=0)
-        records = whole("records", records, "a guarantee for nobody protects nobody")
-        scale = multiplier * clip / _scheme(batches).divisor(records)
-        etas = _one_or_many("step_size", step_size)
-        noise = etas.values * scale if isinstance(etas, Schedule) else etas * scale
-        settings = {"adjacency": "zero-out", "clipping": "gradient", **others}
-        return cls(
-            records=records,
-            steps=steps,
-            step_size=etas,
-            noise=noise,
-            gradient_norm=clip,
-            batches=batches,
-            **settings,
-        )
+        fields = _own_fields(locals())
+        multiplier = DP_SGD["noise_multiplier"].check("noise_multiplier", noise_multiplier)
+        clip = DP_SGD["clip"].check("clip", clip)
+        divisor = read_batches("batches", batches).divisor(integer("records", records))
+        scale = multiplier * clip / divisor
+        eta = fields["step_size"] = per_step("step_size", step_size)
+        noise = eta.values * scale if isinstance(eta, Schedule) else eta * scale
+        return cls(**fields, noise=noise, gradient_norm=clip)
 
     # --- what the steps see -------------------------------------------------------------------
 
@@ -381,12 +388,6 @@ class Training(Portable):
     def batches_per_epoch(self) -> int | None:
         """Updates in one pass over the data; None for batches that are drawn afresh each time."""
         return self.batches.per_epoch(self.records)
-
-    @property
-    def epochs(self) -> float:
-        """Passes over the data (in expectation where batches are drawn at random)."""
-        per_epoch = self.batches_per_epoch or self.records / self.batches.divisor(self.records)
-        return self.steps / per_epoch
 
     @property
     def dropped_records(self) -> int:
@@ -426,7 +427,7 @@ class Training(Portable):
 
     @property
     def impulse(self) -> float:
-        """What one record adds to the distance of two runs per unit of step size (see `slip`).
+        """What one record adds to the distance of two runs per unit of step size.
 
         >>> run = Training(records=10, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
         ...                batches=FullBatch(), arithmetic=Arithmetic(error=1e-3))
@@ -447,20 +448,20 @@ class Training(Portable):
         return math.nextafter((impulse + self.arithmetic.charge) * (1 + 2**-50), math.inf)
 
     @property
-    def slip(self) -> float:
+    def grid_rounding(self) -> float:
         """What rounding to a grid adds to the distance of two runs at every step, used or not.
 
         >>> run = Training(records=10, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
         ...                batches=FullBatch(), arithmetic=Arithmetic(grid=2.0**-10))
-        >>> run.slip == 2.0**-8, run.replace(arithmetic="exact").slip
+        >>> run.grid_rounding == 2.0**-8, run.replace(arithmetic="exact").grid_rounding
         (True, 0.0)
         """
-        if not isinstance(self.arithmetic, Arithmetic) or not self.arithmetic.slip:
+        if not isinstance(self.arithmetic, Arithmetic) or not self.arithmetic.grid_rounding:
             return 0.0
-        slip = self.arithmetic.slip
+        rounding = self.arithmetic.grid_rounding
         if self.proximal is not None and self.proximal.rounds:  # 6 g√d: it is rounded once more
-            return math.nextafter(1.5 * slip, math.inf)
-        return slip
+            return math.nextafter(1.5 * rounding, math.inf)
+        return rounding
 
     @property
     def radius(self) -> float:
@@ -489,10 +490,10 @@ class Training(Portable):
         That is theory: no model that a machine computed is certified by it. Nor by a grid finer
         than 2⁻⁴² of the noise, which no trainer draws: all doubles lie on the finest ones.
         """
-        told = self.arithmetic
-        if isinstance(told, str):
+        arithmetic = self.arithmetic
+        if isinstance(arithmetic, str):
             return True
-        return float(self.noises.max(initial=0.0)) > told.grid * 2.0**42
+        return float(self.noises.max(initial=0.0)) > arithmetic.grid * 2.0**42
 
     # --- as a value ---------------------------------------------------------------------------
 
@@ -508,8 +509,11 @@ class Training(Portable):
         >>> run.replace(steps=2).sensitivity, run.replace(adjacency="zero-out").sensitivity
         (0.5, 1.0)
         """
-        if isinstance(changes.get("sensitivity"), _Declared):
-            changes["sensitivity"] = float(changes["sensitivity"])  # given anew, for these fields
+        if "sensitivity" in changes:
+            changes.setdefault("sensitivity_basis", None)
+        if "epochs" in changes:
+            changes.setdefault("steps", None)
+        changes.setdefault("epochs", None)
         return dataclasses.replace(self, **changes)
 
     def scale_noise(self, factor: float) -> Self:
@@ -519,41 +523,11 @@ class Training(Portable):
         return self.replace(noise=scaled)
 
     def to_dict(self) -> dict[str, Any]:
-        """A table of plain values; defaults are left out."""
-        table: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, _FromGradientNorm) or value == field.default:
-                continue
-            if isinstance(value, Schedule):
-                value = value.values.tolist()
-            elif isinstance(value, (TailAverage, Arithmetic, Proximal)):
-                value = value.to_dict()
-            elif field.name == "correlation":
-                value = list(value)
-            elif field.name == "batches":
-                value = {"scheme": value.name, **dataclasses.asdict(value)}
-            table[field.name] = value
+        """Return plain values; defaults and a sensitivity that is implied are left out."""
+        table = super().to_dict()
+        if self.declared_sensitivity is None:
+            del table["sensitivity"]
         return table
-
-    @classmethod
-    def from_dict(cls, table: Mapping[str, Any]) -> Self:
-        """Read what ``to_dict`` wrote.
-
-        >>> Training.from_dict({"records": 9, "steps": 1, "step_size": 1, "noise": 1,
-        ...                     "gradient_norm": 1, "batches": {"scheme": "full"}}).epochs
-        1.0
-        """
-        fields = known_fields("training", table, {f.name for f in dataclasses.fields(cls)})
-        for field in dataclasses.fields(cls):
-            if field.name == "gradient_norm" and "sensitivity" in fields:
-                fields.setdefault("gradient_norm", math.inf)
-            if field.default is dataclasses.MISSING and field.name not in fields:
-                why = "a description without it says nothing about privacy"
-                raise DescriptionError(f"training.{field.name}", None, "given", why)
-        fields["batches"] = read_batches(fields["batches"])
-        fields["release"] = read_release(fields.get("release", "last"))
-        return cls(**fields)
 
     def __str__(self) -> str:
         batches = self.batches
@@ -576,7 +550,10 @@ class Training(Portable):
         if self.dropped_records:
             parts.append(f"{self.dropped_records} records dropped in every epoch")
         if isinstance(self.arithmetic, Arithmetic):
-            largest = float(self.step_sizes.max(initial=0.0)) * self.arithmetic.charge + self.slip
+            largest = (
+                float(self.step_sizes.max(initial=0.0)) * self.arithmetic.charge
+                + self.grid_rounding
+            )
             parts.append(f"arithmetic: adds {largest * (1 + 2**-50):.3g} to every impulse")
         return "; ".join(parts)
 
@@ -592,37 +569,30 @@ class Training(Portable):
         return f"{bounded}; {change}"
 
 
-def _one_or_many(field: str, value: PerStep) -> float | Schedule:
-    """A number, or one per step (read once: a generator can be given)."""
-    if isinstance(value, Schedule):
-        return value
-    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
-        return Schedule(field, value)
-    return number(field, value, "every update uses it", at_least=0)
+def _length(value: float | Schedule) -> int | None:
+    return len(value) if isinstance(value, Schedule) else None
 
 
-def _scheme(batches: Batches) -> Batches:
-    if type(batches) not in SCHEMES.values():  # a child could draw other batches
-        raise DescriptionError(
-            "batches",
-            batches,
-            "one of FullBatch(), Cyclic(size), Shuffled(size), "
-            "Reshuffled(size), RandomAllocation(size), Poisson(rate), WithoutReplacement(size)",
-            "the privacy of a run depends on how its batches are drawn",
-        )
-    return batches
+def _own_fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a constructor that are fields of `Training`."""
+    return {name: arguments[name] for name in rows(Training) if name in arguments}
 
 
-def _gradient_norm(value: float, sensitivity: float | None, clipping: str) -> float:
-    """K; infinity only where something else says what one record can do."""
-    why = "it bounds what one record can do to an update"
-    K = number("gradient_norm", value, why, at_least=0, infinite=True)
-    if math.isfinite(K):
-        return K
-    if sensitivity is None or isinstance(sensitivity, _FromGradientNorm):
-        allowed = "a finite number at least 0, or infinite with a finite sensitivity"
-        raise DescriptionError("gradient_norm", value, allowed, why)
-    if clipping != "none":
-        why = f"clipping={clipping!r} shortens gradients to it"
-        raise DescriptionError("gradient_norm", value, "a finite number", why)
-    return K
+def read_training(table: Mapping[str, Any]) -> Training:
+    """Return a Training from a table in the fields of its class, of `dp_sgd` or of `langevin`.
+
+    >>> read_training({"records": 100, "epochs": 2, "step_size": 1.0, "noise_multiplier": 2.0,
+    ...                "clip": 1.0, "batches": {"scheme": "shuffled", "size": 10}}).steps
+    20
+    """
+    make: Callable[..., Training] = Training
+    if "noise_multiplier" in table:
+        make = Training.dp_sgd
+    elif "sigma" in table:
+        make = Training.langevin
+    parameters = inspect.signature(make).parameters
+    fields = known_fields("training", table, set(parameters) - {"sensitivity_basis"})
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in fields:
+            raise DescriptionError(f"training.{name}", None, "given")
+    return make(**fields)

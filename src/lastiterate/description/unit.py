@@ -1,9 +1,8 @@
-"""Whom a guarantee speaks of: how a person's records enter the run.
+"""The privacy unit of a guarantee: how many records, in which steps, with which gradients.
 
-One record, used from the first step to the last, unless something else is said. Everything that can
-be said changes only the impulse that the person causes at each step: several records add up, a
-person who joins late or leaves early causes none outside of that time, short gradients cause small
-ones.
+The default is one record, used from the first step to the last. Everything else changes only the
+step sensitivity of the unit: several records add up, a unit that joins late or leaves early causes
+none outside of that time, short gradients cause small ones.
 """
 
 from __future__ import annotations
@@ -11,66 +10,70 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from lastiterate._internal.formatting import printed_down
+from lastiterate.description.fields import (
+    at_least,
+    check_fields,
+    check_rules,
+    documented,
+    field_,
+    integer,
+    integer_from,
+)
 from lastiterate.description.loss import Loss
-from lastiterate.description.portable import Portable
+from lastiterate.description.serialization import Serializable
 from lastiterate.description.training import Training
-from lastiterate.description.validation import known_fields, number, whole
 from lastiterate.errors import DescriptionError
 
+PANEL = "Privacy unit"
 
+
+@documented
 @dataclass(frozen=True)
-class PrivacyUnit(Portable):
-    """How often, when and how strongly the data of one person are used.
+class PrivacyUnit(Serializable):
+    """The records whose joint replacement, or removal, the guarantee is about.
 
-    The guarantee is for replacing, or zeroing out, *all* records of the person at once.
+    When a unit joins or leaves must not depend on iterates that are kept secret. Under "replace"
+    the records that take its place keep to its ``gradient_norm`` too.
 
-    Args:
-        records: k, how many records the person has at most.
-        per_batch: r, at most so many of them are in one batch; None if the loader does not care.
-        first_step: the person's records are used from this step on (steps are counted from 0).
-        last_step: they are used before this step only; None: to the end.
-        gradient_norm: no gradient of the person's records is longer; None: the training's bound.
-            Under "replace" the records that take their place keep to it too.
-
-    When a person joins or leaves must not depend on iterates that are kept secret.
-
-    >>> person = PrivacyUnit(records=10, per_batch=1, first_step=100)
-    >>> print(person)
+    >>> unit = PrivacyUnit(records=10, per_batch=1, first_step=100)
+    >>> print(unit)
     a person with up to 10 records, at most one of them in a batch, used from step 100 on
-    >>> PrivacyUnit.from_json(person.to_json()) == person
+    >>> PrivacyUnit.from_json(unit.to_json()) == unit
     True
     """
 
-    records: int = 1
-    per_batch: int | None = None
-    first_step: int = 0
-    last_step: int | None = None
-    gradient_norm: float | None = None
+    table_name = "unit"
+
+    records: int = field_(
+        integer, "Largest number of records of one unit.", PANEL, default=1, flag="unit_records"
+    )
+    per_batch: int | None = field_(
+        integer, "Largest number of them in one batch; the loader enforces it.", PANEL, default=None
+    )
+    first_step: int = field_(
+        integer_from(0), "The unit is used from this step on (from 0).", PANEL, default=0
+    )
+    last_step: int | None = field_(
+        integer_from(0), "The unit is used before this step only.", PANEL, default=None
+    )
+    gradient_norm: float | None = field_(
+        at_least(0),
+        "Bound on the gradients of the unit's records.",
+        PANEL,
+        default=None,
+        flag="own_gradient_norm",
+    )
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
-        why = "a guarantee for a person must know how many records the person can have"
-        put(self, "records", whole("unit.records", self.records, why))
-        if self.per_batch is not None:
-            why = "it caps how many records of the person one batch holds"
-            most = whole("unit.per_batch", self.per_batch, why)
-            put(self, "per_batch", None if most >= self.records else most)
-        why = "it is the first step that may use the person's records"
-        put(self, "first_step", whole("unit.first_step", self.first_step, why, at_least=0))
-        if self.last_step is not None:
-            why = "it is the first step that no longer uses the person's records"
-            put(
-                self,
-                "last_step",
-                whole("unit.last_step", self.last_step, why, at_least=self.first_step),
-            )
-        if self.gradient_norm is not None:
-            why = "it bounds the gradients of the person's records"
-            norm = number("unit.gradient_norm", self.gradient_norm, why, at_least=0.0)
-            put(self, "gradient_norm", norm)
+        check_fields(self, "unit.")
+        if self.per_batch is not None and self.per_batch >= self.records:
+            object.__setattr__(self, "per_batch", None)
+        first, last = self.first_step, self.last_step
+        early = last is not None and last < first
+        check_rules(self, [(early, "last_step", f">= first_step = {first} or None")], "unit.")
 
     @property
     def default(self) -> bool:
@@ -88,18 +91,18 @@ class PrivacyUnit(Portable):
 
     @property
     def timed(self) -> bool:
-        """Whether some steps do not use the person's records because of when they are there."""
+        """Whether some steps do not use the unit because of its first or last step."""
         return self.first_step > 0 or self.last_step is not None
 
     def covers(self, other: PrivacyUnit, loss: Loss | None = None) -> bool:
-        """Whether a guarantee for this person holds for that one too, who is exposed no more.
+        """Whether a guarantee for this unit holds for the other one too.
 
         Curvature that comes from the data is smaller in steps that do not use a record: what was
-        learnt from it before is then forgotten more slowly. So a guarantee for a person who is
-        there throughout covers one who is there for a part only if the data curve nothing.
+        learnt from it before is then forgotten more slowly. So a guarantee for a unit that is
+        present throughout covers one that is present for a part only if the data curve nothing.
 
         Args:
-            other: whom the guarantee is held against.
+            other: the unit that the guarantee is held against.
             loss: what the guarantee assumes about the loss; None: unknown.
 
         >>> one = PrivacyUnit()
@@ -130,7 +133,7 @@ class PrivacyUnit(Portable):
         )
 
     def most_in_a_batch(self, training: Training) -> int:
-        """How many records of the person one batch can hold.
+        """Return how many records of the unit one batch can hold.
 
         >>> from lastiterate import Cyclic
         >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
@@ -142,22 +145,22 @@ class PrivacyUnit(Portable):
         return min(most, training.batches.largest(training.records))
 
     def sensitivity(self, training: Training) -> float:
-        """How much one record of the person can change the sum of a batch's gradients."""
+        """Return how much one record of the unit can change the sum of a batch's gradients."""
         if self.gradient_norm is None:
-            return float(training.sensitivity)
+            return training.sensitivity
         own = self.gradient_norm * (2.0 if training.adjacency == "replace" else 1.0)
-        return min(own, float(training.sensitivity))
+        return min(own, training.sensitivity)
 
     def curving(self, loss: Loss, training: Training) -> Loss:
-        """What every step sees of the loss: the places of a person who is not there curve nothing.
+        """Return what every step sees of the loss: places of an absent unit curve nothing.
 
-        They are as many as a batch can hold of the person's records, before the first step that
-        uses them and after the last.
+        They are as many as a batch can hold of the unit's records, before its first step and after
+        its last.
         """
         return emptied(loss, training, self.most_in_a_batch(training)) if self.timed else loss
 
     def check(self, training: Training) -> None:
-        """Raise if nobody can be exposed to this run in such a way.
+        """Raise if this run cannot have such a unit.
 
         >>> from lastiterate import FullBatch
         >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
@@ -165,57 +168,32 @@ class PrivacyUnit(Portable):
         >>> PrivacyUnit(records=10).check(run)
         Traceback (most recent call last):
             ...
-        lastiterate.errors.DescriptionError: unit.records is 10, but must be at most the \
-number of records, 9: a person cannot have more records than there are.
+        lastiterate.errors.DescriptionError: unit.records must be <= the number of records, 9, \
+got 10.
         """
-        if self.records > training.records:
-            allowed = f"at most the number of records, {training.records}"
-            why = "a person cannot have more records than there are"
-            raise DescriptionError("unit.records", self.records, allowed, why)
-        if self.per_batch is not None:
-            self._check_spread(training)
-        if self.first_step > training.steps:
-            allowed = f"at most the number of steps, {training.steps}"
-            why = "nobody can join a run that is over"
-            raise DescriptionError("unit.first_step", self.first_step, allowed, why)
-        if self.last_step is not None and self.last_step > training.steps:
-            allowed = f"at most the number of steps, {training.steps} (None: to the end)"
-            why = "a run that is over cannot be left"
-            raise DescriptionError("unit.last_step", self.last_step, allowed, why)
-        if self.gradient_norm is not None and self.gradient_norm > training.gradient_norm:
-            allowed = f"at most the training's gradient_norm, {training.gradient_norm:g}"
-            why = "no record of the run has a longer gradient"
-            raise DescriptionError("unit.gradient_norm", self.gradient_norm, allowed, why)
-
-    def _check_spread(self, training: Training) -> None:
         batches, per_epoch = training.batches, training.batches_per_epoch
-        assert self.per_batch is not None
-        if batches.full or per_epoch is None or not batches.fixed_size:
-            allowed = "None, or given with batches that pass over the data in epochs"
-            why = f"{batches.name} batches cannot keep the records of a person apart"
-            raise DescriptionError("unit.per_batch", self.per_batch, allowed, why)
-        if self.records > self.per_batch * per_epoch:
-            allowed = f"at most per_batch times the {per_epoch} batches of an epoch"
-            why = "the others would have to share a batch with more of their own"
-            raise DescriptionError("unit.records", self.records, allowed, why)
-
-    def to_dict(self) -> dict[str, Any]:
-        """A table of plain values; defaults are left out."""
-        fields = dataclasses.fields(self)
-        own = {field.name: getattr(self, field.name) for field in fields}
-        return {f.name: own[f.name] for f in fields if own[f.name] != f.default}
-
-    @classmethod
-    def from_dict(cls, table: Mapping[str, Any]) -> Self:
-        """Read what ``to_dict`` wrote."""
-        return cls(**known_fields("unit", table, {f.name for f in dataclasses.fields(cls)}))
+        n, T, bound = training.records, training.steps, training.gradient_norm
+        apart = not batches.full and per_epoch is not None and batches.fixed_size
+        spread = self.per_batch is not None
+        places = (self.per_batch or n) * (per_epoch or 1)
+        late = self.last_step is not None and self.last_step > T
+        longer = self.gradient_norm is not None and self.gradient_norm > bound
+        rules = [
+            (self.records > n, "records", f"<= the number of records, {n}"),
+            (spread and not apart, "per_batch", f"None with {batches.name} batches"),
+            (self.records > places, "records", f"<= per_batch times {per_epoch} batches an epoch"),
+            (self.first_step > T, "first_step", f"<= the number of steps, {T}"),
+            (late, "last_step", f"<= the number of steps, {T}, or None"),
+            (longer, "gradient_norm", f"<= the training's gradient_norm, {bound:g}"),
+        ]
+        check_rules(self, rules, "unit.")
 
     def __str__(self) -> str:
         several = f"a person with up to {self.records:,} records"
-        return self._said(several if self.records > 1 else "a single record")
+        return self._sentence(several if self.records > 1 else "a single record")
 
     def words(self, training: Training) -> str:
-        """Whom the guarantee of this run speaks of.
+        """Return what the guarantee of this run is about.
 
         >>> from lastiterate import FullBatch
         >>> run = Training(records=9, steps=8, step_size=1.0, noise=1.0, gradient_norm=4.0,
@@ -224,25 +202,20 @@ number of records, 9: a person cannot have more records than there are.
         'each single record of 9, with gradients no longer than 1, used before step 5 only'
         """
         several = f"each person with up to {self.records:,} of the {training.records:,} records"
-        return self._said(
-            several if self.records > 1 else f"each single record of {training.records:,}"
-        )
+        single = f"each single record of {training.records:,}"
+        return self._sentence(several if self.records > 1 else single)
 
-    def _said(self, who: str) -> str:
+    def _sentence(self, who: str) -> str:
         parts = [who]
         if self.per_batch is not None:
             most = "one" if self.per_batch == 1 else f"{self.per_batch:,}"
             parts.append(f"at most {most} of them in a batch")
         if self.gradient_norm is not None:
             parts.append(f"with gradients no longer than {printed_down(self.gradient_norm, 6)}")
-        if self.first_step and self.last_step is not None:
-            parts.append(
-                f"used from step {self.first_step:,} on and before step {self.last_step:,} only"
-            )
-        elif self.first_step:
-            parts.append(f"used from step {self.first_step:,} on")
-        elif self.last_step is not None:
-            parts.append(f"used before step {self.last_step:,} only")
+        first = f"from step {self.first_step:,} on" if self.first_step else ""
+        last = "" if self.last_step is None else f"before step {self.last_step:,} only"
+        if first or last:
+            parts.append("used " + " and ".join(filter(None, (first, last))))
         return ", ".join(parts)
 
 
@@ -250,25 +223,24 @@ ONE_RECORD = PrivacyUnit()
 
 
 def read_unit(value: Any) -> PrivacyUnit:
-    """A unit, or one from its plain form; None is one record from first to last step.
+    """Return a unit, also from its table; None is one record from first to last step.
 
     >>> read_unit({"records": 3})
     PrivacyUnit(records=3, per_batch=None, first_step=0, last_step=None, gradient_norm=None)
     """
     if value is None:
         return ONE_RECORD
-    if type(value) is PrivacyUnit:  # a child may count in its own way
+    if type(value) is PrivacyUnit:  # a subclass may count differently
         return value
     if isinstance(value, Mapping):
         return PrivacyUnit.from_dict(value)
-    allowed, why = "a PrivacyUnit(records=, ...)", "a guarantee says whom it speaks of"
-    raise DescriptionError("unit", value, allowed, why)
+    raise DescriptionError("unit", value, "a PrivacyUnit(records=, ...)")
 
 
-def emptied(loss: Loss, training: Training, gone: int) -> Loss:
-    """What is known of the loss where ``gone`` places of a batch are empty.
+def emptied(loss: Loss, training: Training, empty: int) -> Loss:
+    """Return what is known of the loss where ``empty`` places of a batch are empty.
 
-    Curvature that comes from the data shrinks to (b - gone)/b of it; an L2 term does not.
+    Curvature that comes from the data shrinks to (b - empty)/b of it; an L2 term does not.
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=4, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
@@ -279,5 +251,5 @@ def emptied(loss: Loss, training: Training, gone: int) -> Loss:
     if not loss.strong_convexity:
         return loss
     places = training.batches.divisor(training.records)
-    share = max(0.0, places - gone) / places * (1 - 2**-50)  # what three operations round
+    share = max(0.0, places - empty) / places * (1 - 2**-50)  # what three operations round
     return dataclasses.replace(loss, strong_convexity=loss.strong_convexity * share)

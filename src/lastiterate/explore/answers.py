@@ -14,8 +14,8 @@ from dash import html
 
 from lastiterate._internal.formatting import escaped, percent, printed, printed_down
 from lastiterate.certificate.certificate import weakness
-from lastiterate.description.failure import large_delta
-from lastiterate.description.words import not_covered
+from lastiterate.description.assumptions import not_covered
+from lastiterate.description.fields import large_delta
 from lastiterate.explore.findings import FALSE_ALARMS, Bounded, HumpFound, Outcome, Task
 from lastiterate.explore.reading import Description
 from lastiterate.theory import BY_KEY

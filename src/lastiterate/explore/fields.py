@@ -7,7 +7,10 @@ validators as any description; a slider only proposes texts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from lastiterate.description import Loss, Poisson, PrivacyUnit, Shuffled, Training
+from lastiterate.description.fields import rows
 
 Kind = Literal["whole", "number", "choice"]
 
@@ -28,8 +31,16 @@ class Field:
     blank: str = ""  # what an empty field means, where it may be empty
 
 
+def _described(described: type, name: str, *slider: Any, shown: str = "", **others: Any) -> Field:
+    """A field with the help of its row; slider: label, default, low, high; shown: its own name."""
+    row = rows(described)[name]
+    kind: Kind = "whole" if row.type is int else "number"
+    label, default, low, high = slider
+    return Field(shown or name, label, default, low, high, row.help, kind, **others)
+
+
 RUN = (
-    Field("records", "Records", "60000", 10, 1e7, "how many records the data has", kind="whole"),
+    _described(Training, "records", "Records", "60000", 10, 1e7),
     Field(
         "batches",
         "Batches",
@@ -44,8 +55,8 @@ RUN = (
             ("without-replacement", "drawn without replacement"),
         ),
     ),
-    Field("size", "Batch size", "1500", 1, 1e5, "records in one batch", kind="whole"),
-    Field("rate", "Sampling rate", "0.025", 1e-5, 1, "probability that a record joins a batch"),
+    _described(Shuffled, "size", "Batch size", "1500", 1, 1e5),
+    _described(Poisson, "rate", "Sampling rate", "0.025", 1e-5, 1),
     Field(
         "unit",
         "Length counted in",
@@ -84,15 +95,8 @@ RUN = (
         20,
         "the least noise is found whose guarantee meets it",
     ),
-    Field(
-        "noise",
-        "Deviation of the noise",
-        "0.0005",
-        1e-7,
-        100,
-        "standard deviation of the Gaussian added to the parameters in one update",
-    ),
-    Field("gradient_norm", "Gradient norm", "5", 1e-2, 1e3, "no record's gradient is longer"),
+    _described(Training, "noise", "Deviation of the noise", "0.0005", 1e-7, 100),
+    _described(Training, "gradient_norm", "Gradient norm", "5", 1e-2, 1e3),
     Field("step_size", "Step size", "0.05", 1e-4, 10),
     Field(
         "schedule",
@@ -118,7 +122,7 @@ RUN = (
         "",
         1e-2,
         1e3,
-        "parameters are projected on a convex set of this diameter; empty: no projection",
+        rows(Training)["diameter"].help + " Empty: no projection.",
         blank="inf",
     ),
     Field(
@@ -143,31 +147,10 @@ LOSS = (
             ("unknown", "unknown"),
         ),
     ),
-    Field(
-        "smoothness",
-        "Smoothness",
-        "0.25",
-        1e-3,
-        1e3,
-        "Lipschitz (or Hölder) constant of the gradient",
-    ),
-    Field(
-        "strong_convexity",
-        "Strong convexity",
-        "0",
-        1e-5,
-        100,
-        "without the L2 term; 0: merely convex",
-    ),
-    Field("exponent", "Hölder exponent", "0.5", 0, 1, "between 0 and 1", log=False),
-    Field(
-        "regularization",
-        "L2 term",
-        "0.002",
-        1e-6,
-        10,
-        "coefficient of the data-free penalty; 0: none",
-    ),
+    _described(Loss, "smoothness", "Smoothness", "0.25", 1e-3, 1e3),
+    _described(Loss, "strong_convexity", "Strong convexity", "0", 1e-5, 100),
+    _described(Loss, "exponent", "Hölder exponent", "0.5", 0, 1, log=False),
+    _described(Loss, "regularization", "L2 term", "0.002", 1e-6, 10),
 )
 
 RELEASE = (
@@ -183,36 +166,20 @@ RELEASE = (
 )
 
 PERSON = (
-    Field(
-        "person_records",
-        "Records of one person",
-        "1",
-        1,
-        100,
-        "the guarantee is for all of them together; 1: it is for each record",
-        kind="whole",
+    _described(
+        PrivacyUnit, "records", "Records of one person", "1", 1, 100, shown="person_records"
     ),
-    Field(
-        "per_batch",
-        "Of them in one batch",
-        "",
-        1,
-        100,
-        "at most, if the loader sees to it; empty: any number",
-        kind="whole",
-        blank="0",
-    ),
-    Field("first_step", "Used from step", "0", 1, 1e5, "steps are counted from 0", kind="whole"),
-    Field(
-        "last_step", "Used before step", "", 1, 1e5, "empty: to the end", kind="whole", blank="0"
-    ),
-    Field(
-        "own_norm",
+    _described(PrivacyUnit, "per_batch", "Of them in one batch", "", 1, 100, blank="0"),
+    _described(PrivacyUnit, "first_step", "Used from step", "0", 1, 1e5),
+    _described(PrivacyUnit, "last_step", "Used before step", "", 1, 1e5, blank="0"),
+    _described(
+        PrivacyUnit,
+        "gradient_norm",
         "The person's gradient norm",
         "",
         1e-3,
         1e3,
-        "no gradient of the person's records is longer; empty: as for everybody",
+        shown="own_norm",
         blank="0",
     ),
 )

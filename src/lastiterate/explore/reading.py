@@ -14,10 +14,11 @@ from typing import Any
 
 from lastiterate.accounting.accountant import candidates
 from lastiterate.description import Loss, PrivacyUnit, Training
-from lastiterate.description.failure import promised_delta
-from lastiterate.description.tables import BATCH_FIELDS, LOSS_FIELDS, read_training
+from lastiterate.description.batches import BATCH_FIELDS
+from lastiterate.description.fields import checked_delta, integer, number, rows
+from lastiterate.description.loss import LOSS_FIELDS
+from lastiterate.description.training import read_training
 from lastiterate.description.unit import ONE_RECORD
-from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError, LastIterateError
 from lastiterate.explore.fields import ERASE, FIELDS, LOSS, PERSON, RELEASE, RUN, SGLD
 from lastiterate.explore.state import LONGEST_TEXT
@@ -41,7 +42,7 @@ _TOLD_BY = {
 _NOISE_FIELDS = set[str]().union(*_TOLD_BY.values())
 
 # Fields of the page that a description has under the same name, with names that it uses otherwise.
-_SAME = ("records", "noise", "gradient_norm", "clip", "diameter")
+_SAME = tuple(name for name in (*rows(Training), "clip") if getattr(FIELDS.get(name), "high", 0))
 _PAGE_NAME = {
     "noise_multiplier": "multiplier",
     "steps": "length",
@@ -164,8 +165,7 @@ def read(state: Mapping[str, str]) -> Reading:
         try:
             found = _description(state, values)
             if state["told"] == "target":
-                why = "it is the epsilon to meet"
-                target = number("target", values["target"], why, above=0.0)
+                target = number("target", values["target"], above=0.0)
                 reading.sought = Sought(found, target)
             else:
                 reading.description = found
@@ -173,8 +173,7 @@ def read(state: Mapping[str, str]) -> Reading:
             reading.complain(error, "length", state["told"])
     if not any(f.name in reading.complaints for f in ERASE):
         try:
-            why = "it is the epsilon to meet"
-            reading.forget = number("forget_epsilon", values["forget_epsilon"], why, above=0.0)
+            reading.forget = number("forget_epsilon", values["forget_epsilon"], above=0.0)
         except DescriptionError as error:
             reading.complain(error, "forget_epsilon")
     if not any(f.name in reading.complaints for f in SGLD):
@@ -242,7 +241,7 @@ def _description(state: Mapping[str, str], values: Mapping[str, float]) -> Descr
         why = "this page looks at every position; Python has no such limit"
         raise DescriptionError("batches.size", values["size"], allowed, why)
     loss = {name: values[name] for name in (*LOSS_FIELDS[kind], "regularization")}
-    delta = promised_delta(values["delta"])
+    delta = checked_delta(values["delta"])
     described = Description(training, Loss.from_dict({"kind": kind, **loss}), delta)
     return replace(described, unit=_unit(state, values, training))
 
@@ -270,15 +269,12 @@ def _unit(state: Mapping[str, str], values: Mapping[str, float], training: Train
 
 
 def _hump(values: Mapping[str, float]) -> Hump:
-    why = "the chain needs a record and a finite slope"
-    records = whole("sgld_records", values["sgld_records"], why, at_most=MOST_RECORDS)
-    exponent = number("sgld_exponent", values["sgld_exponent"], why, at_least=-5, at_most=5)
-    epochs = whole("sgld_epochs", values["sgld_epochs"], why, at_most=MOST_EPOCHS)
+    records = integer("sgld_records", values["sgld_records"], at_most=MOST_RECORDS)
+    exponent = number("sgld_exponent", values["sgld_exponent"], at_least=-5, at_most=5)
+    epochs = integer("sgld_epochs", values["sgld_epochs"], at_most=MOST_EPOCHS)
     limit = 2 * (2 + records * 1.8**2)
-    why = "SGLD diverges beyond it"
-    scale = number("sgld_scale", values["sgld_scale"], why, above=0, at_most=limit * (1 - 1e-12))
-    why = "it is the probability with which epsilon may fail"
-    delta = number("sgld_delta", values["sgld_delta"], why, above=0, at_most=0.4)
+    scale = number("sgld_scale", values["sgld_scale"], above=0, at_most=limit * (1 - 1e-12))
+    delta = number("sgld_delta", values["sgld_delta"], above=0, at_most=0.4)
     return Hump(records, exponent, scale, epochs, delta)
 
 

@@ -19,9 +19,14 @@ from lastiterate.accounting import account
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.certificate import Certificate, certify
 from lastiterate.description import Loss, TailAverage, Training
-from lastiterate.description.failure import promised_delta, warn_of_large_delta
-from lastiterate.description.validation import number, one_of, whole
-from lastiterate.description.words import Assumption, not_covered
+from lastiterate.description.assumptions import Assumption, not_covered
+from lastiterate.description.fields import (
+    checked_delta,
+    integer,
+    number,
+    one_of,
+    warn_of_large_delta,
+)
 from lastiterate.errors import DescriptionError
 from lastiterate.federated.federation import Federation
 
@@ -117,11 +122,10 @@ class FederatedGuarantee:
     def __post_init__(self) -> None:
         last = self.federation.rounds
         if self.kept is not None:
-            why = "the last model cannot have more rounds behind it than were run"
-            last = int(number("kept", self.kept, why, at_least=0, at_most=last))
+            last = int(number("kept", self.kept, at_least=0, at_most=last))
         why = "only models of the run can be shown"
         for round_ in self.releases:
-            if whole("releases", round_, why) > last:
+            if integer("releases", round_) > last:
                 raise DescriptionError("releases", round_, f"between 1 and {last}", why)
 
     @property
@@ -195,8 +199,7 @@ class FederatedGuarantee:
 
     def _against(self, audience: str) -> tuple[Guarantee, ...]:
         """What holds against them: all that clients see bounds what outsiders see, too."""
-        why = "clients see every round, outsiders the last model only"
-        one_of("against", audience, ("clients", "outsiders"), why)
+        one_of("against", audience, ("clients", "outsiders"))
         hidden = self.outsiders if audience == "outsiders" else None
         return (self.clients,) if hidden is None else (self.clients, hidden)
 
@@ -213,7 +216,7 @@ class FederatedGuarantee:
         >>> certificate.dataset, certificate.epsilon >= g.epsilon(1e-5)
         ("phones 2024; a record is one client's whole data", True)
         """
-        delta = promised_delta(delta, self.federation.clients)
+        delta = checked_delta(delta, self.federation.clients)
         best = min(self._against(against), key=lambda each: each.epsilon(delta))
         if isinstance(dataset, str):  # `certify` refuses any other label
             label = UNIT
@@ -266,7 +269,7 @@ class FederatedGuarantee:
     @property
     def _noise(self) -> str:
         said, size = "the noise is Gaussian and unpredictable", self.federation.parameters
-        if size is None or not self.training.slip:
+        if size is None or not self.training.grid_rounding:
             return said
         grid = self.federation.spacing(size)
         return f"{said}, rounded and added to multiples of {grid!r} in {size:,} coordinates"

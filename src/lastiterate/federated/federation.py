@@ -31,9 +31,9 @@ from lastiterate.description import (
     Training,
     WithoutReplacement,
 )
-from lastiterate.description.portable import Portable
+from lastiterate.description.fields import integer, known_fields, number, one_of
+from lastiterate.description.serialization import Serializable
 from lastiterate.description.training import Adjacency
-from lastiterate.description.validation import known_fields, number, one_of, whole
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.train.grid import FINE
 from lastiterate.train.summation import sum_error
@@ -44,7 +44,7 @@ _MOST = 2**34  # parameters of a model; for more of them the grid is finer than 
 
 
 @dataclass(frozen=True)
-class Federation(Portable):
+class Federation(Serializable):
     """A federated run with clipped client updates and central Gaussian noise.
 
     Args:
@@ -89,44 +89,37 @@ class Federation(Portable):
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
-        put("clients", whole("clients", self.clients, "a guarantee for nobody protects nobody"))
-        why = "how clients are drawn decides how much one of them shows"
-        one_of("sampling", self.sampling, ("without-replacement", "poisson"), why)
+        put("clients", integer("clients", self.clients))
+        one_of("sampling", self.sampling, ("without-replacement", "poisson"))
         if self.sampling == "poisson":
-            why = "it is the expected number of clients in a round"
             most = self.clients
-            put("sampled", number("sampled", self.sampled, why, above=0.0, at_most=most))
+            put("sampled", number("sampled", self.sampled, above=0.0, at_most=most))
         else:
-            put("sampled", whole("sampled", self.sampled, "each round averages over so many"))
+            put("sampled", integer("sampled", self.sampled))
             if self.sampled > self.clients:
                 allowed = f"at most the number of clients, {self.clients}"
                 why = "a round cannot draw more clients than there are"
                 raise DescriptionError("sampled", self.sampled, allowed, why)
-        put("rounds", whole("rounds", self.rounds, "it counts the noisy models", at_least=0))
-        put("clip", number("clip", self.clip, "it bounds each client's update", above=0.0))
-        why = "it scales the noise"
-        multiplier = number("noise_multiplier", self.noise_multiplier, why, at_least=0.0)
+        put("rounds", integer("rounds", self.rounds, at_least=0))
+        put("clip", number("clip", self.clip, above=0.0))
+        multiplier = number("noise_multiplier", self.noise_multiplier, at_least=0.0)
         put("noise_multiplier", multiplier)
         if self.adjacency is None:
             put("adjacency", "zero-out" if self.sampling == "poisson" else "replace")
-        why = "a guarantee must say which federations count as neighbours"
-        one_of("adjacency", self.adjacency, ("replace", "zero-out"), why)
+        one_of("adjacency", self.adjacency, ("replace", "zero-out"))
         for name in ("server_step", "local_step"):
-            why = "it scales what a round does to the model"
-            put(name, number(name, getattr(self, name), why, above=0.0))
-        put("local_steps", whole("local_steps", self.local_steps, "a client must do something"))
+            put(name, number(name, getattr(self, name), above=0.0))
+        put("local_steps", integer("local_steps", self.local_steps))
         if self.loss is not None and not isinstance(self.loss, Loss):
             why = "the outsiders' number rests on it"
             raise DescriptionError("loss", self.loss, "a Loss or None", why)
         if self.local_steps > 1 and self.loss is not None:
-            why = "local steps longer than that jump over the minimum of the L2 term"
             pull = self.local_step * self.loss.regularization
-            number("local_step * regularization", pull, why, at_most=1.0)
-        why = "clipping changes how far a round can drive two runs apart"
-        one_of("clipping", self.clipping, ("gradient", "none"), why)
+            number("local_step * regularization", pull, at_most=1.0)
+        one_of("clipping", self.clipping, ("gradient", "none"))
         if self.parameters is not None:
             why = "each of them is rounded to the grid"
-            put("parameters", whole("parameters", self.parameters, why))
+            put("parameters", integer("parameters", self.parameters))
             if self.parameters > _MOST:
                 raise DescriptionError("parameters", self.parameters, f"at most {_MOST}", why)
 
@@ -296,13 +289,11 @@ class Federation(Portable):
         >>> Federation.local_reach(1.0, local_step=0.5, local_steps=3, regularization=1.0)
         0.8750000000000008
         """
-        why = "it bounds every gradient of an honest client"
-        norm = number("gradient_norm", gradient_norm, why, at_least=0.0)
-        eta = number("local_step", local_step, "it scales every local step", above=0.0)
-        count = whole("local_steps", local_steps, "a client must do something")
-        why = "local steps longer than that jump over the minimum of the L2 term"
-        pull = number("local_step * regularization", eta * regularization, why, at_least=0.0)
-        pull = number("local_step * regularization", pull, why, at_most=1.0)
+        norm = number("gradient_norm", gradient_norm, at_least=0.0)
+        eta = number("local_step", local_step, above=0.0)
+        count = integer("local_steps", local_steps)
+        pull = number("local_step * regularization", eta * regularization, at_least=0.0)
+        pull = number("local_step * regularization", pull, at_most=1.0)
         total = -math.expm1(count * math.log1p(-pull)) / pull if 0 < pull < 1 else float(count)
         return eta * norm * (1.0 if pull == 1 else total) * (1 + 2.0**-50)
 

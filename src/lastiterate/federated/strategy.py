@@ -27,7 +27,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from lastiterate.certificate import Certificate
-from lastiterate.description.failure import promised_delta
+from lastiterate.description.fields import checked_delta
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.federated.accounting import Audience, FederatedGuarantee
 from lastiterate.federated.aggregation import UnusableUpdateError, Vector, bounded, next_model
@@ -108,7 +108,7 @@ class PrivateFedAvg(Strategy):
                 "The noise came from a seeded generator, and whoever knows the seed can subtract "
                 "it: such a run is not certified. Leave random_state out."
             )
-        delta = promised_delta(delta, self.federation.clients)
+        delta = checked_delta(delta, self.federation.clients)
         return self.guarantee.certificate(delta, against, dataset=dataset)
 
     def release(self, *, intermediate: bool = False) -> ArrayRecord:

@@ -23,8 +23,7 @@ from lastiterate.accounting import calibrate
 from lastiterate.certificate import Certificate, certify
 from lastiterate.certificate.signing import Computed
 from lastiterate.description import Training
-from lastiterate.description.failure import promised_delta
-from lastiterate.description.validation import number
+from lastiterate.description.fields import checked_delta, number
 from lastiterate.errors import AssumptionError, UnsupportedError
 from lastiterate.frameworks.frozen_features import (
     COMPARED,
@@ -95,8 +94,8 @@ class PrivateHead:
         dataset: str = "",
     ) -> None:
         super().__init__()
-        self.epsilon = number("epsilon", epsilon, "it bounds the privacy loss", above=0.0)
-        self.delta = promised_delta(delta)
+        self.epsilon = number("epsilon", epsilon, above=0.0)
+        self.delta = checked_delta(delta)
         self.folder = None if folder is None else Path(folder)
         self.diameter, self.adjacency, self.dataset = diameter, adjacency, dataset
         self.feature_bound = Rows(feature_bound, False).norm

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from lastiterate._internal.formatting import printed
 from lastiterate.composition import Pair
-from lastiterate.description.failure import warn_of_large_delta
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number, warn_of_large_delta
 from lastiterate.errors import DescriptionError
 from lastiterate.generalization import quoted
 from lastiterate.generalization.bound import (
@@ -71,7 +70,7 @@ class Generalization:
         >>> round(generalization((0.1, 1e-6), 10_000).population_risk(0.05), 3)
         0.202
         """
-        number("training_risk", training_risk, "the loss lies in [0, 1]", at_least=0, at_most=1)
+        number("training_risk", training_risk, at_least=0, at_most=1)
         return min(1.0, training_risk + self.high_probability)
 
     def _eligible(self, *kinds: str) -> list[GeneralizationBound]:
@@ -127,7 +126,7 @@ def generalization(
     (0.05, 0.152, 'J*')
     """
     records = _records(guarantee, records)
-    number("confidence", confidence, "no bound is certain", above=0, below=1)
+    number("confidence", confidence, above=0, below=1)
     if isinstance(guarantee, tuple):
         warn_of_large_delta(guarantee[1], records)
     privacy = read_privacy(guarantee, adjacency)

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from scipy.special import entr
 
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.losses.base import Array, bound
 from lastiterate.losses.rounding import up
 from lastiterate.losses.softmax import Softmax
@@ -66,8 +66,7 @@ class BallSoftmax(Softmax):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        why = "it bounds how hard one record can push; from 1 on the wrong classes could have all"
-        radius = number("radius", self.radius, why, above=0.0, at_most=1.0)
+        radius = number("radius", self.radius, above=0.0, at_most=1.0)
         object.__setattr__(self, "radius", radius)
 
     def gradient_norm(self, feature_bound: float) -> float:

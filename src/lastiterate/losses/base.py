@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.description import Loss, Origin
-from lastiterate.description.validation import number, whole
+from lastiterate.description.fields import integer, number
 from lastiterate.errors import DescriptionError
 
 Array = NDArray[Any]
@@ -106,7 +106,7 @@ class ScorePerClass(LinearLoss):
     classes: int
 
     def __post_init__(self) -> None:
-        count = whole("classes", self.classes, "each class has its own score", at_least=2)
+        count = integer("classes", self.classes, at_least=2)
         object.__setattr__(self, "classes", count)
 
     def outputs(self, classes: int | None = None) -> int:
@@ -121,8 +121,7 @@ class ScorePerClass(LinearLoss):
 
 def bound(feature_bound: float) -> float:
     """R, checked."""
-    why = "the constants of a linear model's loss grow with the norm of its features"
-    return number("feature_bound", feature_bound, why, at_least=0.0)
+    return number("feature_bound", feature_bound, at_least=0.0)
 
 
 def real_labels(labels: ArrayLike) -> NDArray[np.float64]:

@@ -33,7 +33,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import expit, log_expit, logsumexp, softmax
 
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.losses.base import Array, bound
 from lastiterate.losses.margin import BinaryLoss
 from lastiterate.losses.rounding import root_up, up
@@ -127,8 +127,7 @@ class CappedSoftmax(Softmax):
 
 
 def _cap(value: float) -> float:
-    why = "it bounds how hard one record can push"
-    return number("cap", value, why, above=0.0, at_most=1.0)
+    return number("cap", value, above=0.0, at_most=1.0)
 
 
 def _bend(cap: float) -> Fraction:

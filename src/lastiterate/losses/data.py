@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.description import Training
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.losses.base import Array, LinearLoss
 
@@ -51,7 +51,7 @@ def feature_bound_of(
         while objective.gradient_norm(R) > K:
             R = float(np.nextafter(R, 0.0))
         return R
-    R = number("feature_bound", feature_bound, "constants rest on it", above=0.0)
+    R = number("feature_bound", feature_bound, above=0.0)
     if clipping == "none" and objective.gradient_norm(R) > K:
         raise AssumptionError(
             f"{type(objective).__name__} with features of norm up to {R:g} has gradients of norm "

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_expit
 
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import DescriptionError
 from lastiterate.losses.base import Array, LinearLoss, bound, real_labels, sign_labels
 from lastiterate.losses.rounding import up
@@ -248,5 +248,4 @@ def _capped_square(distance: Array, cap: float) -> Array:
 
 
 def _limit(loss: MarginLoss, field: str, value: float) -> None:
-    why = "it bounds what one record can do to an update"
-    object.__setattr__(loss, field, number(field, value, why, above=0.0))
+    object.__setattr__(loss, field, number(field, value, above=0.0))

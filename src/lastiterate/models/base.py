@@ -24,8 +24,7 @@ from lastiterate._internal.progress import Working
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.certificate import Certificate
 from lastiterate.description import Arithmetic, Training
-from lastiterate.description.failure import large_delta, promised_delta
-from lastiterate.description.validation import number, one_of
+from lastiterate.description.fields import checked_delta, large_delta, number, one_of
 from lastiterate.errors import DescriptionError, OperatorWarning, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.models.choose import (
@@ -437,9 +436,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
         return Rows(bound, bool(self.fit_intercept))
 
     def _delta(self, records: int) -> float:
-        if math.isinf(
-            number("epsilon", self.epsilon, "it bounds the privacy loss", above=0.0, infinite=True)
-        ):
+        if math.isinf(number("epsilon", self.epsilon, above=0.0, infinite=True)):
             return 0.0
         if self.delta is None:
             warnings.warn(
@@ -450,7 +447,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
                 stacklevel=3,
             )
             return 1 / (10 * records)
-        delta = promised_delta(self.delta)
+        delta = checked_delta(self.delta)
         if said := large_delta(delta, records):
             warnings.warn(said, PrivacyWarning, stacklevel=3)
         return delta
@@ -458,8 +455,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     def _choose(
         self, objective: LinearLoss, records: int, heaviest: float = 1.0, **known: Any
     ) -> Choice:
-        why = "a guarantee must say which datasets count as neighbours"
-        one_of("adjacency", self.adjacency, ("replace", "zero-out"), why)
+        one_of("adjacency", self.adjacency, ("replace", "zero-out"))
         most = 1 if self.max_records_per_group is None else min(self.max_records_per_group, records)
         given = {
             "steps": self.steps,
@@ -500,7 +496,7 @@ class PrivateLinearModel(SealedWhenRead, BaseEstimator):  # type: ignore[misc]
     @property
     def _passes(self) -> int:
         """Over the records, at least, where nothing says otherwise."""
-        one_of("quality", self.quality, tuple(_PASSES), "it says how long training may take")
+        one_of("quality", self.quality, tuple(_PASSES))
         return _PASSES[self.quality]
 
     def _calibrated(self, choice: Choice) -> Training:

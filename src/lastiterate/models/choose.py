@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from lastiterate._internal.formatting import printed_down
 from lastiterate.curves import gaussian
 from lastiterate.description import Cyclic, FullBatch, Loss, PrivacyUnit, Shuffled, Training
+from lastiterate.description.fields import integer, number
 from lastiterate.description.unit import ONE_RECORD
-from lastiterate.description.validation import number, whole
 from lastiterate.errors import DescriptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.models.ending import ended
@@ -146,17 +146,16 @@ def choose(
             batches.
         columns: that were prepared, if there are three classes or more.
     """
-    epsilon = number("epsilon", epsilon, "it bounds the privacy loss", above=0.0, infinite=True)
+    epsilon = number("epsilon", epsilon, above=0.0, infinite=True)
     if steps is not None:
-        steps = whole("steps", steps, "it counts the updates")
+        steps = integer("steps", steps)
     if batch_size is not None:
-        batch_size = min(whole("batch_size", batch_size, "updates average over it"), records)
+        batch_size = min(integer("batch_size", batch_size), records)
     if learning_time is not None:
         why = "without noise a run goes on until it has converged"
         if math.isinf(epsilon):
             raise DescriptionError("learning_time", learning_time, "absent with epsilon=inf", why)
-        why = "it is steps times step size times smoothness"
-        learning_time = number("learning_time", learning_time, why, above=0.0)
+        learning_time = number("learning_time", learning_time, above=0.0)
     reasons = []
     if regularization is None:
         regularization = L2 / records

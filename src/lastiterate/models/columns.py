@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import DescriptionError
 from lastiterate.models.cells import EXACT, Array, Cells, instant, is_hole, spelled
 from lastiterate.models.table import empty

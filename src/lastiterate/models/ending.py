@@ -15,8 +15,8 @@ from lastiterate.accounting.burst import best_burst, noise_factor
 from lastiterate.accounting.calibration import calibrate
 from lastiterate.accounting.risk import QuadraticModel
 from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
+from lastiterate.description.fields import one_of
 from lastiterate.description.unit import ONE_RECORD
-from lastiterate.description.validation import one_of
 
 DISTANCE = 5.0  # from the start to the minimum, a public guess
 FEW_BATCHES = 200  # in an epoch; with more of them equalising won or tied wherever it was tried
@@ -39,7 +39,7 @@ def ended(
     if final_noise is not None:
         if isinstance(final_noise, str):
             why = "it multiplies the variance of the last step's noise"
-            one_of("final_noise", final_noise, ("best",), why)
+            one_of("final_noise", final_noise, ("best",))
             final_noise = _burst(run, model)
         return training.replace(
             final_noise=final_noise

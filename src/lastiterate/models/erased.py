@@ -20,8 +20,7 @@ from lastiterate._internal.folder_replacement import finish_locked, replace_fold
 from lastiterate._internal.formatting import printed
 from lastiterate.certificate import Certificate
 from lastiterate.certificate.filed import ABOUT, CERTIFICATE, PARAMETERS, read_about
-from lastiterate.description.failure import promised_delta
-from lastiterate.description.validation import number
+from lastiterate.description.fields import checked_delta, number
 from lastiterate.errors import (
     AssumptionError,
     DescriptionError,
@@ -75,7 +74,7 @@ def erase(
         signer: signs the new certificate.
     """
     run = run.resolve()
-    asked = number("epsilon", epsilon, "it bounds what the new model tells", above=0.0)
+    asked = number("epsilon", epsilon, above=0.0)
     busy = AssumptionError(
         f"Another process unlearns records from {run}. Wait until it has ended; the folder serves "
         "one request, so name all records in it."
@@ -99,7 +98,7 @@ def _erase(
     if strangers:
         why = "the folder is replaced as a whole, and they would be lost; move them away"
         raise DescriptionError("run", f"with {strangers[0]!r}", "what train wrote alone", why)
-    delta = promised_delta(delta, int(about["records"]))
+    delta = checked_delta(delta, int(about["records"]))
     _check_cleanable(about)
     plan, deleted = _cleaned(trained, about, read_table(table), named, epsilon, delta)
     certificate = trained.model.certificate_

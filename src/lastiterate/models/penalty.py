@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lastiterate.description import L1
-from lastiterate.description.validation import number, one_of
+from lastiterate.description.fields import number, one_of
 from lastiterate.errors import DescriptionError
 
 _WHY = "it is how strongly models are pulled to zero"
@@ -24,7 +24,7 @@ def penalised(
     """
     one_of("penalty", penalty, ("l2", "l1", "elasticnet"), _WHY)
     if penalty == "elasticnet":
-        ratio = number("l1_ratio", l1_ratio, "it is the L1 term's share", at_least=0, at_most=1)
+        ratio = number("l1_ratio", l1_ratio, at_least=0, at_most=1)
     else:
         if l1_ratio is not None:
             why = f"penalty={penalty!r} has one term"

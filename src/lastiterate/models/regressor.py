@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import DescriptionError
 from lastiterate.models.base import NO_NOISE, Array, PrivateLinearModel
 from lastiterate.models.choose import RESIDUAL
@@ -85,7 +85,7 @@ class PrivateRegressor(RegressorMixin, Erasing, Elsewhere, Streamed, PrivateLine
         if limit is None:
             return RESIDUAL
         unit = self._unit
-        return number(field, limit, "residuals beyond it pull no harder", above=0.0) / unit
+        return number(field, limit, above=0.0) / unit
 
     def _targets(self, y: Array) -> Array:
         if np.asarray(y).dtype.kind not in "biuf":  # NumPy's own message shows the value

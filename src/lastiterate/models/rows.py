@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.losses.rounding import root_up
 from lastiterate.train import bound_rows
 from lastiterate.train.features import matrix, rescaled, row_norms
@@ -39,8 +39,7 @@ class Rows:
 
     def __post_init__(self) -> None:
         if self.feature_bound is not None:
-            why = "a row that is longer has a gradient that is longer than the noise is made for"
-            number("feature_bound", self.feature_bound, why, above=0.0, at_most=LONGEST)
+            number("feature_bound", self.feature_bound, above=0.0, at_most=LONGEST)
 
     @property
     def norm(self) -> float:

@@ -40,7 +40,7 @@ from lastiterate.certificate.filed import (
     read_parameters,
 )
 from lastiterate.description import Loss, PrivacyUnit, Training
-from lastiterate.description.validation import number, one_of, whole
+from lastiterate.description.fields import integer, number, one_of
 from lastiterate.errors import DescriptionError, LastIterateError, UnsupportedError
 from lastiterate.models.base import HOW
 from lastiterate.models.bends import Bends, used_numbers, wide
@@ -137,9 +137,9 @@ def _settings(estimator: Any) -> dict[str, Any]:
 
 def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, Any]]) -> Any:
     """The fitted model; whatever does not fit raises."""
-    kind = KINDS[one_of("model", table["model"], tuple(KINDS), "no other model is filed here")]
+    kind = KINDS[one_of("model", table["model"], tuple(KINDS))]
     model = kind(**{"curved": False, **unpack(table["settings"])})  # older ones never were
-    model.n_features_in_ = whole("features", table["features"], "every feature has a coefficient")
+    model.n_features_in_ = integer("features", table["features"])
     model.training_ = Training.from_dict(table["training"])
     model.loss_ = Loss.from_dict(table["loss"])
     model.delta_, model.n_iter_ = float(table["delta"]), model.training_.steps
@@ -153,7 +153,7 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
     learnt = before is not None and "settings" in before
     count = 0
     if learnt and "waves" in before:
-        count = whole("waves", before["waves"], "so many stand beside every column")
+        count = integer("waves", before["waves"])
     width = wide(model.n_features_in_, count)
     numbers = parameters[""]
     coefficients, intercept = numbers["coef_"], numbers["intercept_"]
@@ -170,7 +170,7 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
         raise ValueError("a parameter that is no number")
     model.coef_, model.intercept_ = coefficients, intercept if intercept.ndim else float(intercept)
     if (found := table.get("target_range")) is not None:
-        low, high = (number("target_range", end, "targets were clipped to it") for end in found)
+        low, high = (number("target_range", end) for end in found)
         if low >= high:
             raise ValueError("a range of targets that is empty")
         model.target_range_ = (low, high)
@@ -181,7 +181,7 @@ def _restored(table: Mapping[str, Any], parameters: Mapping[str, Mapping[str, An
         raise ValueError("a matrix that nothing describes, or none where one is described")
     model.prepare = None
     if before is not None:
-        model.prepare = one_of("prepare", before.get("how", "auto"), HOW, "it says what was asked")
+        model.prepare = one_of("prepare", before.get("how", "auto"), HOW)
     if before is not None and not learnt:
         ends = (np.asarray(unpack(before[end]), np.float64) for end in ("low", "high"))
         model.prepare_ = DeclaredRanges(*ends)

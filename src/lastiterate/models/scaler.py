@@ -20,8 +20,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lastiterate._internal.formatting import printed
-from lastiterate.description.failure import large_delta, promised_delta
-from lastiterate.description.validation import number
+from lastiterate.description.fields import checked_delta, large_delta, number
 from lastiterate.errors import DescriptionError
 from lastiterate.losses.rounding import root_up
 from lastiterate.models.noisy_mean import ANY_LOSS, SCALES, noisy_mean
@@ -107,12 +106,11 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         if not isinstance(self.together, bool):
             why = "it says whether columns are drawn to each other"
             raise DescriptionError("together", self.together, "True or False", why)
-        number("power", self.power, "it tempers the deviations", at_least=0.0, at_most=1.0)
+        number("power", self.power, at_least=0.0, at_most=1.0)
         if self.row_norm is not None:
-            number("row_norm", self.row_norm, "rows get about so long", above=0.0, at_most=LONGEST)
+            number("row_norm", self.row_norm, above=0.0, at_most=LONGEST)
             if self.longest is not None:
-                why = "longer rows are shortened to it, and noise is made for rows no longer"
-                number("longest", self.longest, why, above=0.0, at_most=LONGEST)
+                number("longest", self.longest, above=0.0, at_most=LONGEST)
         elif self.longest is not None:
             why = "how long rows are is known only if they are made so long"
             raise DescriptionError("longest", self.longest, "absent without row_norm", why)
@@ -201,11 +199,10 @@ class PrivateStandardScaler(SealedWhenRead, OneToOneFeatureMixin, TransformerMix
         return middle_and_half(self.low, self.high, self.n_features_in_, why)
 
     def _delta(self, records: int) -> float:
-        why = "it bounds the privacy loss"
-        if math.isinf(number("epsilon", self.epsilon, why, above=0.0, infinite=True)):
+        if math.isinf(number("epsilon", self.epsilon, above=0.0, infinite=True)):
             return 0.0
         if self.delta is not None:
-            delta = promised_delta(self.delta)
+            delta = checked_delta(self.delta)
             if said := large_delta(delta, records):
                 warnings.warn(said, PrivacyWarning, stacklevel=3)
             return delta

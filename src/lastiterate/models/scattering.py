@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from lastiterate.description.validation import whole
+from lastiterate.description.fields import integer
 from lastiterate.errors import DescriptionError, MissingExtraError
 from lastiterate.models.read_numbers import read_numbers
 
@@ -76,8 +76,8 @@ class ScatteringFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """Look at the number of columns, and at nothing else."""
         _kymatio()
         read_numbers(self, X, dtype=np.float64)
-        scale = whole("scale", self.scale, "coefficients are averages over 2^scale pixels")
-        angles = whole("angles", self.angles, "wavelets have so many directions")
+        scale = integer("scale", self.scale)
+        angles = integer("angles", self.angles)
         self._settings = (self._shape(2**scale), scale, angles)
         self._n_features_out = _columns(*self._settings)
         return self

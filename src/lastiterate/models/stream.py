@@ -17,7 +17,7 @@ import numpy as np
 
 from lastiterate.certificate import CertificateChain
 from lastiterate.description import Arithmetic
-from lastiterate.description.validation import whole
+from lastiterate.description.fields import integer
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses.rounding import up
 from lastiterate.models.privacy_warning import PrivacyWarning
@@ -72,8 +72,8 @@ class Streamed(_Model):
         self._refuse_stream()
         before, follows, paid_for = _released(continue_from)
         self._forget()
-        batches = whole("batches", batches, "every step of the pass has its own size")
-        batch_size = whole("batch_size", batch_size, "every update is divided by it")
+        batches = integer("batches", batches)
+        batch_size = integer("batch_size", batch_size)
         origin = self._declare(classes)
         records = batches * batch_size
         self.delta_ = self._delta(records)

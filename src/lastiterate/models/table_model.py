@@ -17,7 +17,7 @@ from lastiterate._internal.atomic_write import write_whole
 from lastiterate.accounting import account
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.certificate import Certificate
-from lastiterate.description.validation import one_of
+from lastiterate.description.fields import one_of
 from lastiterate.errors import DescriptionError
 from lastiterate.models.cells import Array, Cells, TextCells, spelled
 from lastiterate.models.columns import Categorical
@@ -244,7 +244,7 @@ def chosen(schema: Schema, name: str | None = None) -> Any:
     if name is None:
         name = ("softmax" if several else "logistic") if schema.classifies else "ridge"
     able = [each for each in SHORT if (each in _CLASSIFIERS) is schema.classifies]
-    one_of("model", name, tuple(able), "the target is a class or a number, as it is declared")
+    one_of("model", name, tuple(able))
     return _fitting(KINDS[SHORT[name]](), schema)
 
 
@@ -262,7 +262,7 @@ def _own(estimator: Any, schema: Schema) -> Any:
     if KINDS.get(type(estimator).__name__) is not type(estimator):  # a subclass may do anything
         why = "another one may learn from the records without paying for it"
         raise DescriptionError("estimator", type(estimator).__name__, f"one of {able}", why)
-    one_of("estimator", type(estimator).__name__, tuple(able), "so the target is declared")
+    one_of("estimator", type(estimator).__name__, tuple(able))
     theirs = estimator.get_params(deep=False)
     ours = _fitting(clone(estimator), schema)
     for name in ("classes", "target_range"):

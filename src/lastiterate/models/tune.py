@@ -33,7 +33,7 @@ from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import halved
 from lastiterate.curves.renyi import Renyi
 from lastiterate.description import Cyclic, Loss, Shuffled, Training
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
 from lastiterate.models.base import PrivateLinearModel
 from lastiterate.models.choose import Choice
@@ -122,7 +122,7 @@ def tune(
     candidates = list(grid) if isinstance(grid, list) else list(ParameterGrid(grid))
     _refuse(model, candidates)
     delta = model._delta(len(y))
-    gamma = _gamma(number("trials", trials, "it is the expected number of trials", above=1.0))
+    gamma = _gamma(number("trials", trials, above=1.0))
     mu, epsilon = _trial_mu(model.epsilon, delta, gamma)
     share = mu * math.sqrt(1 - SCORE_SHARE)
     each = gaussian.epsilon(share, delta)  # what one training may spend, for the choice of its run
@@ -188,7 +188,7 @@ def _mu_of(run: Training, loss: Loss) -> float:
 
 def _trial_mu(epsilon: float, delta: float, gamma: float) -> tuple[float, float]:
     """The largest mu of a trial for which the selection meets the target, and what it spends."""
-    target = number("epsilon", epsilon, "it is the budget of the selection", above=0.0)
+    target = number("epsilon", epsilon, above=0.0)
 
     def spent(log_mu: float) -> float:
         return selected(math.exp(log_mu), gamma).epsilon(delta)

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from lastiterate.description import PrivacyUnit
-from lastiterate.description.failure import promised_delta
+from lastiterate.description.fields import checked_delta
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.models.privacy_warning import PrivacyWarning
 from lastiterate.train.clean_steps import emptied, gone_on, indices_of, some_left
@@ -150,7 +150,7 @@ class Erasing(_Model):
     def _told_delta(self, delta: float | None) -> float:
         records = self.training_.records
         if delta is not None:
-            return promised_delta(delta, records)
+            return checked_delta(delta, records)
         if self.delta_:
             return self.delta_
         warnings.warn(

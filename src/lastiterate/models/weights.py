@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import DescriptionError, UnsupportedError
 
 Array = NDArray[np.float64]

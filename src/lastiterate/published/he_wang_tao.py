@@ -29,7 +29,7 @@ from lastiterate.composition import (
     pure_composition,
 )
 from lastiterate.composition.validation import check_lists, check_pair, check_slack
-from lastiterate.description.validation import number, one_of
+from lastiterate.description.fields import number, one_of
 from lastiterate.errors import AssumptionError, UnsupportedError
 from lastiterate.theory.registry import Theorem
 
@@ -225,10 +225,10 @@ def theorem_7_slack(mu: float, rate: float, steps: int, step_delta: float, epsil
 
 
 def _check_step(mu: float, rate: float, steps: int, step_delta: float) -> None:
-    number("mu", mu, "it is 2 L / (tau sigma)", above=0)
-    number("rate", rate, "it is the share of records in a batch", above=0, at_most=1)
-    number("steps", steps, "each step costs privacy", at_least=1)
-    number("step_delta", step_delta, "it is a probability", above=0, below=1)
+    number("mu", mu, above=0)
+    number("rate", rate, above=0, at_most=1)
+    number("steps", steps, at_least=1)
+    number("step_delta", step_delta, above=0, below=1)
 
 
 # --- federated averaging ------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def theorem_8_gaussian(
     0.0022
     """
     _check_rounds(sampled, sampled, sigma, 1, step_delta)
-    one_of("reading", reading, ("printed", "outside"), "the formula is printed once, meant once")
+    one_of("reading", reading, ("printed", "outside"))
     log = math.log(1 / step_delta)
     if reading == "printed":
         top = 4 * sigma / sampled * math.sqrt(log + 1 / sampled**2)
@@ -298,16 +298,16 @@ def theorem_8(
     (12.67, 20.49)
     """
     _check_rounds(clients, sampled, sigma, rounds, step_delta)
-    number("slack", slack, "it is the delta paid for composing", above=0, below=1)
+    number("slack", slack, above=0, below=1)
     step = theorem_8_step(clients, sampled, sigma, step_delta, reading=reading)
     return composed_as_printed(step, rounds, slack)
 
 
 def _check_rounds(clients: int, sampled: int, sigma: float, rounds: int, step_delta: float) -> None:
-    number("sampled", sampled, "a round draws clients", at_least=1, at_most=clients)
-    number("sigma", sigma, "it scales the noise", above=0)
-    number("rounds", rounds, "each round costs privacy", at_least=1)
-    number("delta", step_delta, "it is a probability", above=0, below=1)
+    number("sampled", sampled, at_least=1, at_most=clients)
+    number("sigma", sigma, above=0)
+    number("rounds", rounds, at_least=1)
+    number("delta", step_delta, above=0, below=1)
 
 
 ROWS: tuple[Theorem, ...] = (

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.description import Batches
-from lastiterate.description.rows import Draws, Rows, weighted
+from lastiterate.description.batches import Draws, Rows, weighted
 from lastiterate.noise import SecureSource, SideBySide
 
 

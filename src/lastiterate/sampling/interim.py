@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
 from lastiterate._internal.formatting import printed, printed_down
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 
 if TYPE_CHECKING:
     pass
@@ -249,16 +249,16 @@ def interim_privacy(
     >>> result.peak, round(float(result.chernoff[24]), 1), round(float(result.exact[24]), 1)
     (25, 3686.6, 3951.7)
     """
-    number("records", records, "no records, no run", at_least=1)
-    number("epochs", epochs, "nothing is released before", at_least=1)
-    number("prior_precision", prior_precision, "the laws need it", above=0)
-    number("noise_precision", noise_precision, "the laws need it", above=0)
-    number("x_high", x_high, "the laws need it", above=0)
-    number("slope", slope, "the laws need it", above=0)
-    number("delta", delta, "it is a probability", at_least=0, below=1)
-    number("ratio", ratio, "the other record is shorter", at_least=0, below=1)
+    number("records", records, at_least=1)
+    number("epochs", epochs, at_least=1)
+    number("prior_precision", prior_precision, above=0)
+    number("noise_precision", noise_precision, above=0)
+    number("x_high", x_high, above=0)
+    number("slope", slope, above=0)
+    number("delta", delta, at_least=0, below=1)
+    number("ratio", ratio, at_least=0, below=1)
     top = 2 * (prior_precision + records * x_high**2 * noise_precision)
-    number("step_scale", step_scale, "SGLD diverges beyond it", above=0, below=top)
+    number("step_scale", step_scale, above=0, below=top)
     laws = epoch_laws(
         records, prior_precision, noise_precision, x_high, slope, epochs, step_scale, ratio
     )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from lastiterate._internal.progress import shown
 from lastiterate.description import Arithmetic, Batches, FullBatch, Training
 from lastiterate.description.batches import check_drawn_by
-from lastiterate.description.validation import number, one_of
+from lastiterate.description.fields import number, one_of
 from lastiterate.errors import DescriptionError
 from lastiterate.noise import SecureSource, unpredictable
 from lastiterate.noise.seeded import generator as seeded_generator
@@ -105,10 +105,10 @@ def sgld(
     X, y, theta = _arrays(X, y, start, backend)
     records, chains = len(X), len(theta)
     _check(records, len(y), steps, temperature, clip, burn_in, thin)
-    batches.check(records)
+    batches = batches.of(records)
     check_drawn_by("The sampler", batches)
     scale = records / batches.divisor(records)
-    number("prior_precision", prior_precision, "0 is the flat prior", at_least=0)
+    number("prior_precision", prior_precision, at_least=0)
 
     def plain_prior(theta: Array) -> Array:
         return -prior_precision * theta
@@ -118,8 +118,10 @@ def sgld(
     model: Likelihood = (
         likelihood if hasattr(likelihood, "gradient") else RecordGradients(likelihood)
     )
-    wandering = batches.wandering and batches.fixed_size  # coins leave every row in its place
-    if type(model) is GeneralizedLinear and clip is not None and wandering:
+    moves_other_records = (
+        batches.moves_other_records and batches.fixed_size
+    )  # coins leave every row in its place
+    if type(model) is GeneralizedLinear and clip is not None and moves_other_records:
         model = replace(model, placeless=True)
     clipped_here = type(model) in (GeneralizedLinear, RecordGradients)  # a subclass may do anything
     # A clipped run may be released: its noise and its batches must be secret.
@@ -252,7 +254,7 @@ def _arrays(
 ) -> tuple[Array, Array, Array]:
     """The data and a fresh copy of the start, all of one backend, start of shape (chains, d)."""
     if backend is not None:
-        one_of("backend", backend, ("numpy", "torch"), "no other is built in")
+        one_of("backend", backend, ("numpy", "torch"))
     theta: Array
     if backend == "torch" or (backend is None and type(X).__module__.startswith("torch")):
         import torch
@@ -309,9 +311,9 @@ def _check(
         raise DescriptionError("X", "empty", "at least one record", "there is no posterior")
     if labels != records:
         raise DescriptionError("y", f"{labels} labels", f"{records}, one a record", "they pair up")
-    number("steps", steps, "the chain must move", at_least=1)
-    number("temperature", temperature, "it scales the variance", at_least=0)
+    number("steps", steps, at_least=1)
+    number("temperature", temperature, at_least=0)
     if clip is not None:
-        number("clip", clip, "it bounds each record's gradient", at_least=SMALLEST, infinite=True)
-    number("burn_in", burn_in, "something must be kept", at_least=0, below=steps)
-    number("thin", thin, "every thin-th iterate is kept", at_least=1)
+        number("clip", clip, at_least=SMALLEST, infinite=True)
+    number("burn_in", burn_in, at_least=0, below=steps)
+    number("thin", thin, at_least=1)

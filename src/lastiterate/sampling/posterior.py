@@ -20,8 +20,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from lastiterate._internal.formatting import printed
 from lastiterate.curves.bracket import halved
-from lastiterate.description.failure import warn_of_large_delta
-from lastiterate.description.validation import number, one_of
+from lastiterate.description.fields import number, one_of, warn_of_large_delta
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
 from lastiterate.sampling.gaussian_pair import UNIT, hockey_stick, renyi
 
@@ -81,7 +80,7 @@ class PosteriorPrivacy:
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon certified at ``delta``, over the whole domain (rounded up)."""
-        number("delta", delta, "Gaussians never satisfy pure privacy", above=0, below=1)
+        number("delta", delta, above=0, below=1)
         warn_of_large_delta(delta, self.records)
         witness = self._corners()
         tolerance = self.tolerance
@@ -101,7 +100,7 @@ class PosteriorPrivacy:
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta certified at ``epsilon`` >= 0 (rounded up)."""
-        number("epsilon", epsilon, "it bounds a loss", at_least=0, infinite=True)
+        number("epsilon", epsilon, at_least=0, infinite=True)
         return min(1.0, self._supremum(lambda cells: self._delta(cells, epsilon)))
 
     def rdp(self, order: float) -> float:
@@ -317,16 +316,16 @@ def posterior_privacy(
     ...     .epsilon(1e-3), 4)
     (0.0104, 0.0113)
     """
-    number("records", records, "no records, no posterior", at_least=1)
-    number("prior_precision", prior_precision, "it is a precision", above=0)
-    number("noise_precision", noise_precision, "it is a precision", above=0)
+    number("records", records, at_least=1)
+    number("prior_precision", prior_precision, above=0)
+    number("noise_precision", noise_precision, above=0)
     if not 0 < x_low <= x_high < math.inf:
         raise DescriptionError(
             "x_low, x_high", (x_low, x_high), "0 < x_low <= x_high", "x must be bounded away from 0"
         )
-    number("slope", slope, "it centres the domain")
-    number("deviation", deviation, "it is a radius", at_least=0)
-    one_of("adjacency", adjacency, ("replace", "zero-out", "either"), "it defines neighbours")
+    number("slope", slope)
+    number("deviation", deviation, at_least=0)
+    one_of("adjacency", adjacency, ("replace", "zero-out", "either"))
     return PosteriorPrivacy(
         records, prior_precision, noise_precision, x_low, x_high, slope, deviation, adjacency
     )
@@ -360,10 +359,10 @@ def posterior_records(
     347914
     """
     g1, g2 = deviation_exponent, slope_exponent
-    number("deviation_exponent", g1, "no n is enough beyond", above=0, below=0.5)
-    number("slope_exponent", g2, "no n is enough beyond", above=g1, below=1.5)
-    number("epsilon", epsilon, "it is a target", above=0)
-    number("delta", delta, "it is a target", above=0, below=1)
+    number("deviation_exponent", g1, above=0, below=0.5)
+    number("slope_exponent", g2, above=g1, below=1.5)
+    number("epsilon", epsilon, above=0)
+    number("delta", delta, above=0, below=1)
     alpha, beta, low, high = prior_precision, noise_precision, x_low**2, x_high**2
     order = 1 + 2 * math.log(1 / delta) / epsilon
     condition = 1 + 10 * order * high / low
@@ -399,7 +398,7 @@ class LinearPosteriorPrivacy:
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon this bound proves at ``delta`` (rounded up)."""
-        number("delta", delta, "Gaussians never satisfy pure privacy", above=0, below=1)
+        number("delta", delta, above=0, below=1)
         warn_of_large_delta(delta, self.records)
         if self.delta(0.0) <= delta:
             return 0.0
@@ -520,14 +519,14 @@ def linear_posterior_privacy(
     >>> round(bound.epsilon(1e-5), 2)
     0.27
     """
-    number("records", records, "no records, no posterior", at_least=1)
-    number("prior_precision", prior_precision, "it is a precision", above=0)
-    number("noise_precision", noise_precision, "it is a precision", above=0)
-    number("row_bound", row_bound, "sensitivity depends on it", above=0)
-    number("residual_bound", residual_bound, "it bounds the domain", at_least=0)
-    number("slope_norm", slope_norm, "it bounds the domain", at_least=0)
-    number("least_eigenvalue", least_eigenvalue, "it bounds the domain", at_least=0)
-    one_of("adjacency", adjacency, ("replace", "zero-out"), "it defines neighbours")
+    number("records", records, at_least=1)
+    number("prior_precision", prior_precision, above=0)
+    number("noise_precision", noise_precision, above=0)
+    number("row_bound", row_bound, above=0)
+    number("residual_bound", residual_bound, at_least=0)
+    number("slope_norm", slope_norm, at_least=0)
+    number("least_eigenvalue", least_eigenvalue, at_least=0)
+    one_of("adjacency", adjacency, ("replace", "zero-out"))
     return LinearPosteriorPrivacy(
         records,
         prior_precision,
@@ -541,4 +540,4 @@ def linear_posterior_privacy(
 
 
 def _check_order(order: float) -> None:
-    number("order", order, "Renyi privacy is defined there", above=1)
+    number("order", order, above=1)

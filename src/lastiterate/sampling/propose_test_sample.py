@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate._internal.formatting import printed, printed_down
-from lastiterate.description.validation import number, one_of
+from lastiterate.description.fields import number, one_of
 from lastiterate.errors import DescriptionError
 from lastiterate.sampling.discrete_laplace import NoiseSource, SecureNoise, grid_for
 from lastiterate.sampling.interim import interim_privacy
@@ -60,10 +60,9 @@ class Proposal:
     gamma: float
 
     def __post_init__(self) -> None:
-        number("epsilon", self.epsilon, "each test spends it", above=0)
-        why = "the tests subtract ln(1/(2 delta))/epsilon"
-        number("delta", self.delta, why, above=0, below=0.5)
-        number("prior_precision", self.prior_precision, "the prior must be proper", above=0)
+        number("epsilon", self.epsilon, above=0)
+        number("delta", self.delta, above=0, below=0.5)
+        number("prior_precision", self.prior_precision, above=0)
         if not 0 < self.x_low < self.x_high < math.inf:
             allowed = "0 < x_low < x_high"
             why = "the sensitivity of the slope is bounded through them"
@@ -72,10 +71,9 @@ class Proposal:
             allowed = f"more than 3/x_high^2 = {3 / self.x_high**2:g}"
             why = "Heller & Fetaya state the algorithm for noise_precision x_high^2 > 3"
             raise DescriptionError("noise_precision", self.noise_precision, allowed, why)
-        number("rho_1", self.rho_1, "slopes up to n^rho_1 are kept", above=1, below=1.5)
-        number("rho_2", self.rho_2, "slopes this near the centre are kept", above=0, below=0.5)
-        why = "the deviation must stay below |W|^gamma, beyond that of rho_2"
-        number("gamma", self.gamma, why, above=self.rho_2, below=0.5)
+        number("rho_1", self.rho_1, above=1, below=1.5)
+        number("rho_2", self.rho_2, above=0, below=0.5)
+        number("gamma", self.gamma, above=self.rho_2, below=0.5)
 
     @property
     def offset(self) -> int:
@@ -258,7 +256,7 @@ def _records(
         )
     if xs.size == 0 and public_records:
         raise DescriptionError("x", "empty", "at least one record", "there is nothing to protect")
-    one_of("outside", outside, ("clip", "refuse"), "it handles the data")
+    one_of("outside", outside, ("clip", "refuse"))
     if outside == "refuse":
         inside = (xs >= proposal.x_low) & (xs <= proposal.x_high)
         if not np.all(inside):

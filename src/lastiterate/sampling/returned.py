@@ -14,7 +14,7 @@ from lastiterate.accounting import account
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.curves.repeated import repeated
 from lastiterate.description import Loss, TailAverage, Training
-from lastiterate.description.claimed_loss import accepted_loss
+from lastiterate.description.loss import accepted_loss
 from lastiterate.errors import UnsupportedError
 from lastiterate.theory import Bound, Proof
 

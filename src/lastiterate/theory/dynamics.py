@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lastiterate.description import Loss, Training
-from lastiterate.description.validation import whole
+from lastiterate.description.fields import integer
 from lastiterate.errors import DescriptionError
 from lastiterate.theory.modulus import Modulus
 
@@ -91,7 +91,7 @@ class Steps:
     ) -> None:
         given = {"c": c, "s": s, "nu": nu, "rounding_drift": rounding_drift, "reach": reach}
         given["gap"] = s if gap is None else gap
-        count = whole("count", count, "it counts the steps", at_least=0)
+        count = integer("count", count, at_least=0)
         object.__setattr__(self, "count", count)
         for name, value in given.items():
             object.__setattr__(self, name, _of_every_step(name, value, count))
@@ -268,7 +268,7 @@ def displacement(etas: Array, each: float | Array, training: Training) -> Array:
     """
     with np.errstate(over="ignore"):  # beyond all doubles: infinite
         apart = etas * each * ROUNDING
-        return (apart + training.slip) * ROUNDING if training.slip else apart
+        return (apart + training.grid_rounding) * ROUNDING if training.grid_rounding else apart
 
 
 def step_sensitivities(etas: Array, training: Training, change: float | None = None) -> Array:

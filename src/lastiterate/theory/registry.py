@@ -222,7 +222,7 @@ FEATURES: dict[str, Feature] = {
         "it is not stated for updates that a proximal step follows",
     ),
     "grid": Feature(
-        lambda run: bool(run.training.slip),
+        lambda run: bool(run.training.grid_rounding),
         "it speaks of real numbers, and these parameters are rounded to a grid",
     ),
     "rounding": Feature(

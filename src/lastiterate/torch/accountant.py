@@ -22,8 +22,7 @@ from opacus.accountants.accountant import IAccountant
 from lastiterate.accounting import account
 from lastiterate.accounting.guarantee import Guarantee
 from lastiterate.description import Batches, Loss, Training
-from lastiterate.description.failure import warn_of_large_delta
-from lastiterate.description.validation import number, one_of
+from lastiterate.description.fields import number, one_of, warn_of_large_delta
 from lastiterate.errors import AssumptionError, DescriptionError, EstimateWarning, UnsupportedError
 from lastiterate.torch.loader import describe_loader, logical_batches
 from lastiterate.torch.opacus_calls import counting_scheduler, planned_epsilon
@@ -177,7 +176,7 @@ class HiddenStateAccountant(IAccountant):  # type: ignore[misc]
                 "other batches than those that run is no guarantee. Describe what the loader "
                 "does, or make the loader do what is described (Opacus' poisson_sampling)."
             )
-        one_of("clipping", clipping, ("gradient", "none"), "Opacus clips gradients")
+        one_of("clipping", clipping, ("gradient", "none"))
         if getattr(loader.batch_sampler, "optimizer", optimizer) is not optimizer:
             raise AssumptionError(
                 "The loader splits batches for another optimizer than this one, which would make "
@@ -455,12 +454,11 @@ def same_number(a: float, b: float) -> bool:
 
 
 def _sizes(step_size: float | Sequence[float] | None) -> float | tuple[float, ...] | None:
-    why = "it scales every update"
     if step_size is None:
         return None
     if isinstance(step_size, Sequence):
-        return tuple(number("step_size", one, why, above=0.0) for one in step_size)
-    return number("step_size", step_size, why, above=0.0)
+        return tuple(number("step_size", one, above=0.0) for one in step_size)
+    return number("step_size", step_size, above=0.0)
 
 
 def _one_rate(rates: Sequence[float]) -> float:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lastiterate.description import Loss, Origin
-from lastiterate.description.validation import number, whole
+from lastiterate.description.fields import integer, number
 from lastiterate.losses.rounding import root_up, up
 
 _UP = 1 + 1e-12  # above what a few dozen roundings of double arithmetic can change
@@ -34,10 +34,8 @@ class BoundedHead(nn.Module):
 
     def __init__(self, radius: float, feature_bound: float) -> None:
         super().__init__()
-        why = "parameters are projected on a ball of this radius around their start"
-        self.radius = number("radius", radius, why, above=0.0)
-        why = "constants of a head grow with the norm of its features"
-        self.feature_bound = number("feature_bound", feature_bound, why, above=0.0)
+        self.radius = number("radius", radius, above=0.0)
+        self.feature_bound = number("feature_bound", feature_bound, above=0.0)
         self._started = 0.0  # the largest norm that a run started from
 
     @property
@@ -98,7 +96,7 @@ class BoundedSoftmax(BoundedHead):
         self, features: int, classes: int, radius: float, feature_bound: float = 1.0
     ) -> None:
         super().__init__(radius, feature_bound)
-        self.classes = whole("classes", classes, "each class has its own score", at_least=2)
+        self.classes = integer("classes", classes, at_least=2)
         self.weight = nn.Parameter(torch.zeros(self.classes, features))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from lastiterate.description import Loss, Training
-from lastiterate.description.rows import Rows
-from lastiterate.description.validation import number, one_of, whole
+from lastiterate.description.batches import Rows
+from lastiterate.description.fields import integer, number, one_of
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.noise.seeded import Seed
 from lastiterate.torch.accountant import same_number
@@ -88,7 +88,7 @@ class CertifiedOptimizer(DPOptimizer):  # type: ignore[misc]
         )
         self._model, self.loss, self._told = model, _declared(loss), self._opacus()
         inputs, labels = _tensors(loader, self.params[0].device)
-        steps = whole("steps", steps, "the number of updates is fixed before the run")
+        steps = integer("steps", steps)
         self._rates = self._planned(step_size, steps)
         batches = scheme_of(loader, drawn_there=False)
         expected = float(self.expected_batch_size) if self.loss_reduction == "mean" else 1.0
@@ -105,7 +105,7 @@ class CertifiedOptimizer(DPOptimizer):  # type: ignore[misc]
             gradient_norm=self.max_grad_norm,
             batches=batches,
             adjacency=adjacency,
-            clipping=one_of("clipping", clipping, ("gradient", "none"), "Opacus clips gradients"),
+            clipping=one_of("clipping", clipping, ("gradient", "none")),
         )
         self._decay = self.loss.regularization * divisor / expected
         self._begin(training, criterion, inputs, labels, random_state)
@@ -192,8 +192,8 @@ class CertifiedOptimizer(DPOptimizer):  # type: ignore[misc]
                     f"The parameters have several learning rates ({sorted(rates)}): no theorem of "
                     "the ledger takes one per parameter. Use one group of parameters."
                 )
-            return [number("lr", rates.pop(), why, above=0.0)] * steps
-        rates_told = [number("step_size", one, why, above=0.0) for one in step_size]
+            return [number("lr", rates.pop(), above=0.0)] * steps
+        rates_told = [number("step_size", one, above=0.0) for one in step_size]
         if len(rates_told) != steps:
             raise DescriptionError("step_size", len(rates_told), f"one for each of {steps}", why)
         return rates_told

@@ -26,8 +26,8 @@ from torch import Tensor
 import lastiterate
 from lastiterate._internal.atomic_write import write_whole
 from lastiterate.description import Training
-from lastiterate.description.rows import Rows
-from lastiterate.description.validation import number
+from lastiterate.description.batches import Rows
+from lastiterate.description.fields import number
 from lastiterate.errors import (
     AssumptionError,
     DescriptionError,
@@ -84,7 +84,7 @@ def distributed_descent(
     # What a rank refuses it tells the others, so that all of them raise and none waits for it.
     refusal: Exception | None = None
     try:
-        number("patience", patience, "ranks wait for it", above=0.0)
+        number("patience", patience, above=0.0)
         told = _told(settings)
         if training.correlation is not None:
             raise UnsupportedError("Ranks share no correlated noise: leave correlation out.")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lastiterate.description import Arithmetic, Training
-from lastiterate.description.rows import Rows
+from lastiterate.description.batches import Rows
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.torch.retained_state import state_of
 from lastiterate.train.record_places import chunk_size, placed

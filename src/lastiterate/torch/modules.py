@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lastiterate.description import Training
-from lastiterate.description.validation import one_of
+from lastiterate.description.fields import one_of
 from lastiterate.noise import Source
 from lastiterate.noise.seeded import Seed
 from lastiterate.torch.bounded_heads import BoundedHead
@@ -76,7 +76,7 @@ def noisy_module_descent(
     >>> done.parameters.shape
     (17,)
     """
-    one_of("per_record", per_record, ("func", "hooks", "ghost"), "each clips in its own way")
+    one_of("per_record", per_record, ("func", "hooks", "ghost"))
     gradients = ModuleGradients(module, loss, inputs, targets, training, chunk)
     if per_record != "func":
         from lastiterate.torch.opacus_gradients import OpacusGradients

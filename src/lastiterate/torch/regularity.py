@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lastiterate._internal.progress import shown
 from lastiterate.description import Loss
-from lastiterate.description.validation import number, whole
+from lastiterate.description.fields import integer, number
 
 
 @dataclass(frozen=True)
@@ -76,17 +76,16 @@ def estimate_holder(
         number(
             "exponents",
             one,
-            "gradients differ by constant·distance^exponent",
             at_least=0.0,
             at_most=1.0,
         )
         for one in exponents
     ]
-    whole("points", points, "a maximum needs points")
-    whole("initialisations", initialisations, "a maximum needs runs")
-    number("radius", radius, "points are drawn in a ball", above=0.0)
+    integer("points", points)
+    integer("initialisations", initialisations)
+    number("radius", radius, above=0.0)
     if smallest is not None:
-        number("smallest", smallest, "it is the least distance", above=0.0, at_most=radius)
+        number("smallest", smallest, above=0.0, at_most=radius)
     inputs, targets = data
     worst = dict.fromkeys(wanted, 0.0)
     longest = 0.0

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from lastiterate._internal.atomic_write import write_whole
 from lastiterate._internal.encryption import Seal
 from lastiterate._internal.file_lock import held, refused
-from lastiterate.description.validation import whole
+from lastiterate.description.fields import integer
 from lastiterate.errors import AssumptionError
 
 _SOMETIMES = ("order", "velocity", "kept")  # arrays that not every run has
@@ -84,7 +84,7 @@ class Checkpoint(ABC):
     """Where a run keeps its state every ``every`` updates, and looks for one when it starts."""
 
     def __init__(self, every: int = 100) -> None:
-        self.every = whole("every", every, "it counts updates between checkpoints")
+        self.every = integer("every", every)
         self._in_use = threading.Lock()
 
     @contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.train.norms import lengths, norm_room, sparse_lengths
 from lastiterate.train.summation import MOST_ROWS
@@ -116,7 +116,7 @@ def bound_rows(data: Any, feature_bound: float) -> Matrix:
     >>> bound_rows([[3.0, 4.0], [0.1, 0.0]], 1.0).round(6).tolist()
     [[0.6, 0.8], [0.1, 0.0]]
     """
-    R = number("feature_bound", feature_bound, "no row may be longer", above=0.0)
+    R = number("feature_bound", feature_bound, above=0.0)
     X = matrix(data)
     norms = row_norms(X)
     return rescaled(X, norms, R, norms > hair_below(R, X.dtype))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from lastiterate._internal.progress import Progress
 from lastiterate.description import Training
-from lastiterate.description.rows import Rows, RowStream
+from lastiterate.description.batches import Rows, RowStream
 from lastiterate.errors import AssumptionError, UnsupportedError
 from lastiterate.noise import Source
 from lastiterate.train.grid import Parameters

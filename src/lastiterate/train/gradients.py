@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.description import Arithmetic, Loss, Training
-from lastiterate.description.rows import Rows
+from lastiterate.description.batches import Rows
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of, targets_of, weights_of
@@ -82,7 +82,9 @@ class LinearGradients:
         self.shape = (columns,) if outputs == 1 else (columns, outputs)
         self._arithmetic = linear_arithmetic(training, objective, columns, feature_bound=R)
         self.per_length = score_error(training, objective, columns, R)
-        self.placeless = not self.per_length and training.batches.wandering and not sparse(self._X)
+        self.placeless = (
+            not self.per_length and training.batches.moves_other_records and not sparse(self._X)
+        )
         unknown = Loss.unknown(regularization=regularization, provenance="proved")
         self.loss = unknown if R is None else objective.regularity(R, regularization)
 
@@ -169,7 +171,9 @@ class CallableGradients:
         self._training = training
         self._everyone = np.arange(training.records)
         # A record that joins a batch moves others; they keep their place in a chunk.
-        self._places = training.batches.wandering and chunk_size(training, training.records)
+        self._places = training.batches.moves_other_records and chunk_size(
+            training, training.records
+        )
 
     def arithmetic(self, size: int) -> Arithmetic | None:
         """How far its sums of so many numbers can be off."""

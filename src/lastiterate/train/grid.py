@@ -10,7 +10,8 @@ box clips every coordinate to public bounds, and project is the projection on a 
 start, truncated towards its centre to the grid: the described one, or one that is so wide that it
 practically never acts (`reach`). All of it but inc is exact in doubles. With an error of the
 computed mean gradient of at most e, this is the described run, in which every step drives two runs
-farther apart by at most 2ηe + 4g√d more than theirs in real numbers: `Arithmetic.charge`, `slip`.
+farther apart by at most 2ηe + 4g√d more than theirs in real numbers: `charge` and `grid_rounding`
+(`Arithmetic`).
 A proximal step comes before the projection, and may cost 2g√d more (`proximal`).
 
 *Proof.* Theorem A (docs/theory/arithmetic.md) is about X' = R(P[R(m) + R(νZ)]) and charges

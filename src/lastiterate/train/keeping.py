@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.description import Training
-from lastiterate.description.rows import RowStream
+from lastiterate.description.batches import RowStream
 from lastiterate.errors import AssumptionError
 from lastiterate.losses import LinearLoss
 from lastiterate.noise import Source, unpredictable

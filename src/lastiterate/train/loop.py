@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from lastiterate._internal.progress import shown
 from lastiterate.description import Arithmetic, Loss, Training
-from lastiterate.description.batches import check_drawn_by
-from lastiterate.description.rows import Rows, RowStream
+from lastiterate.description.batches import Rows, RowStream, check_drawn_by
 from lastiterate.errors import UnsupportedError
 from lastiterate.noise import Source, unpredictable
 from lastiterate.train.grid import INTERIM, Grid, Parameters, length, projection

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.description import PrivacyUnit, Training
-from lastiterate.description.rows import Draws, RowStream
-from lastiterate.description.validation import whole
+from lastiterate.description.batches import Draws, RowStream
+from lastiterate.description.fields import integer
 from lastiterate.errors import DescriptionError
 
 WHOSE = "a guarantee for people must know whose record each row is"
@@ -113,10 +113,9 @@ class People:
 def both_or_none(groups: Any, max_records_per_group: Any) -> None:
     """Raise unless owners and the most records of one of them are given together, or neither."""
     if max_records_per_group is not None:
-        whole(
+        integer(
             "max_records_per_group",
             max_records_per_group,
-            "more of a person's records than that are dropped",
         )
     if (groups is None) != (max_records_per_group is None):
         name, other = "max_records_per_group", "groups"

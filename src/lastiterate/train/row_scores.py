@@ -1,8 +1,9 @@
 """Scores that are the same function of a row wherever it stands in its batch.
 
-Accounting compares a batch with one that has a record less, or another (`Batches.wandering`), and
-composition counts on the gradients of all others being the same, to the last bit. Linear algebra
-does not promise that: the last rows of a block are added up in another order than those before.
+Accounting compares a batch with one that has a record less, or another
+(`Batches.moves_other_records`), and composition counts on the gradients of all others being the
+same, to the last bit. Linear algebra does not promise that: the last rows of a block are added up
+in another order than those before.
 Where the error of scores is charged (`summation.score_error`), that is covered. Where rows have no
 bound nothing covers it: a row of 1e20 can turn its gradient around, and three such rows stand at
 the end of a block.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate.description import Training
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import DescriptionError
 from lastiterate.noise import Source, source
 from lastiterate.noise.seeded import Seed
@@ -59,8 +59,7 @@ class Settings:
         if self.noise is not None and not callable(getattr(self.noise, "normal", None)):
             why = "every update draws its noise there"
             raise DescriptionError("noise", self.noise, "a source with a method normal", why)
-        why = "it shrinks every update"
-        l2 = number("regularization", self.regularization, why, at_least=0.0)
+        l2 = number("regularization", self.regularization, at_least=0.0)
         object.__setattr__(self, "regularization", l2)
         usable(self.checkpoint)
         both_or_none(self.groups, self.max_records_per_group)
@@ -114,8 +113,7 @@ class Settings:
         half = training.radius
         if self.radius is None:
             return half
-        why = "the guarantee counts on the diameter of the set that parameters are projected on"
-        return number("radius", self.radius, why, at_least=0.0, at_most=half, infinite=True)
+        return number("radius", self.radius, at_least=0.0, at_most=half, infinite=True)
 
 
 def _released(source: Any) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.description import Arithmetic, Training
-from lastiterate.description.rows import Rows, RowStream
+from lastiterate.description.batches import Rows, RowStream
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of

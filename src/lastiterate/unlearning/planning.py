@@ -25,9 +25,8 @@ from lastiterate.accounting.guarantee import (
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import safe_end
 from lastiterate.description import Loss, PrivacyUnit, Training
-from lastiterate.description.failure import promised_delta
+from lastiterate.description.fields import checked_delta, integer, number, one_of
 from lastiterate.description.unit import read_unit
-from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, TargetError
 from lastiterate.theory.run import released_steps
 from lastiterate.unlearning.going_on import base, going_on, unlearnable
@@ -192,8 +191,8 @@ def plan_unlearning(
     warn_if_estimated(training, loss)
     person = read_unit(deleted)
     unlearnable(training, person)
-    epsilon = number("epsilon", epsilon, "it is the target to meet", at_least=0.0)
-    delta = promised_delta(delta, training.records)
+    epsilon = number("epsilon", epsilon, at_least=0.0)
+    delta = checked_delta(delta, training.records)
     meant = cast(Reference, one_of("reference", reference, REFERENCES, WHY_REFERENCE))
     seen = released_steps(releases)
     if any(isinstance(step, (int, np.integer)) and step > training.steps for step in seen):
@@ -228,7 +227,7 @@ def plan_unlearning(
         with Working("plan"):
             found = 0 if done else _fewest(training, excess)
     else:
-        found = whole("steps", steps, "it counts the clean steps", at_least=0)
+        found = integer("steps", steps, at_least=0)
 
         def clean(nu: float) -> float:
             return excess(going_on(training, found, nu))

@@ -13,9 +13,8 @@ from lastiterate.accounting.guarantee import NOT_A_GUARANTEE, warn_if_estimated,
 from lastiterate.curves import gaussian
 from lastiterate.curves.bracket import last_good
 from lastiterate.description import Loss, PrivacyUnit, Training
-from lastiterate.description.failure import promised_delta
+from lastiterate.description.fields import checked_delta, integer, number, one_of
 from lastiterate.description.unit import emptied, read_unit
-from lastiterate.description.validation import number, one_of, whole
 from lastiterate.errors import DescriptionError, TargetError, UnsupportedError
 from lastiterate.theory import BY_KEY, Run, dynamics, inapplicable_reason
 from lastiterate.theory.dynamics import Array
@@ -100,8 +99,8 @@ def plan_requests(
     warn_if_estimated(training, loss)
     person = read_unit(deleted)
     unlearnable(training, person)
-    epsilon = number("epsilon", epsilon, "it is the target to meet", at_least=0.0)
-    delta = promised_delta(delta, training.records)
+    epsilon = number("epsilon", epsilon, at_least=0.0)
+    delta = checked_delta(delta, training.records)
     meant = one_of("reference", reference, REFERENCES, WHY_REFERENCE)
     if not (training.batches.full and training.constant) or person.timed:
         raise UnsupportedError(
@@ -111,7 +110,7 @@ def plan_requests(
             "first_step') of the run as it is by then."
         )
     ever = requests == math.inf
-    many = 0 if ever else whole("requests", requests, "it counts the requests")
+    many = 0 if ever else integer("requests", requests)
     if many * person.records > training.records:
         allowed = f"at most {training.records // person.records} requests"
         raise DescriptionError("requests", many, allowed, "nobody is left to delete after them")

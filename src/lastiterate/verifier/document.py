@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from lastiterate._internal.json_size import nesting, values
 from lastiterate.description import Loss, PrivacyUnit, Training
-from lastiterate.description.words import SENSITIVITY_STATEMENT
+from lastiterate.description.assumptions import SENSITIVITY_STATEMENT
 from lastiterate.verifier.refusals import (
     MalformedCertificateError,
     TamperedCertificateError,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lastiterate.description import Loss, PrivacyUnit, TailAverage, Training
-from lastiterate.description.words import assumptions, not_covered, provenances
+from lastiterate.description.assumptions import assumptions, not_covered, provenances
 from lastiterate.verifier.refusals import ClaimError
 
 

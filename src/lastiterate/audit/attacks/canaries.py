@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lastiterate.description.validation import whole
+from lastiterate.description.fields import integer
 from lastiterate.errors import DescriptionError
 
 Data = tuple[NDArray[Any], NDArray[Any]]
@@ -56,7 +56,7 @@ def _with(column: NDArray[Any], record: int, value: Any) -> NDArray[Any]:
 def checked(dataset: Data, record: int) -> Data:
     """The dataset as arrays, if it has such a record."""
     X, y = np.asarray(dataset[0]), np.asarray(dataset[1])
-    whole("record", record, "it names the record that differs", at_least=0)
+    integer("record", record, at_least=0)
     if record >= len(X) or len(X) != len(y):
         raise DescriptionError(
             "record", record, f"below {min(len(X), len(y))}", "one record of the data is changed"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lastiterate.audit.shadow.streams import Streams
 from lastiterate.description import Loss, Training
-from lastiterate.description.rows import weighted
+from lastiterate.description.batches import weighted
 from lastiterate.errors import UnsupportedError
 
 Array = NDArray[np.float64]

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.audit.shadow.streams import Streams
 from lastiterate.description import TailAverage, Training
-from lastiterate.description.rows import weighted
+from lastiterate.description.batches import weighted
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import BinaryLoss, CappedLogistic, Logistic, MarginLoss
 from lastiterate.train.one_thread import one_thread

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from lastiterate._internal.formatting import printed, printed_down
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import UnsupportedError
 from lastiterate.report.figures.data import FigureData, Series
 
@@ -33,7 +33,7 @@ def audit_bracket(
     'The audit refutes every claim below epsilon = 0.5'
     """
     delta = result.delta if delta is None else delta
-    delta = number("delta", delta, "epsilon is read there", above=0, at_most=1)
+    delta = number("delta", delta, above=0, at_most=1)
     lower = _lower(result, delta)
     upper = None
     if guarantee_or_certificate is not None:

@@ -24,8 +24,8 @@ from lastiterate.curves.base import Curve
 from lastiterate.curves.mixture import Mixture
 from lastiterate.curves.renyi import Linear, Renyi
 from lastiterate.description import Loss, PrivacyUnit, Schedule, Training
+from lastiterate.description.fields import integer, number
 from lastiterate.description.unit import ONE_RECORD
-from lastiterate.description.validation import number, whole
 from lastiterate.errors import UnsupportedError
 from lastiterate.lower import lower_reference
 from lastiterate.report.figures.data import FigureData, Series
@@ -71,9 +71,8 @@ def epsilon_growth(
     >>> figure.title
     'epsilon stops growing after 45 steps: 1.336 instead of 5.053'
     """
-    why = "it is the probability with which the epsilon may fail"
-    delta = number("delta", delta, why, above=0, at_most=1)
-    points = whole("points", points, "a line needs points")
+    delta = number("delta", delta, above=0, at_most=1)
+    points = integer("points", points)
     if not unit.default:
         return _clean_steps(training, loss, delta, unit, target, min(points, _CLEAN))
     guarantee = account(training, loss)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from lastiterate.description import Arithmetic, Training
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.losses import BallSoftmax, LinearLoss
 from lastiterate.losses.rounding import root_up, up
@@ -71,8 +71,7 @@ class ExactGradients(DeviceGradients):
             why = "whole numbers need to know how large parameters can become"
             raise DescriptionError("radius", None, "given with products='exact'", why)
         entry = R if told.entry_bound is None else told.entry_bound
-        why = "larger features are cut off"
-        entry = number("entry_bound", entry, why, above=0.0)
+        entry = number("entry_bound", entry, above=0.0)
         centre = told.centre(self.shape)
         grid = Grid.of(training, centre, ball, told.regularization)
         centre = centre if grid is None else grid.on(centre)  # where the run will start

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from lastiterate.description import Arithmetic, Loss, Training
-from lastiterate.description.rows import Rows
-from lastiterate.description.validation import one_of
+from lastiterate.description.batches import Rows
+from lastiterate.description.fields import one_of
 from lastiterate.errors import AssumptionError, DescriptionError, UnsupportedError
 from lastiterate.losses import LinearLoss
 from lastiterate.losses.data import feature_bound_of, targets_of
@@ -99,8 +99,7 @@ class DeviceGradients:
             why = "what is certified must be what runs"
             allowed = f"training.records = {self.records} rows"
             raise DescriptionError("data", f"{data.shape[0]} rows", allowed, why)
-        why = "constants rest on a bound on every row"
-        one_of("rows", rows, ("check", "shorten", "rescale"), why)
+        one_of("rows", rows, ("check", "shorten", "rescale"))
         targets = targets_of(objective, as_array(labels), self.records, np.float64)
         self._y = torch.as_tensor(targets).to(device, torch.float64)
 
@@ -122,7 +121,7 @@ class DeviceGradients:
         self.shape = (columns,) if outputs == 1 else (columns, outputs)
         self._training, self._objective, self._bound = training, objective, R
         self.per_length = score_error(training, objective, columns, R)
-        self._placeless = not self.per_length and training.batches.wandering
+        self._placeless = not self.per_length and training.batches.moves_other_records
         unknown = Loss.unknown(regularization=regularization, provenance="proved")
         self.loss = unknown if R is None else objective.regularity(R, regularization)
 
@@ -143,8 +142,7 @@ class DeviceGradients:
                 "Weights (sample_weight, class_weight) are multiplied in by the NumPy backend "
                 "alone: pass arrays instead of tensors (X.numpy()), or leave them out."
             )
-        why = "what is certified is what these products round"
-        one_of("products", told.products, get_args(Products), why)
+        one_of("products", told.products, get_args(Products))
         held = features(data, device)
         what = (objective, held, told.labels, training, told.regularization, told.feature_bound)
         records = None if everything else held.shape[0]

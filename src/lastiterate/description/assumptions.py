@@ -54,7 +54,7 @@ def not_covered(training: Training) -> tuple[str, ...]:
     >>> not_covered(run)[-1][:13], not_covered(run.replace(arithmetic=Arithmetic(0.5)))[-1][:20]
     ('the last bits', 'what else a machine ')
     """
-    return (*NOT_COVERED, _MACHINE if training.slip else _LAST_BITS)
+    return (*NOT_COVERED, _MACHINE if training.grid_rounding else _LAST_BITS)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def assumptions(
     if isinstance(training.arithmetic, Arithmetic) and _computed_elsewhere(loss):
         if hidden_state and loss.kind != "unknown":
             found.append(Assumption(_GRADIENTS, "whoever computes them"))
-        elif training.batches.wandering:
+        elif training.batches.moves_other_records:
             found.append(Assumption(_ALONE, "whoever computes it"))
     found.append(Assumption("the noise is Gaussian and unpredictable", "the noise source"))
     if training.correlation is not None:

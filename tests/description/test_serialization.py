@@ -123,7 +123,9 @@ def test_the_text_is_what_other_programs_read(training: Training, loss: Loss) ->
 
 
 def test_a_sensitivity_read_back_follows_the_adjacency() -> None:
-    run = Training(10, 1, 1.0, 1.0, 3.0, FullBatch())
+    run = Training(
+        records=10, steps=1, step_size=1.0, noise=1.0, gradient_norm=3.0, batches=FullBatch()
+    )
     assert "sensitivity" not in run.to_dict()
     assert Training.from_toml(run.to_toml()).replace(adjacency="zero-out").sensitivity == 3.0
 
@@ -141,28 +143,30 @@ GOOD = {
 @pytest.mark.parametrize("field", sorted(GOOD))
 def test_a_missing_field_is_named(field: str) -> None:
     table = {name: value for name, value in GOOD.items() if name != field}
-    with pytest.raises(DescriptionError, match=rf"training\.{field} is None"):
+    with pytest.raises(DescriptionError) as error:
         Training.from_dict(table)
+    assert error.value.field.removeprefix("training.") == field
 
 
 @pytest.mark.parametrize(
-    ("cls", "table", "says"),
+    ("cls", "table", "field"),
     [
-        (Training, {**GOOD, "step_sise": 1.0}, "training.step_sise is 1.0"),
-        (Training, {**GOOD, "epochs": [1]}, "training.epochs is 'a list'"),
+        (Training, {**GOOD, "step_sise": 1.0}, "training.step_sise"),
+        (Training, {**GOOD, "epochs": [1]}, "training.epochs"),
+        (Training, {**GOOD, "sensitivity_basis": (1.0, "replace")}, "training.sensitivity_basis"),
         (Training, {**GOOD, "release": {"window": 3}}, "release.window"),
-        (Training, {**GOOD, "release": {}}, "release.window is 0"),
-        (Training, {**GOOD, "noise": {"a": 1}}, "noise is"),
-        (Training, [1], "training is 'a list'"),
-        (Loss, {"smothness": 1.0}, "loss.smothness is 1.0"),
-        (Loss, {}, "smoothness is None"),
-        (Loss, "convex", "loss is 'convex'"),
+        (Training, {**GOOD, "release": {}}, "release.window"),
+        (Training, {**GOOD, "noise": {"a": 1}}, "noise"),
+        (Training, [1], "training"),
+        (Loss, {"smothness": 1.0}, "loss.smothness"),
+        (Loss, {}, "smoothness"),
+        (Loss, "convex", "loss"),
     ],
 )
-def test_a_wrong_table_is_refused_by_name(cls: type, table: object, says: str) -> None:
+def test_a_wrong_table_is_refused_by_name(cls: type, table: object, field: str) -> None:
     with pytest.raises(DescriptionError) as error:
         cls.from_dict(table)  # type: ignore[attr-defined]
-    assert says in str(error.value)
+    assert error.value.field == field
 
 
 @pytest.mark.parametrize(
@@ -181,7 +185,7 @@ def test_broken_json_is_one_clear_error(cls: type, text: str) -> None:
 )
 @pytest.mark.parametrize("cls", [Training, Loss])
 def test_broken_toml_is_one_clear_error(cls: type, text: str) -> None:
-    with pytest.raises(DescriptionError, match=r"description is .* valid TOML"):
+    with pytest.raises(DescriptionError, match=r"^description must be valid TOML"):
         cls.from_toml(text)  # type: ignore[attr-defined]
 
 
@@ -199,5 +203,5 @@ def test_a_name_that_occurs_twice_is_refused() -> None:
 def test_json_words_for_numbers_that_are_not() -> None:
     for word in ("NaN", "Infinity", "-Infinity", '"inf"'):
         text = json.dumps(GOOD).replace('"noise": 1.0', f'"noise": {word}')
-        with pytest.raises(DescriptionError, match="noise is"):
+        with pytest.raises(DescriptionError, match=r"^noise must"):
             Training.from_json(text)
