@@ -14,9 +14,9 @@ GOOD = np.arange(20.0)
 @pytest.mark.parametrize(
     ("inside", "outside", "options", "message"),
     [
-        (GOOD, [], {}, "outside models is 0"),
-        ([], GOOD, {}, "inside models is 0"),
-        (GOOD, [1.0], {}, "outside models is 1"),
+        (GOOD, [], {}, "outside models must"),
+        ([], GOOD, {}, "inside models must"),
+        (GOOD, [1.0], {}, "outside models must"),
         (np.ones(10), np.ones(10), {}, "1 for every model of both worlds"),
         (np.append(GOOD, np.nan), GOOD, {}, "NaN for 1 of 21 inside models"),
         (GOOD, GOOD, {"delta": 0.0}, "delta must"),

@@ -18,7 +18,7 @@ from scipy.optimize import minimize_scalar
 
 from lastiterate.curves.renyi import linear
 from lastiterate.description import FullBatch
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.errors import AssumptionError
 from lastiterate.published.setting import (
     UP,

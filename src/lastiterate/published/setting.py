@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate.description.validation import number
+from lastiterate.description.fields import number
 from lastiterate.theory.dynamics import squared_ratio
 from lastiterate.theory.run import Run
 
