@@ -19,12 +19,15 @@ from lastiterate import (
     FullBatch,
     LifetimeBudget,
     Loss,
+    Shuffled,
     TailAverage,
     Training,
     UnsupportedError,
+    account,
 )
 from lastiterate.curves import gaussian
-from lastiterate.losses import Logistic, SquaredError
+from lastiterate.description.claimed_loss import accepted_loss
+from lastiterate.losses import BallSoftmax, Huber, Logistic, Softmax, SquaredError
 from lastiterate.sampling import logistic_likelihood, sgld, sgld_training
 from lastiterate.sampling.returned import Returned
 from lastiterate.train import noisy_descent
@@ -95,6 +98,49 @@ def test_a_claim_does_not_import_the_proof_of_another_loss():
     assert certificate.loss.origin is None
     own = released()
     assert own.certificate(DELTA, loss=own.loss).loss.provenance == "proved"
+
+
+KNOWN = [
+    Logistic().regularity(1.0),
+    Logistic().regularity(1.0, regularization=0.3),
+    SquaredError(1.0).regularity(2.0, regularization=0.1),
+    Huber(0.5).regularity(1.0),
+    Softmax(3).regularity(1.0, regularization=0.2),
+    BallSoftmax(3, radius=0.5).regularity(1.0),
+    Loss.unknown(regularization=0.4),
+    Loss.holder(constant=1.0, exponent=0.5),
+    Loss.nonconvex(smoothness=1.0),
+]
+
+
+@pytest.mark.parametrize("batches", [FullBatch(), Cyclic(5), Shuffled(5)], ids=str)
+@pytest.mark.parametrize("known", KNOWN, ids=str)
+def test_no_accepted_claim_contradicts_what_is_known(known, batches):
+    """Whatever may be claimed of a known loss leaves epsilon where it is, or raises it."""
+    run = RUN.replace(batches=batches, step_size=0.5)
+    least, l2 = account(run, known).epsilon(DELTA) * (1 - 1e-9), known.regularization
+    smoothness = known.smoothness or 1.0
+    claims = [None]
+    for factor in (0.5, 0.999, 1.0, 1.5, math.inf):
+        for other in {0.0, l2, l2 * (1 + 1e-6), 5.0}:
+            claims.append(Loss.nonconvex(smoothness=smoothness * factor, regularization=other))
+            if factor < math.inf:
+                claims.append(
+                    Loss.holder(constant=smoothness * factor, exponent=0.5, regularization=other)
+                )
+            for strong in (0.0, 1e-6, smoothness * factor / 2):
+                if strong < math.inf:
+                    claims.append(Loss(smoothness * factor, strong, other))
+    accepted = []
+    for claim in claims:
+        try:
+            accepted.append(accepted_loss(claim, known))
+        except DescriptionError:
+            continue
+        assert accepted[-1].regularization == l2
+        if known.kind != "unknown":
+            assert account(run, accepted[-1]).epsilon(DELTA) >= least
+    assert 1 < len(accepted) < len(claims)
 
 
 def test_a_chain_does_not_take_another_l2_term_either(tmp_path):

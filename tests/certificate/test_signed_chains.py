@@ -321,6 +321,80 @@ def test_a_key_that_is_no_longer_trusted_signs_nothing(signed, keys):
         refused(signed.folder, [one])
 
 
+def not_a_trusted_key(kind, folder):
+    """Something in the place of the public key of whoever signed."""
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa, x25519
+
+    def written(public, encoding=form.Encoding.PEM):
+        return public.public_bytes(encoding, form.PublicFormat.SubjectPublicKeyInfo)
+
+    own, other = ((folder / f"{name}.pub").read_bytes() for name in ("own", "other"))
+    return {
+        "x25519": lambda: written(x25519.X25519PrivateKey.generate().public_key()),
+        "ed448": lambda: written(ed448.Ed448PrivateKey.generate().public_key()),
+        "rsa": lambda: written(rsa.generate_private_key(65537, 2048).public_key()),
+        "elliptic": lambda: written(ec.generate_private_key(ec.SECP256R1()).public_key()),
+        "der": lambda: written(form.load_pem_public_key(own), form.Encoding.DER),
+        "private": lambda: (folder / "own.pem").read_bytes(),
+        "cut off": lambda: own[:-30],
+        "empty": lambda: b"",
+        "another one first": lambda: other + own,
+        "a name": lambda: str(folder / "own.pub"),  # its letters are no files
+    }[kind]()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("x25519", "ed448", "rsa", "elliptic", "der", "private", "cut off", "empty"),
+        *("another one first", "a name"),
+    ],
+)
+def test_what_is_no_trusted_key_signs_nothing(signed, keys, kind, verified):
+    given = not_a_trusted_key(kind, keys[0])
+    with pytest.raises((CertificateError, DescriptionError)):
+        signed.verify(trusted_keys=given if kind == "a name" else [given])
+    if kind == "a name":
+        return
+    path = signed.folder.parent / "given.pub"
+    path.write_bytes(given)
+    assert verified(signed.folder, "--trusted-key", path)[0] != 0
+
+
+def test_links_through_symbolic_links_are_what_they_point_to(signed, own, tmp_path):
+    """A file behind a link counts by what it holds, and no message shows any of it."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("a line of a private file")
+    for name in ("certificate.json", "parameters.npz"):
+        path = signed.folder / "000002" / name
+        path.rename(tmp_path / name)
+        path.symlink_to(tmp_path / name)
+        signed.verify(trusted_keys=own)
+        path.unlink()
+        path.symlink_to(secret)
+        assert "private file" not in refused(signed.folder, own)
+        path.unlink()
+        path.symlink_to(tmp_path / "missing")
+        refused(signed.folder, own)
+        path.unlink()
+        path.symlink_to(signed.folder / "000001" / name)
+        refused(signed.folder, own)
+        path.unlink()
+        (tmp_path / name).rename(path)
+    signed.verify(trusted_keys=own)
+
+
+def test_without_its_last_link_a_chain_is_what_it_was_before_it(signed, own):
+    """It is whole and signed; only the model that is in use shows that a link is missing."""
+    last = signed.folder / "000002"
+    model = signed.parameters
+    shutil.rmtree(last)
+    earlier = CertificateChain(signed.folder)
+    assert len(earlier.verify(trusted_keys=own).links) == 1
+    assert not np.array_equal(earlier.parameters, model)
+
+
 def test_a_model_beside_signed_links_is_compared(signed, own):
     shutil.copy(
         signed.folder / "000001" / "parameters.npz", signed.folder / "000002" / "parameters.npz"
