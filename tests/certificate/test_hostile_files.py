@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hostile_files import KEPT, Bomb, hostile_files, kept, mutated, put, resealed
+from patience import HANG_SECONDS
 
 from lastiterate import Certificate, CertificateError, verify
 from lastiterate.cli.output import escaped
@@ -53,7 +54,10 @@ def command(folder: Path, *arguments: Any) -> tuple[subprocess.CompletedProcess[
     """
     started = [sys.executable, "-S", "-c", MEASURED, str(folder / "used"), *PROGRAM]
     said = subprocess.run(
-        [*started, *(str(a) for a in arguments)], capture_output=True, text=True, timeout=900
+        [*started, *(str(a) for a in arguments)],
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
     )
     seconds, megabytes = map(float, (folder / "used").read_text().split())
     return said, seconds, megabytes
@@ -189,7 +193,9 @@ def test_modules_that_lie_beside_a_file_are_not_imported(tmp_path: Path) -> None
     for name in ("numpy", "json", "typer", "flint", "lastiterate"):
         (tmp_path / f"{name}.py").write_text("open('owned', 'w').close()")
     program = [PROGRAM[0], "-P", *PROGRAM[1:], "verify", "c.json"]
-    said = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    said = subprocess.run(
+        program, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     assert said.returncode == 0, said.stderr
     assert said.stdout.startswith("verified: ")
     assert not (tmp_path / "owned").exists()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from patience import HANG_SECONDS
 
 from lastiterate._internal.file_lock import held
 from lastiterate._internal.folder_replacement import replacement_lock
@@ -314,7 +315,7 @@ def test_killed_at_any_moment_it_is_the_old_or_the_new(tmp_path: Path, points: i
     rng = random.Random(points)
     place, twin = Place(tmp_path / "one"), Place(tmp_path / "twin")
     assert place.train() == twin.train() == 0
-    whole, states = killed(twin, 120.0), [place.contents()]
+    whole, states = killed(twin, HANG_SECONDS), [place.contents()]
     for _ in range(points):
         killed(place, rng.uniform(0.0, 1.1 * whole))
         TableModel.load(place.run)  # complete, and finishes what was interrupted
