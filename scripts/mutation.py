@@ -2,13 +2,13 @@
 """Mutation score of packages whose code decides whether a guarantee holds.
 
 A seeded sample of small changes (another operator, constant, order or branch) is drawn from the
-source.  First every fast test runs once and the lines that it executes are recorded.  Then, for
-each mutant, a forked process imports the package with the change and runs the tests that execute
-the changed line, shortest first, until one fails.  A mutant is detected if a test fails that
-passes on the unchanged source.  The score is a lower bound: some mutants change nothing that can be
-seen, and slower tests would detect some of the rest.
+source.  For each mutant, a forked process imports the package with the change and runs the fast
+tests that execute the changed line, shortest first, until one fails; they are those of the files
+that name the module, and the lines that they execute are recorded once.  A mutant is detected if a
+test fails that passes on the unchanged source.  The score is a lower bound: some mutants change
+nothing that can be seen, and other tests would detect some of the rest.
 
-    nice -n 19 scripts/mutation.py --mutants 300 --seed 0 --lines build/lines.json
+    nice -n 19 scripts/mutation.py --mutants 300 --seed 0
 
 It prints every outcome as a line of JSON, and the score of every package.  ``--minutes`` ends the
 run early; the mutants that ran are then a smaller sample of the same kind, because they run in the
@@ -56,10 +56,11 @@ PRELOADED = (
     "scipy.special",
     "scipy.stats",
 )
-SECONDS_PER_TEST = 2.0  # of processor time; slower tests are left out
-SECONDS_PER_RECORDED_FILE = 20.0  # the tests behind are left out
+SECONDS_PER_TEST = 1.5  # of processor time; slower tests are left out
+SECONDS_PER_RECORDED_FILE = 7.0  # the tests behind are left out
 EVENTS_PER_FUNCTION = 20_000  # lines that a test runs first so late in a loop are not recorded
-SECONDS_PER_MUTANT = 10.0  # of recorded tests; the shortest are taken
+SECONDS_PER_MUTANT = 6.0  # of recorded tests; the shortest are taken
+MOST_FILES = 8  # of tests, for one mutant
 SECONDS_PER_FILE = 0.3  # to import a file of tests
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -344,30 +345,41 @@ def pytest_run(arguments: Sequence[str], plugin: Tests) -> None:
     pytest.main([*options, *arguments], plugins=[plugin])
 
 
-def recorded(file: Path) -> dict[str, tuple[float, Lines]]:
-    """Seconds and executed lines of every test of a file that passes in time."""
+def files_that_name(mutant: Mutant) -> list[Path]:
+    """Files of tests that name the mutated module, the shortest first, or those of its package."""
+    path = Path(mutant.path)
+    module = ".".join(path.with_suffix("").parts[1:])
+    files = [file for name in TESTS for file in (ROOT / "tests" / name).rglob("test_*.py")]
+    named = [
+        file
+        for file in files
+        if module in file.read_text(encoding="utf-8") or path.stem.strip("_") in file.stem
+    ]
+    of_package = [file for file in files if file.parent.name == mutant.package]
+    return sorted(named or of_package, key=lambda file: (file.stat().st_size, file))[:MOST_FILES]
 
-    def work() -> dict[str, tuple[float, Lines]]:
+
+def recorded(file: Path, folder: Path) -> dict[str, Record]:
+    """What every test of a file executes that passes in time; recorded once."""
+
+    def work() -> dict[str, dict[str, object]]:
         plugin = Tests()
         pytest_run([str(file.relative_to(ROOT))], plugin)
-        return {name: (found.seconds, found.lines) for name, found in plugin.records.items()}
+        return {name: asdict(record) for name, record in plugin.records.items()}
 
-    return forked(work, 3600) or {}
-
-
-def every_record() -> dict[str, Record]:
-    """What the fast tests of all files execute."""
-    files = [file for name in TESTS for file in sorted((ROOT / "tests" / name).rglob("test_*.py"))]
-    records = {}
-    for number, file in enumerate(files):
-        found = recorded(file)
-        records.update({name: Record(*values) for name, values in found.items()})
-        print(f"recorded {number + 1}/{len(files)}: {file.name}", file=sys.stderr, flush=True)
-    return records
+    path = folder / f"{file.parent.name}-{file.stem}.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(forked(work, 600) or {}), encoding="utf-8")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return {name: Record(**values) for name, values in found.items()}
 
 
-def executing(mutant: Mutant, records: dict[str, Record]) -> list[str]:
+def executing(mutant: Mutant, folder: Path) -> list[str]:
     """Tests that execute the changed expression, shortest first, as many as fit in the time."""
+    records: dict[str, Record] = {}
+    for file in files_that_name(mutant):
+        records |= recorded(file, folder)
     lines = set(range(mutant.line, mutant.end_line + 1))
     inside = mutant.line in lines_of_functions(ROOT / mutant.path)
     chosen = [
@@ -397,9 +409,9 @@ def lines_of_functions(path: Path) -> set[int]:
     return found
 
 
-def outcome(mutant: Mutant, records: dict[str, Record]) -> tuple[str, str]:
+def outcome(mutant: Mutant, folder: Path) -> tuple[str, str]:
     """How the tests end on a mutant, and the test that failed."""
-    chosen = executing(mutant, records)
+    chosen = executing(mutant, folder)
     if not chosen:
         return "not executed", ""
 
@@ -435,27 +447,20 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=300, help="size of the sample")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
     parser.add_argument("--minutes", type=float, default=1e9, help="end after that many minutes")
-    parser.add_argument("--lines", type=Path, help="keeps the recorded lines; read if it exists")
+    parser.add_argument(
+        "--lines", type=Path, default=ROOT / "build" / "mutation", help="folder of recorded lines"
+    )
     options = parser.parse_args()
     end = time.monotonic() + 60 * options.minutes
     sys.path[:0] = [str(ROOT / "src")]
     for name in PRELOADED:
         importlib.import_module(name)
-    if options.lines and options.lines.exists():
-        kept = json.loads(options.lines.read_text(encoding="utf-8"))
-        records = {name: Record(**values) for name, values in kept.items()}
-    else:
-        records = every_record()
-        if options.lines:
-            kept = {name: asdict(record) for name, record in records.items()}
-            options.lines.write_text(json.dumps(kept), encoding="utf-8")
-    print(f"{len(records)} tests take {sum(r.seconds for r in records.values()):.0f} s")
     every = mutants(PACKAGES)
     ended: list[tuple[Mutant, str, str]] = []
     for mutant in random.Random(options.seed).sample(every, options.mutants):
         if time.monotonic() > end:
             break
-        word, test = outcome(mutant, records)
+        word, test = outcome(mutant, options.lines)
         ended.append((mutant, word, test))
         print(json.dumps({"outcome": word, "test": test, **asdict(mutant)}), flush=True)
     doubtful = unreliable(sorted({test for _, word, test in ended if word == "detected"}))

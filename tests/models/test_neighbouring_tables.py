@@ -96,6 +96,46 @@ def test_density_of_the_table_decides_what_the_certificate_has_and_is_refused(
     refused(FeatureUnion([("u", step)]), texts("?"), "sparse_threshold=0")
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        mixed(
+            Pipeline([("inner", mixed(ONE)), ("more", "passthrough")]), [0, 1], sparse_threshold=0
+        ),
+        ColumnTransformer([("n", "drop", [1])], remainder=mixed(ONE), sparse_threshold=0),
+        FeatureUnion([("a", mixed(ONE)), ("b", mixed(TWO, sparse_threshold=0))]),
+        mixed(ONE, sparse_threshold=np.nextafter(0.0, 1.0)),
+        mixed(TWO, sparse_threshold=np.nextafter(1.0, 0.0)),
+        mixed(TWO, sparse_threshold=0.3).set_params(c__sparse_output=False),
+    ],
+)
+def test_a_threshold_anywhere_inside_is_refused(step: Any) -> None:
+    refused(step, texts("a"), "sparse_threshold=0")
+
+
+@pytest.mark.parametrize("output", ["default", "pandas"])
+def test_columns_of_several_types_that_pass_through_look_the_same(output: str) -> None:
+    """Truths, integers, numbers and objects beside each other, and one fraction among integers."""
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(
+        {
+            "word": ["a"] * N,
+            "truth": np.arange(N) % 2 == 0,
+            "count": np.arange(N) % 7,
+            "number": np.linspace(0.0, 1.0, N),
+            "object": np.array([0, 1.5, True] * (N // 3), dtype=object),
+        }
+    )
+    other = table.astype({"count": float})
+    other.loc[N - 1, ["word", "count"]] = ["?", 2.5]
+    step = mixed(TWO, ["word"], sparse_threshold=0).set_params(c__sparse_output=False)
+    nested = ColumnTransformer([("all", step, list(table))], sparse_threshold=0)
+    for one in (step, nested):
+        one.set_output(transform=output)
+        assert outcome(one, table)[2:4] == outcome(one, other)[2:4]  # shape and what is said
+        assert outcome(one, table)[5:] == outcome(one, other)[5:]  # certificate and model
+
+
 def test_hashed_texts_beside_a_number_are_refused_unless_dense() -> None:
     """Hashed texts may fill every cell, so that no threshold decides by itself."""
     full, rest = "b c d e f g h i j k l m n", "a a a"
