@@ -106,7 +106,7 @@ def test_density_of_the_table_decides_what_the_certificate_has_and_is_refused(
         FeatureUnion([("a", mixed(ONE)), ("b", mixed(TWO, sparse_threshold=0))]),
         mixed(ONE, sparse_threshold=np.nextafter(0.0, 1.0)),
         mixed(TWO, sparse_threshold=np.nextafter(1.0, 0.0)),
-        mixed(TWO, sparse_threshold=0.3).set_params(c__sparse_output=False),
+        mixed(clone(TWO).set_params(sparse_output=False), sparse_threshold=0.3),
     ],
 )
 def test_a_threshold_anywhere_inside_is_refused(step: Any) -> None:
@@ -128,10 +128,10 @@ def test_columns_of_several_types_that_pass_through_look_the_same(output: str) -
     )
     other = table.astype({"count": float})
     other.loc[N - 1, ["word", "count"]] = ["?", 2.5]
-    step = mixed(TWO, ["word"], sparse_threshold=0).set_params(c__sparse_output=False)
+    step = mixed(clone(TWO).set_params(sparse_output=False), ["word"], sparse_threshold=0)
     nested = ColumnTransformer([("all", step, list(table))], sparse_threshold=0)
     for one in (step, nested):
-        one.set_output(transform=output)
+        one = clone(one).set_output(transform=output)
         assert outcome(one, table)[2:4] == outcome(one, other)[2:4]  # shape and what is said
         assert outcome(one, table)[5:] == outcome(one, other)[5:]  # certificate and model
 
