@@ -134,7 +134,7 @@ def test_the_line_of_two_points_in_the_explorers_first_example():
         epsilon = account(stopped(run, steps), STRONGLY_CONVEX).epsilon(1e-5)
         least = epsilon * (1 - 5e-5)  # searches end so near to their answer
         heights = [on_screen(t, steps) for t in drawn.series if t.role == "bound"]
-        assert sum(height is not None for height in heights) > 3
+        assert sum(height is not None for height in heights) >= 3
         assert min(height for height in heights if height is not None) >= least, steps
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from dash.development.base_component import Component
 from patience import HANG_SECONDS
 
-from lastiterate.accounting import candidates
+from lastiterate.accounting.accountant import candidates
 from lastiterate.explore.findings import Bounded, tasks
 from lastiterate.explore.page import _OUTPUTS, change
 from lastiterate.explore.pool import Pool

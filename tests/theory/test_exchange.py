@@ -10,7 +10,7 @@ import pytest
 from exchanged_laws import instance
 
 from lastiterate import Loss, PrivacyUnit, Shuffled, Training, account
-from lastiterate.theory import exchange, ordered_batches
+from lastiterate.theory import exchange
 from lastiterate.theory.dynamics import Steps
 from lastiterate.theory.exchange import EXCHANGE, Segments, coupled_labels, exchanged_sizes
 from lastiterate.theory.ordered_batches import HIDDEN_POSITION
@@ -64,7 +64,7 @@ def below_the_truth(adjacency: str) -> bool:
     ],
 )
 def test_smaller_sensitivities_are_refuted(monkeypatch, adjacency, sizes) -> None:
-    monkeypatch.setattr(ordered_batches, "exchanged_sizes", lambda training, unit: sizes)
+    monkeypatch.setattr(exchange, "exchanged_sizes", lambda training, unit: sizes)
     assert below_the_truth(adjacency)
 
 

@@ -284,16 +284,16 @@ def test_a_path_that_defers_everything_at_first_is_verified():
     assert verify(proof).epsilon == proof.epsilon
 
 
-@pytest.mark.parametrize("drift", [0.0, 0.005])
-def test_a_release_on_the_way_never_helps(drift):
+@pytest.mark.parametrize("rounding_drift", [0.0, 0.005])
+def test_a_release_on_the_way_never_helps(rounding_drift):
     """Stretches are chosen together: with one more known point the best is no smaller."""
     rng = np.random.default_rng(15)
     for steps in (4, 6):
         c, s, nu = (rng.uniform(low, 1.0, steps) for low in (0.8, 0.1, 0.3))
-        run, rate = Steps(c, s, nu, steps, drift=drift), rng.uniform(0.1, 0.4)
+        run, rate = Steps(c, s, nu, steps, rounding_drift=rounding_drift), rng.uniform(0.1, 0.4)
         hidden = poisson.best(run, rate, 1e-5).curve.epsilon(1e-5)
         for cut in (steps // 2,):
-            parts = poisson.best_stretches([run[:cut], run[cut:]], rate, 1e-5)
+            parts = poisson.best_segments_of_one([run[:cut], run[cut:]], rate, 1e-5)
             known = parts[0].curve.compose(parts[1].curve).epsilon(1e-5)
             assert hidden <= known * (1 + 1e-4), (c, s, nu, rate, cut)
 
@@ -315,7 +315,7 @@ def test_edges():
     assert poisson.best(Steps(0.9, 0.0, 1.0, 10), 0.1, 1e-5).curve.epsilon(1e-9) == 0.0
     assert poisson.best(Steps(0.9, 1.0, 1.0, 0), 0.1, 1e-5).curve.epsilon(1e-9) == 0.0
     assert poisson.best(Steps(0.9, 1.0, 0.0, 10), 0.1, 1e-5).curve.epsilon(1e-9) == math.inf
-    harsh = Steps([1.5, 1.0, 0.0], [1e3, 1e-12, 1.0], [1e-150, 1e-150, 1.0], 3, drift=1e-9)
+    harsh = Steps([1.5, 1.0, 0.0], [1e3, 1e-12, 1.0], [1e-150, 1e-150, 1.0], 3, rounding_drift=1e-9)
     assert poisson.best(harsh, 0.3, 1e-5).curve.epsilon(1e-5) > 0.0  # and nothing overflows
     assert poisson.best(Steps(0.0, 1.0, 1.0, 50), 0.3, 1e-5).curve.epsilon(1e-5) == pytest.approx(
         LossDistribution.sampled_gaussian(0.3, 1.0).epsilon(1e-5), rel=1e-4
@@ -357,7 +357,7 @@ def extreme(rng):
 
     factors = [about(-4, 0), 1.0, 1 - about(-9, -1), about(0, 2)]
     sizes = float(rng.choice(factors)), about(-9, 6), about(-9, 3), int(about(0, 2.5))
-    steps = Steps(*sizes, drift=float(rng.choice([0.0, about(-12, -2)])))
+    steps = Steps(*sizes, rounding_drift=float(rng.choice([0.0, about(-12, -2)])))
     diameter = float(rng.choice([math.inf, about(-3, 4)]))
     start = 0.0 if math.isinf(diameter) or rng.random() < 0.5 else diameter
     return steps, about(-5, 0), about(0.01, 4), start, diameter
@@ -365,7 +365,7 @@ def extreme(rng):
 
 def test_prices_beyond_doubles_give_a_path_of_numbers():
     rng = np.random.default_rng(0)
-    overflowing = Steps(47.6, 2e5, 0.23, 205, drift=5e-12), 1.76e-4, 5723.0, 0.0, math.inf
+    overflowing = Steps(47.6, 2e5, 0.23, 205, rounding_drift=5e-12), 1.76e-4, 5723.0, 0.0, math.inf
     for steps, rate, *asked in [overflowing, *(extreme(rng) for _ in range(20))]:
         path = poisson.deferral_path(steps, rate, *asked)
         assert np.all(np.isfinite(path.left))

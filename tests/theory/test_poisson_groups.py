@@ -27,8 +27,13 @@ from lastiterate import (
 from lastiterate.curves.group_pair import GroupPair
 from lastiterate.curves.pairs import SampledPair
 from lastiterate.theory.dynamics import Steps
-from lastiterate.theory.poisson_paths import best, follow, group_curve, plain_group_curve
 from lastiterate.theory.poisson_paths import best as best_of_one
+from lastiterate.theory.poisson_paths import (
+    best_of_several,
+    follow,
+    group_curve,
+    plain_group_curve,
+)
 from lastiterate.verifier.document import canonical, fingerprint
 from lastiterate.verifier.witness import pack, unpack
 
@@ -61,7 +66,7 @@ def check(seed):
     epsilon = float(random.uniform(0, 3))
     truth = max(exact_deltas(factors, s, nu, rate, records, epsilon))
     for curve in (
-        best(steps, rate, records, 1e-5).curve,
+        best_of_several(steps, rate, records, 1e-5).curve,
         random_path(random, steps, rate, records),
     ):
         assert curve.delta(epsilon) >= truth * (1 - 1e-7) - 1e-13
@@ -107,15 +112,15 @@ def test_moments_by_the_binomial_theorem():
 
 def test_more_records_never_cost_less_and_one_costs_what_it_did():
     steps = Steps(0.5, 1.0, 1.0, 4)
-    found = [best(steps, 0.02, k, 1e-6).curve.epsilon(1e-6) for k in (1, 2)]
+    found = [best_of_several(steps, 0.02, k, 1e-6).curve.epsilon(1e-6) for k in (1, 2)]
     assert found == sorted(found)
     assert found[0] <= best_of_one(steps, 0.02, 1e-6).curve.epsilon(1e-6) * 1.01
     assert found[1] <= plain_group_curve(steps, 0.02, 2).epsilon(1e-6)
 
 
 def test_no_noise_is_no_protection():
-    assert best(Steps(0.9, 1.0, 0.0, 3), 0.1, 2, 1e-5).curve.epsilon(1e-5) == math.inf
-    assert best(Steps(0.9, 0.0, 1.0, 3), 0.1, 2, 1e-5).curve.epsilon(1e-5) == 0.0
+    assert best_of_several(Steps(0.9, 1.0, 0.0, 3), 0.1, 2, 1e-5).curve.epsilon(1e-5) == math.inf
+    assert best_of_several(Steps(0.9, 0.0, 1.0, 3), 0.1, 2, 1e-5).curve.epsilon(1e-5) == 0.0
 
 
 def described(seed):
@@ -210,7 +215,7 @@ def test_described_groups():
 def test_long_runs_begin_where_all_records_have_led():
     """Steps that are forgotten are skipped: the path begins at k s/(1 - c), and no closer."""
     factor, records, rate = 0.3, 2, 0.2
-    curve = best(Steps(factor, 1.0, 1.0, 60), rate, records, 1e-4).curve
+    curve = best_of_several(Steps(factor, 1.0, 1.0, 60), rate, records, 1e-4).curve
     last = np.full(8, factor)  # what comes before is 7e-5 of what follows
     for epsilon in (0.1, 1.0, 2.0):
         truth = max(exact_deltas(last, np.ones(8), np.ones(8), rate, records, epsilon))
@@ -237,5 +242,5 @@ def test_long_runs_begin_where_all_records_have_led():
 
 
 def test_a_million_million_steps_are_as_small_as_one():
-    curve = best(Steps(0.5, 0.3, 1.0, 10**12), 0.01, 3, 1e-6).curve
+    curve = best_of_several(Steps(0.5, 0.3, 1.0, 10**12), 0.01, 3, 1e-6).curve
     assert 0.1 < curve.epsilon(1e-6) < 3

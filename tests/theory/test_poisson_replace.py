@@ -57,7 +57,7 @@ def test_the_same_as_dp_accounting(rate, noise, steps):
     )
     for delta in (1e-4, 1e-6):
         theirs = pair.self_compose(steps).get_epsilon_for_delta(delta)
-        ours = theorem.plain(Steps(1.0, 1.0, noise, steps), rate).epsilon(delta)
+        ours = theorem.opposed_curve(Steps(1.0, 1.0, noise, steps), rate).epsilon(delta)
         assert ours == pytest.approx(theirs, rel=1e-3)
     if steps == 1000:
         assert ours == pytest.approx(3.214, abs=1e-3)
@@ -80,7 +80,7 @@ def test_a_described_run_has_that_value():
 def _planar_instance(rng):
     rate, h = 10 ** rng.uniform(-1.5, -0.05), rng.uniform(0.3, 2.0)
     steps, c = int(rng.integers(1, 4)), rng.uniform(0.2, 1.0)
-    plain = theorem.plain(Steps(1.0, h, 1.0, steps), rate)
+    plain = theorem.opposed_curve(Steps(1.0, h, 1.0, steps), rate)
     turn = rng.uniform(0, 2 * np.pi)
     matrix = c * np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
     powers = [np.linalg.matrix_power(matrix, steps - 1 - k) for k in range(steps)]
@@ -119,7 +119,7 @@ def test_one_step_is_attained():
         centres, weights = np.array([0.0, h]), np.array([1 - rate, rate])
         truth = Mixtures(centres, weights, -centres, weights).deltas(EPSILONS)
         for epsilon, least in zip(EPSILONS, truth, strict=True):
-            value = theorem.plain(Steps(1.0, h, 1.0, 1), rate).delta(epsilon)
+            value = theorem.opposed_curve(Steps(1.0, h, 1.0, 1), rate).delta(epsilon)
             assert value >= least
             if least > 1e-9:
                 assert value == pytest.approx(least, rel=2e-3)
@@ -148,7 +148,7 @@ def _line_instance(rng):
     run = Steps(c, h, nu, steps, gap=gap)
     left = absorption.distance(run[:first])
     pays = random_payments(rng, run[first:].c, left, tail)
-    curve = absorption.absorbing(theorem.pair_of(rate), run, pays)
+    curve = absorption.absorbing(theorem.opposed_pair(rate), run, pays)
     shrink = rng.choice([1.0, rng.uniform(0, 1)], steps) * rng.choice([-1, 1], steps)
     sizes = np.broadcast_to(h, steps) * rng.choice([1.0, rng.uniform()], steps)
     signs = rng.choice([-1, 1], steps) if rng.random() < 0.5 else np.ones(steps)
@@ -183,7 +183,9 @@ def test_the_search_never_falls_below_the_exact_law():
     for _ in range(15):
         steps, rate = int(rng.integers(2, 9)), rng.uniform(0.2, 0.9)
         c, h = rng.uniform(0.1, 0.9), rng.uniform(0.3, 2.0)
-        found = absorption.best(theorem.pair_of(rate), Steps(c, h, 1.0, steps, gap=2 * h), 1e-3)
+        found = absorption.best(
+            theorem.opposed_pair(rate), Steps(c, h, 1.0, steps, gap=2 * h), 1e-3
+        )
         same = np.ones(steps)
         law = _line_law(c * same, h * same, -h * same, same, rate)
         _never_below(found.curve, law, (steps, rate, c, h))
@@ -211,7 +213,7 @@ def test_updates_that_fold_and_gradients_that_depend_on_the_iterate():
     for tail in range(1, steps + 1):
         run = Steps(c, s, 1.0, steps, gap=2 * s)
         pays = random_payments(rng, c, absorption.distance(run[:-tail]), tail)
-        curve = absorption.absorbing(theorem.pair_of(rate), run, pays)
+        curve = absorption.absorbing(theorem.opposed_pair(rate), run, pays)
         for epsilon in EPSILONS:
             gamma = math.exp(epsilon)
             truth = max(np.maximum(p - gamma * q, 0).sum(), np.maximum(q - gamma * p, 0).sum())
@@ -248,7 +250,7 @@ def test_gradients_that_are_declared_to_be_close():
 def test_payments_that_leave_something_over_protect_nothing():
     pays = np.array([0.1, 0.1])
     steps = Steps(0.9, 1.0, 1.0, 5, gap=2.0)
-    assert absorption.absorbing(theorem.pair_of(0.1), steps, pays).delta(3.0) == 1.0
+    assert absorption.absorbing(theorem.opposed_pair(0.1), steps, pays).delta(3.0) == 1.0
 
 
 def test_forgetting_gains_with_the_l2_term_and_never_costs():

@@ -10,7 +10,7 @@ import pytest
 from exchanged_laws import reshuffled_instance
 
 from lastiterate import Loss, PrivacyUnit, Reshuffled, Shuffled, TailAverage, Training, account
-from lastiterate.theory import ordered_batches, reshuffled_exchange
+from lastiterate.theory import reshuffled_exchange
 from lastiterate.theory.dynamics import Steps
 from lastiterate.theory.exchange import EXCHANGE, Segments
 from lastiterate.theory.reshuffled import BOUNDARY_POLICY
@@ -61,7 +61,7 @@ def refuted(adjacency: str, seeds: int = 150) -> bool:
     ],
 )
 def test_smaller_sensitivities_are_refuted(monkeypatch, adjacency, sizes) -> None:
-    monkeypatch.setattr(ordered_batches, "exchanged_sizes", lambda training, unit: sizes)
+    monkeypatch.setattr(reshuffled_exchange, "exchanged_sizes", lambda training, unit: sizes)
     assert refuted(adjacency)
 
 

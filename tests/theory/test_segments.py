@@ -20,10 +20,7 @@ from lastiterate import (
     verify,
 )
 from lastiterate.curves.loss_distribution import LossDistribution
-from lastiterate.theory import poisson as poisson_replace
-from lastiterate.theory import without_replacement
-from lastiterate.theory import without_replacement as absorption
-from lastiterate.theory import without_replacement as refined_stretches
+from lastiterate.theory import poisson, without_replacement
 from lastiterate.theory.dynamics import Steps
 from lastiterate.verifier.document import fingerprint
 
@@ -47,8 +44,8 @@ def test_never_below_the_exact_law():
         size, s = int(rng.integers(1, 3)), rng.uniform(0.2, 2.0)
         c, nu = rng.uniform(0.5, 1.0, steps), np.array([2.0, 0.4, 3.0, 3.0]) * rng.uniform(0.5, 1)
         run, spans = Steps(c, s, nu, steps), [(0, steps)]
-        pair_of = without_replacement.pair_of(size / records)
-        parts = refined_stretches.stretches(pair_of, run, spans, 1e-3)
+        pair_of = without_replacement.replaced_pair(size / records)
+        parts = without_replacement.best_segments(pair_of, run, spans, 1e-3)
         cut += len(parts) > 1 and any(part.found.pays is not None for part in parts)
         curve = composed(parts)
         pulls = rng.choice([0.0, s * size], records - 1)
@@ -74,19 +71,21 @@ def test_a_release_on_the_way_never_helps_many(number):
 def check_releases(rng, kind):
     count, rate = int(rng.integers(4, 8)), rng.uniform(0.05, 0.5)
     run, delta = random_steps(rng, count), float(rng.choice([1e-6, 1e-2]))
-    pair_of = (without_replacement.pair_of, poisson_replace.pair_of)[kind](rate)
-    one = composed(refined_stretches.stretches(pair_of, run, [(0, count)], delta))
+    pair_of = (without_replacement.replaced_pair, poisson.opposed_pair)[kind](rate)
+    one = composed(without_replacement.best_segments(pair_of, run, [(0, count)], delta))
     hidden = one.epsilon(delta)
-    assert hidden <= absorption.best(pair_of, run, delta).curve.epsilon(delta) * (1 + 1e-9)
+    assert hidden <= without_replacement.best(pair_of, run, delta).curve.epsilon(delta) * (1 + 1e-9)
     for place in {count // 2, count - 1}:
         spans = [(0, place), (place, count)]
-        known = composed(refined_stretches.stretches(pair_of, run, spans, delta)).epsilon(delta)
+        known = composed(without_replacement.best_segments(pair_of, run, spans, delta)).epsilon(
+            delta
+        )
         assert hidden <= known * (1 + 1e-4), (run.c, run.s, run.nu, rate, delta, place)
 
 
 def test_every_release_is_the_end_of_a_stretch():
-    run, pair_of = random_steps(np.random.default_rng(3), 6), without_replacement.pair_of(0.3)
-    parts = refined_stretches.stretches(pair_of, run, [(0, 2), (2, 3), (3, 6)], 1e-5)
+    run, pair_of = random_steps(np.random.default_rng(3), 6), without_replacement.replaced_pair(0.3)
+    parts = without_replacement.best_segments(pair_of, run, [(0, 2), (2, 3), (3, 6)], 1e-5)
     ends = [part.last for part in parts]
     assert {2, 3, 6} <= set(ends)
     assert [part.first for part in parts] == [0, *ends[:-1]]
@@ -94,7 +93,7 @@ def test_every_release_is_the_end_of_a_stretch():
 
 def test_odd_runs():
     """No noise, no record, one step, steps that forget all, long runs: an answer, and no error."""
-    pair_of = without_replacement.pair_of(0.3)
+    pair_of = without_replacement.replaced_pair(0.3)
     for c, s, nu, count in (
         (0.9, 1.0, 0.0, 3),
         (0.9, 0.0, 1.0, 3),
@@ -105,10 +104,10 @@ def test_odd_runs():
         (0.9, 1.0, 1.0, 200),
     ):
         run = Steps(c, s, nu, count)
-        parts = refined_stretches.stretches(pair_of, run, [(0, count)], 1e-5)
-        least = absorption.best(pair_of, run, 1e-5).curve.epsilon(1e-5)
+        parts = without_replacement.best_segments(pair_of, run, [(0, count)], 1e-5)
+        least = without_replacement.best(pair_of, run, 1e-5).curve.epsilon(1e-5)
         assert composed(parts).epsilon(1e-5) <= least * (1 + 1e-9)
-    assert refined_stretches.stretches(pair_of, Steps(0.9, 1.0, 1.0, 0), [], 1e-5) == []
+    assert without_replacement.best_segments(pair_of, Steps(0.9, 1.0, 1.0, 0), [], 1e-5) == []
 
 
 # --- certificates --------------------------------------------------------------------------------

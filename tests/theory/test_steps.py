@@ -19,7 +19,7 @@ def test_a_stretch_holds_the_values_of_its_own_steps():
     rng = np.random.default_rng(1)
     for _ in range(50):
         count = int(rng.integers(0, 8))
-        listed = {name: rng.uniform(0, 2, count) for name in ("s", "drift", "gap")}
+        listed = {name: rng.uniform(0, 2, count) for name in ("s", "rounding_drift", "gap")}
         steps = Steps(0.9, nu=1.0, count=count, **listed)
         first, last = sorted(rng.integers(0, count + 3, 2).tolist())
         stretch = steps[first:last]
@@ -47,7 +47,7 @@ def test_a_new_impulse_is_a_new_gap_unless_one_is_given():
     assert steps.replace(c=0.5).gap.tolist() == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("name", ["c", "s", "nu", "drift", "reach", "gap"])
+@pytest.mark.parametrize("name", ["c", "s", "nu", "rounding_drift", "reach", "gap"])
 @pytest.mark.parametrize("value", [-1e-9, math.nan, [1.0, 1.0], [1.0, -1.0, 1.0], [[1.0] * 3]])
 def test_what_is_no_value_of_every_step_is_refused(name, value):
     values = {"c": 0.9, "s": 1.0, "nu": 1.0}

@@ -12,7 +12,6 @@ from lastiterate.curves import gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.curves.pairs import ReplacedPair, SampledPair
 from lastiterate.theory import without_replacement as absorption
-from lastiterate.theory import without_replacement as theorem
 from lastiterate.theory.dynamics import Steps
 
 EPSILONS = (0.0, 0.2, 0.7, 1.5, 3.0, 5.0)
@@ -92,7 +91,7 @@ def _check_instance(rng):
     tail = int(rng.integers(1, steps + 1))
     run = Steps(c, s, nu, steps)
     pays = _random_payments(rng, run, tail)
-    curve = absorption.absorbing(theorem.pair_of(size / records), run, pays)
+    curve = absorption.absorbing(absorption.replaced_pair(size / records), run, pays)
     shrink = rng.choice([1.0, rng.uniform(0, 1)], steps) * rng.choice([-1, 1], steps)
     law = without_replacement_law(
         np.broadcast_to(c, steps) * shrink, targets, pulls, np.broadcast_to(nu, steps), size
@@ -144,7 +143,7 @@ def test_projected_updates_that_are_not_linear():
         for tail in range(1, steps + 1):
             run = Steps(1.0, s, nu, steps, reach=2 * eta * K)
             pays = _random_payments(rng, run, tail, D)
-            curve = absorption.absorbing(theorem.pair_of(1 / records), run, pays, D)
+            curve = absorption.absorbing(absorption.replaced_pair(1 / records), run, pays, D)
             for epsilon in (0.0, 0.5, 1.0, 2.0):
                 gamma = math.exp(epsilon)
                 truth = max(np.maximum(p - gamma * q, 0).sum(), np.maximum(q - gamma * p, 0).sum())
@@ -152,15 +151,17 @@ def test_projected_updates_that_are_not_linear():
 
 
 def test_search_gains_and_stays_below_composition():
-    found = absorption.best(theorem.pair_of(0.05), Steps(0.95, 1.0, 1.0, 400), 1e-5)
-    plain = theorem.plain(Steps(1.0, 1.0, 1.0, 400), 0.05)
+    found = absorption.best(absorption.replaced_pair(0.05), Steps(0.95, 1.0, 1.0, 400), 1e-5)
+    plain = absorption.plain_curve(Steps(1.0, 1.0, 1.0, 400), 0.05)
     assert found.curve.epsilon(1e-5) < 0.5 * plain.epsilon(1e-5)
     assert found.curve.epsilon(1e-5) < 3.7  # splitting the noise gave 4.05
     assert found.tail < 400
     eta = np.linspace(1.0, 0.3, 400)
-    schedule = absorption.best(theorem.pair_of(0.05), Steps(0.95, eta, 1.0, 400), 1e-5)
+    schedule = absorption.best(absorption.replaced_pair(0.05), Steps(0.95, eta, 1.0, 400), 1e-5)
     assert schedule.curve.epsilon(1e-5) <= found.curve.epsilon(1e-5)
-    bounded = absorption.best(theorem.pair_of(0.05), Steps(1.0, 1.0, 1.0, 400), 1e-5, diameter=2.0)
+    bounded = absorption.best(
+        absorption.replaced_pair(0.05), Steps(1.0, 1.0, 1.0, 400), 1e-5, diameter=2.0
+    )
     assert bounded.curve.epsilon(1e-5) < plain.epsilon(1e-5)
 
 
@@ -173,7 +174,7 @@ def test_distances():
 
 def test_edges():
     def epsilon(rate, steps, delta=1e-9):
-        return absorption.best(theorem.pair_of(rate), steps, 1e-5).curve.epsilon(delta)
+        return absorption.best(absorption.replaced_pair(rate), steps, 1e-5).curve.epsilon(delta)
 
     assert epsilon(0.5, Steps(0.9, 0.0, 1.0, 10)) == 0.0
     assert epsilon(0.5, Steps(0.9, 1.0, 1.0, 0)) == 0.0
@@ -235,7 +236,7 @@ def test_one_absorbing_step_in_the_plane():
         truth = planar_deltas(
             np.array([v, m + w]), weights, np.array([np.zeros(2), other]), weights, epsilons
         )
-        curve = LossDistribution({theorem.pair_of(rate)(s, a): 1})
+        curve = LossDistribution({absorption.replaced_pair(rate)(s, a): 1})
         for epsilon, least in zip(epsilons, truth, strict=True):
             assert curve.delta(epsilon) >= least - 1e-12, (rate, a, s, m, other, v, w)
 
