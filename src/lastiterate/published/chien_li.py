@@ -32,6 +32,7 @@ from lastiterate.published.setting import (
     UP,
     evaluated,
     renyi_moments,
+    theorem,
     unit,
     worst_position,
 )
@@ -518,129 +519,35 @@ def _sequences(run: Run) -> str | None:
 _LAST = ADJACENCIES | {"expansion"}
 
 ROWS: tuple[Theorem, ...] = (
-    Theorem(
-        key="chien-li-2025-3.1",
-        name="Chien & Li 2025, Theorem 3.1",
-        reference="Chien & Li 2025, Theorem 3.1",
-        status="corrected",
-        statement=(
-            "With d_tau = min(s sum_{t<tau} c^t, 2 eta K tau, D): R_alpha <= (alpha/2 nu^2) min "
-            "over tau and beta of sum_{t>=tau} s^2/beta_t + d_tau^2 / sum_{t>=tau} (1-beta_t) "
-            "c^(-2(t-tau+1)). The optimum has beta_t = s/(s+a_t), s + a_t = max(s, kappa "
-            "c^(-(t-tau+1))), kappa from one root."
-        ),
-        correction=(
-            "The proof conditions in an order that tilts the other run; conditioning one step at a "
-            "time repairs it. For convex losses the clip must be inactive, or the constant of "
-            "clipped updates be used."
-        ),
-        schemes=(FullBatch,),
-        bound=theorem_3_1,
-        supports=_LAST,
-        assumptions=("full batch, constant parameters", "updates are c-Lipschitz"),
-        dominated_by=("taut-string",),
-    ),
-    Theorem(
-        key="chien-li-2025-3.7",
-        name="Chien & Li 2025, Theorem 3.7",
-        reference="Chien & Li 2025, Theorem 3.7",
-        status="corrected",
-        statement=(
-            "As Theorem 3.1 with z_{t+1} = g(z_t) - a_t, g(z) = z + min(eta L z^p, 2 eta K). For "
-            "constant parameters its optimum over tau, beta and the shifts is that of shifted "
-            "interpolation, as Renyi divergence."
-        ),
-        correction="The proof is repaired as for Theorem 3.1.",
+    theorem("chien-li-2025-3.1", schemes=(FullBatch,), bound=theorem_3_1, supports=_LAST),
+    theorem(
+        "chien-li-2025-3.7",
         schemes=(FullBatch,),
         bound=theorem_3_7,
         limits=_holder,
         supports=_LAST | {"no Lipschitz constant"},
-        assumptions=("full batch, constant parameters", "Hoelder gradients, bounded domain"),
-        dominated_by=("taut-string",),
     ),
-    Theorem(
-        key="chien-li-2025-a1",
-        name="Chien & Li 2025, Theorem A.1",
-        reference="Chien & Li 2025, Theorem A.1",
-        status="corrected",
-        statement=(
-            "The taut-string program for one known sequence of batches, with the extra demand that "
-            "every use of the record after the restart is paid in full when it arrives."
-        ),
-        correction="The proof is repaired as for Theorem 3.1; sums run over epochs 0..E-1.",
+    theorem(
+        "chien-li-2025-a1",
         schemes=(Cyclic,),
         bound=_fixed_sequence,
         limits=_sequences,
         supports=_LAST,
-        assumptions=("cyclic batches", "updates are c-Lipschitz"),
-        dominated_by=("worst-position",),
     ),
-    Theorem(
-        key="chien-li-2025-corollary-a3",
-        name="Chien & Li 2025, Corollary A.3",
-        reference="Chien & Li 2025, Corollary A.3",
-        status="corrected",
-        statement=(
-            "R_alpha <= log(E exp((alpha-1) eps(alpha, position)))/(alpha-1), Theorem A.1 inside."
-        ),
-        correction="Joint convexity is Lemma A.5, not that of Kullback and Leibler as cited.",
+    theorem(
+        "chien-li-2025-corollary-a3",
         schemes=(Shuffled,),
         bound=_averaged_sequences,
         limits=_sequences,
         supports=_LAST,
-        assumptions=("one hidden partition", "updates are c-Lipschitz"),
-        dominated_by=("hidden-position",),
     ),
-    Theorem(
-        key="output-perturbation",
-        name="Output perturbation (Chien & Li 2025, corrected)",
-        reference=(
-            "Gaussian mechanism with the diameter; Chien & Li 2025, Figure 1 and appendix A.13"
-        ),
-        status="corrected",
-        statement=(
-            "On a convex domain of diameter D the last iterate is mu-GDP with mu = (g(D) + s)/nu, "
-            "g the modulus of the last update, s and nu its sensitivity and noise."
-        ),
-        correction=(
-            "Printed with D alone. The gradient step moves first and may leave the domain: two "
-            "runs at opposite ends are g(D) + s apart before the noise, and the probability of the "
-            "end points tells them apart better than D/nu allows."
-        ),
+    theorem(
+        "output-perturbation",
         schemes=(FullBatch, Cyclic, Shuffled, Reshuffled),
         bound=output_perturbation,
         limits=_bounded,
-        # The last step alone, charged as if it used the record.
         supports=ANY_UPDATE,
-        assumptions=("parameters are projected on a bounded convex set",),
-        dominated_by=("taut-string", "worst-position", "hidden-position"),
     ),
-    Theorem(
-        key="chien-li-2025-figure-1",
-        name="Chien & Li 2025, Figure 1, output perturbation",
-        reference="Chien & Li 2025, Figure 1 and appendix A.13",
-        status="refuted",
-        statement="On a domain of diameter D the last iterate has R_alpha <= alpha D^2/(2 nu^2).",
-        schemes=(FullBatch,),
-        counterexample=(
-            "two runs from the middle of [0, D], D = 1, nu = 0.5, linear losses with s = 0.75: "
-            "after 60 steps the divergence of order 1.01 is 1.43 times the claim"
-        ),
-        correction="Use (g(D) + s)/nu: see Output perturbation.",
-    ),
-    Theorem(
-        key="chien-li-2025-3.12-printed",
-        name="Chien & Li 2025, Theorem 3.12, as printed",
-        reference="Chien & Li 2025, Definition 3.11 and Theorem 3.12",
-        status="refuted",
-        statement=(
-            "Batches without replacement cost S_alpha, the divergence of N from the mixture."
-        ),
-        schemes=(WithoutReplacement,),
-        counterexample=(
-            "the divergence is taken in the wrong direction and never exceeds log 1/(1-q); n = 2, "
-            "batch 1, one step, impulse/noise 2, order 2: claimed 0.4385, true 2.6672"
-        ),
-        correction="The corrected theorem charges the subsampled Gaussian profile in both orders.",
-    ),
+    theorem("chien-li-2025-figure-1", schemes=(FullBatch,)),
+    theorem("chien-li-2025-3.12-printed", schemes=(WithoutReplacement,)),
 )

@@ -28,6 +28,7 @@ from lastiterate.published.setting import (
     first_reason,
     renyi_moments,
     strongly_convex,
+    theorem,
     unit,
 )
 from lastiterate.theory.registry import ADJACENCIES, ANY_UPDATE, Proof, Theorem
@@ -298,75 +299,33 @@ def _squared(run: Run) -> str | None:
 
 
 _DYNAMICS = first_reason(convex, strongly_convex, _slow)
-_ASSUMED = ("full batch", "strongly convex, smooth, no gradient clipping", "eta < 1/beta")
 
 ROWS: tuple[Theorem, ...] = (
-    Theorem(
-        key="chourasia-ye-shokri-2021-1",
-        name="Chourasia, Ye & Shokri 2021, Theorem 1",
-        reference="Chourasia, Ye & Shokri 2021, Theorem 1",
-        statement="R_alpha <= alpha S_g^2 eta T/(4 sigma^2 n^2): composition in continuous time.",
+    theorem(
+        "chourasia-ye-shokri-2021-1",
         schemes=(FullBatch,),
         bound=_theorem_1,
         supports=ANY_UPDATE - {"schedules", "grid"} | {"momentum", "releases"},
-        assumptions=("full batch, constant step size and noise",),
-        hidden_state=False,
-        dominated_by=("taut-string",),
     ),
-    Theorem(
-        key="chourasia-ye-shokri-2021-2",
-        name="Chourasia, Ye & Shokri 2021, Theorem 2",
-        reference="Chourasia, Ye & Shokri 2021, Theorem 2 and Lemma 5, any gamma in (0, 1]",
-        status="corrected",
-        statement=(
-            "lambda-strongly convex, beta-smooth, eta < 1/beta: for every gamma in (0, 1], R_alpha "
-            "<= alpha (s^2/2nu^2) (1 - exp(-(1-gamma) lambda eta T))/(gamma (1-gamma) eta lambda)."
-        ),
-        correction=(
-            "Printed for gamma = 1/2 only. Step (60) contracts at a fixed order, which is false "
-            "for true divergences; it holds for bounds that are linear in the order, which these "
-            "are."
-        ),
+    theorem(
+        "chourasia-ye-shokri-2021-2",
         schemes=(FullBatch,),
         bound=_theorem_2,
         limits=_DYNAMICS,
         supports=ADJACENCIES,
-        assumptions=_ASSUMED,
-        dominated_by=("taut-string",),
     ),
-    Theorem(
-        key="chourasia-ye-shokri-2021-corollary-1",
-        name="Chourasia, Ye & Shokri 2021, Corollary 1",
-        reference="Chourasia, Ye & Shokri 2021, Corollary 1",
-        status="corrected",
-        statement=(
-            "lambda-strongly convex, beta-smooth, eta < 1/beta: R_alpha <= alpha S_g^2/(lambda "
-            "sigma^2 n^2) (1 - exp(-lambda eta T/2))."
-        ),
-        correction="The bound stands; its proof is repaired as for Theorem 2.",
+    theorem(
+        "chourasia-ye-shokri-2021-corollary-1",
         schemes=(FullBatch,),
         bound=_corollary_1,
         limits=_DYNAMICS,
         supports=ADJACENCIES,
-        assumptions=_ASSUMED,
-        dominated_by=("taut-string",),
     ),
-    Theorem(
-        key="chourasia-ye-shokri-2021-corollary-2",
-        name="Chourasia, Ye & Shokri 2021, Corollary 2",
-        reference="Chourasia, Ye & Shokri 2021, Corollary 2",
-        status="corrected",
-        statement=(
-            "Every record's loss is (lambda/2)||theta - x||^2 up to a linear term, 0 < eta lambda "
-            "< 2; with h = eta lambda: R_alpha <= alpha (s^2/2nu^2) 4 (1 - exp(-(2-h) h "
-            "T/2))/(h (2-h))."
-        ),
-        correction="The condition 0 < eta < 2 is not printed.",
+    theorem(
+        "chourasia-ye-shokri-2021-corollary-2",
         schemes=(FullBatch,),
         bound=_corollary_2,
         limits=first_reason(convex, strongly_convex, _squared),
         supports=ADJACENCIES,
-        assumptions=("full batch", "smoothness = strong convexity", "0 < eta lambda < 2"),
-        dominated_by=("taut-string",),
     ),
 )

@@ -13,6 +13,7 @@ import math
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.description import Cyclic, FullBatch, Shuffled
 from lastiterate.errors import DescriptionError
+from lastiterate.published.setting import theorem
 from lastiterate.theory.dynamics import squared_ratio
 from lastiterate.theory.positions import UNIT
 from lastiterate.theory.registry import ADJACENCIES, Proof, Theorem
@@ -64,19 +65,11 @@ def _limits(run: Run) -> str | None:
 
 
 ROWS: tuple[Theorem, ...] = (
-    Theorem(
-        key="equalised-last-epoch",
-        name="Equalised last epoch",
-        reference="this library: sqrt((B-j)/B) on the last epoch's steps",
-        statement=(
-            "Convex (c <= 1), B batches in one order, E epochs, constant noise, schedule "
-            "'equalised': mu^2 = (s/nu)^2 E/B at every position, known or hidden."
-        ),
+    theorem(
+        "equalised-last-epoch",
         schemes=(FullBatch, Cyclic, Shuffled),
         bound=equalised_last_epoch,
         limits=_limits,
         supports=ADJACENCIES | {"schedules"},
-        assumptions=("updates are non-expansive", "schedule = 'equalised', constant noise"),
-        dominated_by=("taut-string", "worst-position", "hidden-position"),
     ),
 )

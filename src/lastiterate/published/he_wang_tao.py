@@ -14,11 +14,13 @@ becomes zero; it shares the errors of Theorem 7. No guarantee rests on anything 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linprog
 
 from lastiterate._internal.formatting import printed
 from lastiterate.composition import (
@@ -27,11 +29,205 @@ from lastiterate.composition import (
     kairouz_heterogeneous,
     log_chernoff,
     pure_composition,
+    pure_kl,
 )
 from lastiterate.composition.validation import check_lists, check_pair, check_slack
 from lastiterate.description.fields import number, one_of
 from lastiterate.errors import AssumptionError, UnsupportedError
+from lastiterate.published.setting import theorem
 from lastiterate.theory.registry import Theorem
+
+# --- generalisation -----------------------------------------------------------------------------
+
+
+def theorem_3(epsilon: float, delta: float, parts: int) -> Pair:
+    """Theorem 3: (threshold, probability) of P(R_S ≤ R + ke^-ε δ + 3ε) ≥ ε on k sub-databases.
+
+    Status: corrected; the last inequality of its proof is reversed, and ε > 1 is no probability.
+
+    >>> theorem_3(0.1, 1e-6, 10).delta
+    0.1
+    """
+    return Pair(parts * math.exp(-epsilon) * delta + 3 * epsilon, epsilon)
+
+
+def corollary_1(epsilon: float, delta: float, parts: int) -> float:
+    """Corollary 1: E R_S(h) - E R(h) ≤ ke^-ε δ + ε.
+
+    >>> round(corollary_1(0.1, 0.0, 1), 6)
+    0.1
+    """
+    return parts * math.exp(-epsilon) * delta + epsilon
+
+
+def exponential_mechanism(
+    utilities: Sequence[float], epsilon: float, sensitivity: float = 1.0
+) -> NDArray[np.float64]:
+    """Definition 8: the law of the index, proportional to exp(εu/(2Δu)): ε-private.
+
+    >>> exponential_mechanism([0.0, 2.0], 1.0).round(4)
+    array([0.2689, 0.7311])
+    """
+    scores = epsilon * np.asarray(utilities, dtype=float) / (2 * sensitivity)
+    weights = np.exp(scores - scores.max())
+    return np.asarray(weights / weights.sum())
+
+
+def algorithm_b(
+    train: Sequence[float], test: Sequence[float], records: int, epsilon: float
+) -> NDArray[np.float64]:
+    """Algorithm B in the proof of Lemma 4: the law of the sub-database it picks.
+
+    The exponential mechanism on N(R_S_i(h_i) - R_T(h_i)): the hypothesis that overfits most.
+    """
+    gaps = np.asarray(train, dtype=float) - np.asarray(test, dtype=float)
+    return exponential_mechanism(list(records * gaps), epsilon)
+
+
+def sample_size(accuracy: float, failure: float) -> tuple[float, float, int]:
+    """Theorem 1 read as PAC: (ε, δ, N) with P(|R_S - R| < accuracy) > 1 - failure.
+
+    ε = accuracy/9, δ from failure = e^-ε δ/ε·ln(2/ε), N = (2/ε²) ln(16e^ε/δ), rounded up.
+
+    >>> sample_size(0.45, 1e-6)[2]
+    16712
+    """
+    number("accuracy", accuracy, "9 epsilon, a difference of risks", above=0, below=1)
+    number("failure", failure, "it is a probability", above=0, below=1)
+    epsilon = accuracy / 9
+    delta = failure * epsilon * math.exp(epsilon) / math.log(2 / epsilon)
+    return epsilon, delta, math.ceil(2 / epsilon**2 * (math.log(16 / delta) + epsilon))
+
+
+def memoriser(records: int, domain: int) -> tuple[float, float]:
+    """(R_S, R) of an algorithm that stores its sample and answers wrongly elsewhere.
+
+    Remarks 1 and 2 infer PAC learnability from R_S ≤ R + small and R_S → 0. REFUTED: R_S = 0 here,
+    so that both hold for every sample, and R = (1 - 1/m)^N on m equally likely points.
+
+    >>> memoriser(100, 10**6)[0], memoriser(100, 10**6)[1] > 0.999
+    (0.0, True)
+    """
+    return 0.0, (1 - 1 / domain) ** records
+
+
+def oneto_risk(risk: float, epsilon: float, records: int) -> Pair:
+    """Oneto et al. 2017, first bound: R - R_S < sqrt(6 R_S) ε^ + 6(ε² + 1/N), and its failure.
+
+    ε^ = ε + sqrt(1/N); failure 3e^(-Nε²). As quoted by He, Wang & Tao; not verified.
+    """
+    spread = math.sqrt(6 * risk) * (epsilon + records**-0.5)
+    return Pair(spread + 6 * (epsilon**2 + 1 / records), 3 * math.exp(-records * epsilon**2))
+
+
+def oneto_variance(variance: float, epsilon: float, records: int) -> Pair:
+    """Oneto et al. 2017, second bound: sqrt(4V) ε^ + 5N/(N-1)·(ε² + 1/N), failure 3e^(-Nε²)."""
+    spread = math.sqrt(4 * variance) * (epsilon + records**-0.5)
+    rest = 5 * records / (records - 1) * (epsilon**2 + 1 / records)
+    return Pair(spread + rest, 3 * math.exp(-records * epsilon**2))
+
+
+def nissim_stemmer_on_average(epsilon: float, delta: float, parts: int) -> float:
+    """Nissim & Stemmer 2015, on average: |E R_S - E R| ≤ kδ + 2ε, binary loss; quoted."""
+    return parts * delta + 2 * epsilon
+
+
+def wang_steps(epsilon: float, delta: float, rate: float) -> float:
+    """Wang et al. 2015 as quoted: SGLD is (ε, δ)-private if T > ε²/(32 rate log(2/δ)), rate τ/N.
+
+    It cannot be meant for a fixed noise, under which more steps never reveal less of a transcript;
+    the noise that goes with it is not quoted. Not verified.
+    """
+    return epsilon**2 / (32 * rate * math.log(2 / delta))
+
+
+def kl_dwork_2010(epsilon: float) -> float:
+    """Dwork, Rothblum & Vadhan 2010: KL ≤ ε(e^ε - 1) of an ε-private pair."""
+    return epsilon * math.expm1(epsilon)
+
+
+def kl_dwork_rothblum(epsilon: float) -> float:
+    """(9), Dwork & Rothblum 2016: KL ≤ ε(e^ε - 1)/2."""
+    return kl_dwork_2010(epsilon) / 2
+
+
+def dwork_roth_3_20(epsilons: Sequence[float], deltas: Sequence[float], slack: float) -> Pair:
+    """Dwork & Roth 2014, Theorem 3.20, unequal rounds: (Σε(e^ε-1) + sqrt(2 log(1/δ~)Σε²), Σδ + δ~).
+
+    >>> round(dwork_roth_3_20([0.1] * 100, [0.0] * 100, 1e-6).epsilon, 4)
+    6.3082
+    """
+    check_lists(epsilons, deltas)
+    root = math.sqrt(-2 * math.log(slack) * math.fsum(e * e for e in epsilons))
+    return Pair(math.fsum(map(kl_dwork_2010, epsilons)) + root, math.fsum(deltas) + slack)
+
+
+# --- lemmas -------------------------------------------------------------------------------------
+
+
+def lemma_1(p: Sequence[float], q: Sequence[float]) -> tuple[float, float]:
+    """Lemma 1: KL(p‖q) ≤ KL(M‖M') = KL(M'‖M) of a pair with the same max divergence.
+
+    The pair is randomised response at that divergence ε, KL = ε tanh(ε/2). Status: sound.
+
+    >>> lemma_1([0.5, 0.5], [0.25, 0.75])[0] < lemma_1([0.5, 0.5], [0.25, 0.75])[1]
+    True
+    """
+    loss = np.log(np.asarray(p) / np.asarray(q))
+    return float(np.asarray(p) @ loss), pure_kl(float(np.abs(loss).max()))
+
+
+def lemma_2(p: Sequence[float], q: Sequence[float], epsilon: float) -> float:
+    """Lemma 2: the least t with laws p', q' at statistical distance t from p, q, ε-close.
+
+    By a linear programme; the lemma says t = δ/(1 + e^ε) for the δ of (p, q) at ε. Status: sound.
+
+    >>> round(lemma_2([0.5, 0.5], [0.1, 0.9], 0.5) * (1 + math.exp(0.5)), 6)  # δ = 0.5 - e^0.5/10
+    0.335128
+    """
+    n, grown = len(p), math.exp(epsilon)
+    eye, none = np.eye(n), np.zeros((n, n))  # variables: p', q', |p' - p|, |q' - q|, t
+    zero, sums = np.zeros((n, 1)), np.zeros((1, n))
+    nil, two = np.zeros((1, 1)), np.full((1, 1), -2.0)
+    rows = [[eye, -grown * eye, none, none, zero], [-grown * eye, eye, none, none, zero]]
+    rows += [[sign * eye, none, -eye, none, zero] for sign in (1, -1)]
+    rows += [[none, sign * eye, none, -eye, zero] for sign in (1, -1)]
+    rows += [[sums, sums, sums + 1, sums, two], [sums, sums, sums, sums + 1, two]]
+    one, other = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
+    limits = [np.zeros(2 * n), one, -one, other, -other, np.zeros(2)]
+    total = [[sums + 1, sums, sums, sums, nil], [sums, sums + 1, sums, sums, nil]]
+    cost = np.append(np.zeros(4 * n), 1.0)
+    found = linprog(cost, np.block(rows), np.concatenate(limits), np.block(total), [1.0, 1.0])
+    return float(np.asarray(found.x)[-1])
+
+
+def lemma_3(t: float) -> float:
+    """Lemma 3 (Azuma): P(ΣY_i ≥ ΣC_i + t sqrt(Σa_i²)) ≤ e^(-t²/2). REFUTED as printed.
+
+    X_i need not determine Y_i: constant X, all Y_i = Y_1 = ±1, C_i = 0, a_i = 1, t = sqrt(T) has
+    probability 1/2.
+    """
+    return math.exp(-(t**2) / 2)
+
+
+def lemma_6(weights: Sequence[float], caps: Sequence[float], product: float) -> float:
+    """Lemma 6: the maximum of 1 - Π(1 - α_i A_i) over 1 ≤ α_i ≤ c_i, Πα_i = c: at its corners.
+
+    All α_i but one are 1 or c_i. Status: sound.
+
+    >>> round(lemma_6([0.1, 0.2], [2.0, 3.0], 3.0), 6)
+    0.64
+    """
+    best = 0.0
+    for free in range(len(weights)):
+        for choice in itertools.product((False, True), repeat=len(weights)):
+            alpha = [c if high else 1.0 for c, high in zip(caps, choice, strict=True)]
+            alpha[free] = product / math.prod(a for i, a in enumerate(alpha) if i != free)
+            if 1 - 1e-12 <= alpha[free] <= caps[free] * (1 + 1e-12):
+                kept = math.prod(1 - a * w for a, w in zip(alpha, weights, strict=True))
+                best = max(best, 1 - kept)
+    return best
+
 
 # --- composition --------------------------------------------------------------------------------
 
@@ -79,6 +275,20 @@ def corollary_2(epsilon: float, delta: float, rounds: int, slack: float) -> Pair
     return Pair(target, float(_equal_rectangles(epsilon, delta, rounds, target) + slack))
 
 
+def corollary_2_expansion(epsilon: float, delta: float, rounds: int, slack: float) -> float:
+    """The printed expansion of Corollary 2: (T - m)·2δ/(1+e^ε) + mδ + slack, m = ceil(ε'/ε).
+
+    True up to O(δ²). "Strictly tighter than Kairouz" fails for m = T: at (3, 1e-3), T = 20, slack
+    1e-4 delta' is 1.9e-5 larger.
+
+    >>> round(corollary_2_expansion(1.0, 1e-5, 1000, 1e-6), 6)
+    0.008287
+    """
+    target = corollary_2(epsilon, delta, rounds, slack).epsilon
+    m = min(rounds, math.ceil(target / epsilon * (1 - 1e-12)))
+    return (rounds - m) * 2 * delta / (1 + math.exp(epsilon)) + m * delta + slack
+
+
 def corollary_3(epsilon: float, delta: float, rounds: int, slack: float) -> Pair:
     """Corollary 3 (equal rounds, Chernoff's bound for the slack). REFUTED even at delta = 0.
 
@@ -97,7 +307,7 @@ def corollary_3(epsilon: float, delta: float, rounds: int, slack: float) -> Pair
             f"needs epsilon' < T epsilon = {printed(rounds * epsilon)}; use "
             "lastiterate.composition.optimal, which has no such limit."
         )
-    tail = math.exp(log_chernoff(epsilon, rounds, target) - (target + rounds * epsilon))
+    tail = _chernoff_as_printed(epsilon, rounds, target)
     return Pair(target, float(_equal_rectangles(epsilon, delta, rounds, target) + tail))
 
 
@@ -211,6 +421,11 @@ def theorem_7_slack(mu: float, rate: float, steps: int, step_delta: float, epsil
     """
     _check_step(mu, rate, steps, step_delta)
     e = rate * theorem_7_gaussian(mu, step_delta).epsilon
+    return _chernoff_as_printed(e, steps, epsilon)
+
+
+def _chernoff_as_printed(e: float, steps: int, epsilon: float) -> float:
+    """The closed form of delta'' and delta~: steps of cost ``e``, the exponent with a minus."""
     total = steps * e
     if not epsilon < total:
         raise AssumptionError(
@@ -218,10 +433,7 @@ def theorem_7_slack(mu: float, rate: float, steps: int, step_delta: float, epsil
             f"epsilon' < T q eps~ = {printed(total)}. Compose LossDistribution.replaced, which has "
             "no such limit."
         )
-    log = -(epsilon + total) / 2
-    log += steps * (math.log(2 * total / (total - epsilon)) - math.log1p(math.exp(e)))
-    log -= (epsilon + total) / (2 * e) * math.log((total + epsilon) / (total - epsilon))
-    return math.exp(log)
+    return math.exp(log_chernoff(e, steps, epsilon) - (epsilon + steps * e))
 
 
 def _check_step(mu: float, rate: float, steps: int, step_delta: float) -> None:
@@ -303,6 +515,19 @@ def theorem_8(
     return composed_as_printed(step, rounds, slack)
 
 
+def theorem_8_slack(
+    clients: int, sampled: int, sigma: float, rounds: int, step_delta: float, epsilon: float
+) -> float:
+    """Theorem 8's own closed form for delta~, with its eps~. REFUTED as Theorem 7's.
+
+    >>> theorem_8_slack(1000, 10, 0.1, 1000, 1e-5, 30.0) < 1e-60
+    True
+    """
+    _check_rounds(clients, sampled, sigma, rounds, step_delta)
+    e = sampled / clients * theorem_8_gaussian(sampled, sigma, step_delta).epsilon
+    return _chernoff_as_printed(e, rounds, epsilon)
+
+
 def _check_rounds(clients: int, sampled: int, sigma: float, rounds: int, step_delta: float) -> None:
     number("sampled", sampled, at_least=1, at_most=clients)
     number("sigma", sigma, above=0)
@@ -311,40 +536,13 @@ def _check_rounds(clients: int, sampled: int, sigma: float, rounds: int, step_de
 
 
 ROWS: tuple[Theorem, ...] = (
-    Theorem(
-        key="he-wang-tao-2020-4",
-        name="He, Wang & Tao 2020, Theorems 4 and 6, Corollary 2",
-        reference="He, Wang & Tao 2020, Theorems 4 and 6, Corollary 2",
-        status="refuted",
-        statement="A closed form for delta' of T-fold composition of (epsilon, delta) mechanisms.",
-        counterexample=(
-            "each round reveals the bit with probability delta: delta' is at least 1-(1-delta)^T; "
-            "epsilon = 1, T = 1000, delta = 1e-5: claimed 8.267e-3, optimal 9.950e-3"
-        ),
-        correction="Use the exact optimum, lastiterate.composition.optimal.",
+    theorem(
+        "he-wang-tao-2020-4",
     ),
-    Theorem(
-        key="he-wang-tao-2020-corollary-3",
-        name="He, Wang & Tao 2020, Corollary 3",
-        reference="He, Wang & Tao 2020, Corollary 3",
-        status="refuted",
-        statement="A Chernoff form of delta'' for pure mechanisms.",
-        counterexample=(
-            "the sign of an exponent is wrong; epsilon = 0.1, T = 100: claimed 1.1e-12, optimal "
-            "6.2e-8"
-        ),
-        correction="With the sign corrected it is sound: 4.8e-6 in the same example.",
+    theorem(
+        "he-wang-tao-2020-corollary-3",
     ),
-    Theorem(
-        key="he-wang-tao-2020-7",
-        name="He, Wang & Tao 2020, Theorems 7 and 8",
-        reference="He, Wang & Tao 2020, Theorems 7 (SGLD) and 8 (federated averaging)",
-        status="refuted",
-        statement="Closed forms for the privacy of SGLD and of agnostic federated learning.",
-        counterexample=(
-            "the Gaussian step loses a factor of 2; mu = 3, q = 1e-3, T = 1e4: claimed (15.03, "
-            "1e-4), true delta at least 4.6e-3"
-        ),
-        correction="Compose the exact one-step profile as a privacy-loss distribution.",
+    theorem(
+        "he-wang-tao-2020-7",
     ),
 )

@@ -6,6 +6,7 @@ import math
 from typing import Protocol
 
 from lastiterate.errors import AssumptionError
+from lastiterate.published.setting import theorem
 from lastiterate.theory.registry import Theorem
 
 
@@ -64,15 +65,7 @@ def lemma_a1_printed(order: float, posterior: Posterior) -> float:
 
 
 ROWS: tuple[Theorem, ...] = (
-    Theorem(
-        key="heller-fetaya-2022-a1",
-        name="Heller & Fetaya 2022, Lemma A.1",
-        reference="Heller & Fetaya 2022, Lemmas A.1, IV.3, IV.4",
-        status="refuted",
-        statement="RDP of one posterior sample if n > 1 + 10 (x_h/x_l)^2 nu/beta.",
-        counterexample=(
-            "beta = 10, nu = 20, x_l = x_h = 1, n = 23: exact 835.7 above the claimed 257.4"
-        ),
-        correction="The condition must not be divided by beta.",
+    theorem(
+        "heller-fetaya-2022-a1",
     ),
 )

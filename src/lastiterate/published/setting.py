@@ -7,14 +7,18 @@ is eta S_g^2/(4 sigma^2 n^2).
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.description.fields import number
 from lastiterate.theory.dynamics import squared_ratio
+from lastiterate.theory.registry import Theorem
 from lastiterate.theory.run import Run
 
 UP = 1 + 1e-12  # a few roundings of positive terms
@@ -70,6 +74,20 @@ def log_density(x: Floats, law: Mixture) -> Floats:
     weight, mean, deviation = (np.array(part)[:, None] for part in law)
     logs = np.log(weight / (deviation * math.sqrt(2 * math.pi))) - ((x - mean) / deviation) ** 2 / 2
     return np.asarray(np.logaddexp.reduce(logs, axis=0))
+
+
+@cache
+def _texts() -> dict[str, dict[str, Any]]:
+    text = files("lastiterate.published").joinpath("theorems.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def theorem(key: str, **rule: Any) -> Theorem:
+    """A row of the registry: its text from theorems.toml, its rule (bound, schemes, ...) given."""
+    text: dict[str, Any] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in _texts()[key].items()
+    }
+    return Theorem(key=key, **text, **rule)
 
 
 def unit(run: Run) -> float:

@@ -31,6 +31,7 @@ from lastiterate.published.setting import (
     short_steps,
     smooth_steps,
     strongly_convex,
+    theorem,
     two_batches,
     unit,
     whole_epochs,
@@ -471,166 +472,68 @@ _CONVEX = first_reason(evaluated, convex, smooth_steps)
 _EPOCHS = first_reason(evaluated, whole_epochs, convex, smooth_steps)
 _STRONG = first_reason(_EPOCHS, strongly_convex, short_steps, two_batches)
 _SOBOLEV = first_reason(convex, strongly_convex, _sobolev_steps)
-_STATEMENT_33 = (
-    "Strongly convex, smooth, eta < 2/(lambda+beta): R_alpha <= alpha (e(floor(B/2)) "
-    "(1-r^(K-1))/(1-r) + e(B-j)), r = (1 - eta lambda)^(2(B - floor(B/2)))."
-)
-_ASSUMED_33 = ("cyclic batches, whole epochs", "strongly convex, smooth")
-_ASSUMED_D6 = ("full batch", "strongly convex, smooth, no gradient clipping")
 
 ROWS: tuple[Theorem, ...] = (
-    Theorem(
-        key="ye-shokri-2022-d6",
-        name="Ye & Shokri 2022, Theorem D.6",
-        reference="Ye & Shokri 2022, Theorem D.6",
-        statement=(
-            "lambda-strongly convex, beta-smooth, eta <= 2/(lambda+beta), eta lambda <= 1: "
-            "R_alpha <= alpha (s^2/nu^2) sum_{k=1..T} (1 - eta lambda/2)^k."
-        ),
+    theorem(
+        "ye-shokri-2022-d6",
         schemes=(FullBatch,),
         bound=_sobolev(125),
         limits=_SOBOLEV,
         supports=ADJACENCIES,
-        assumptions=_ASSUMED_D6,
-        dominated_by=("taut-string",),
     ),
-    Theorem(
-        key="ye-shokri-2022-d6-sharper",
-        name="Ye & Shokri 2022, Theorem D.6, sharper",
-        reference="Ye & Shokri 2022, proof of Theorem D.6, line (124)",
-        status="corrected",
-        statement=("As Theorem D.6 with (1 + (1 - eta lambda)^2)/2 in place of 1 - eta lambda/2."),
-        correction=(
-            "Line (125) of the proof gives away a factor of up to 2; this keeps line (124)."
-        ),
+    theorem(
+        "ye-shokri-2022-d6-sharper",
         schemes=(FullBatch,),
         bound=_sobolev(124),
         limits=_SOBOLEV,
         supports=ADJACENCIES,
-        assumptions=_ASSUMED_D6,
-        dominated_by=("taut-string",),
     ),
-    Theorem(
-        key="ye-shokri-2022-d4",
-        name="Ye & Shokri 2022, Theorem D.4",
-        reference="Ye & Shokri 2022, Theorem D.4",
-        statement=(
-            "Convex, smooth, eta < 2/beta, K epochs of B batches, record in batch j: "
-            "R_alpha <= alpha (s^2/2nu^2) ((K-1)/B + 1/(B-j)). It is the taut string at c = 1."
-        ),
+    theorem(
+        "ye-shokri-2022-d4",
         schemes=(Cyclic,),
         bound=_convex_cyclic,
         limits=_EPOCHS,
         supports=ADJACENCIES,
-        assumptions=("cyclic batches, whole epochs", "convex, smooth"),
-        dominated_by=("worst-position",),
     ),
-    Theorem(
-        key="ye-shokri-2022-3.3",
-        name="Ye & Shokri 2022, Theorem 3.3",
-        reference="Ye & Shokri 2022, Theorem 3.3, as printed",
-        statement=_STATEMENT_33,
+    theorem(
+        "ye-shokri-2022-3.3",
         schemes=(Cyclic,),
         bound=_cyclic(theorem_3_3),
         limits=_STRONG,
         supports=ADJACENCIES,
-        assumptions=_ASSUMED_33,
-        dominated_by=("worst-position",),
     ),
-    Theorem(
-        key="ye-shokri-2022-3.3-restored",
-        name="Ye & Shokri 2022, Theorem 3.3, factor restored",
-        reference="Ye & Shokri 2022, Theorem 3.3, line (106)",
-        status="corrected",
-        statement=_STATEMENT_33,
-        correction="Line (107) drops a factor r of the first term; the bound holds with it.",
+    theorem(
+        "ye-shokri-2022-3.3-restored",
         schemes=(Cyclic,),
         bound=_cyclic(theorem_3_3_restored),
         limits=_STRONG,
         supports=ADJACENCIES,
-        assumptions=_ASSUMED_33,
-        dominated_by=("worst-position",),
     ),
-    Theorem(
-        key="ye-shokri-2022-3.3-best-split",
-        name="Ye & Shokri 2022, Theorem 3.3, best split",
-        reference="Ye & Shokri 2022, Theorem 3.3 with every split of the epoch tried",
-        status="corrected",
-        statement=_STATEMENT_33,
-        correction="The split floor(B/2) is optimal only for infinitely many epochs.",
+    theorem(
+        "ye-shokri-2022-3.3-best-split",
         schemes=(Cyclic,),
         bound=_cyclic(theorem_3_3_best_split),
         limits=first_reason(_few_batches, _STRONG),
         supports=ADJACENCIES,
-        assumptions=_ASSUMED_33,
-        dominated_by=("worst-position",),
     ),
-    Theorem(
-        key="ye-shokri-2022-d5",
-        name="Ye & Shokri 2022, Theorem D.5",
-        reference=(
-            "Balle et al. 2019, Theorem 5, composed over epochs as in Ye & Shokri 2022, Theorem D.5"
-        ),
-        statement=(
-            "Strongly convex, smooth: each use costs (s^2/2nu^2) (1 - 2 eta beta lambda/(beta + "
-            "lambda))^((B-j)/2)/(B-j-1), or s^2/2nu^2 in the last batch, composed over epochs."
-        ),
-        schemes=(Cyclic,),
-        bound=_balle,
-        limits=_STRONG,
-        supports=ADJACENCIES,
-        assumptions=_ASSUMED_33,
-        dominated_by=("worst-position",),
+    theorem(
+        "ye-shokri-2022-d5", schemes=(Cyclic,), bound=_balle, limits=_STRONG, supports=ADJACENCIES
     ),
-    Theorem(
-        key="ye-shokri-2022-4.2",
-        name="Ye & Shokri 2022, Theorem 4.2",
-        reference="Ye & Shokri 2022, Theorem 4.2",
-        status="corrected",
-        statement=(
-            "One hidden partition, reused: R_alpha <= the first term of Theorem 3.3 plus "
-            "log(avg_j exp((alpha-1) alpha e(B-j)))/(alpha-1)."
-        ),
-        correction="The factor lost in Theorem 3.3 is restored; eta < 2/(lambda+beta) is meant.",
+    theorem(
+        "ye-shokri-2022-4.2",
         schemes=(Shuffled,),
         bound=_shuffled_once,
         limits=_STRONG,
         supports=ADJACENCIES,
-        assumptions=("one hidden partition, whole epochs", "strongly convex, smooth"),
-        dominated_by=("hidden-position",),
     ),
-    Theorem(
-        key="ye-shokri-2022-4.3",
-        name="Ye & Shokri 2022, Theorem 4.3",
-        reference="Ye & Shokri 2022, Theorem 4.3",
-        status="corrected",
-        statement=(
-            "Batches drawn afresh without replacement, replace adjacency, strongly convex: S <- q "
-            "exp((alpha-1) alpha s^2/2nu^2) S + (1-q) S^((1-eta lambda)^2), R_alpha <= "
-            "log S/(alpha-1)."
-        ),
-        correction=(
-            "Only for independent batches, never for shuffles; (157) is false between true "
-            "divergences but holds for bounds that are linear in the order."
-        ),
+    theorem(
+        "ye-shokri-2022-4.3",
         schemes=(WithoutReplacement,),
         bound=_sampled,
         limits=first_reason(_CONVEX, short_steps),
         supports=frozenset({"replace"}),
-        assumptions=("independent batches without replacement", "strongly convex, smooth"),
     ),
-    Theorem(
-        key="ye-shokri-2022-f2",
-        name="Ye & Shokri 2022, Proposition F.2 and Corollary 5.3",
-        reference="Ye & Shokri 2022, Propositions 5.2 = F.2, Corollary 5.3",
-        status="refuted",
-        statement="Clipped softmax regression with an L2 term lambda contracts by 1 - eta lambda.",
-        counterexample=(
-            "three classes, one feature x = 3, logits 0, 5, 6.6, lambda = 0.05, eta = 0.353: the "
-            "update expands by 1.037 where 0.982 is claimed"
-        ),
-        correction=(
-            "True for two classes. Otherwise do not clip, or use the clipped-convex constant."
-        ),
+    theorem(
+        "ye-shokri-2022-f2",
     ),
 )
