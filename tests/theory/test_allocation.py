@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
 import numpy as np
 import pytest
-from allocated_laws import instance
+from allocated_laws import Instance, adaptive, course, instance
 
 from lastiterate import Arithmetic, Loss, Poisson, RandomAllocation, Training, account
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.errors import UnsupportedError
 from lastiterate.theory import BY_KEY, allocation, inapplicable_reason
-from lastiterate.theory.allocation import Accountant, PaymentPlan
+from lastiterate.theory.allocation import Accountant, Choice, Lap, PaymentPlan, Search, Segment
 from lastiterate.theory.run import Run
 
 EPSILONS = (0.0, 0.1, 0.5, 1.5)
@@ -33,15 +34,17 @@ def random_plan(rng, batches: int, epochs: int) -> PaymentPlan:
     """Any payments are a proof."""
     most = batches - 1 if epochs > 1 else batches
     steps = int(rng.integers(1, most + 1))
-    rows = [(random_cut(rng, batches), 1) for _ in range(epochs - 1)]
-    rows.append((random_cut(rng, batches - steps), 1))
+    rows = [((Segment(random_cut(rng, batches), 0),), 1) for _ in range(epochs - 1)]
+    rows.append(((Segment(random_cut(rng, batches - steps), steps),), 1))
     kappa = float(rng.choice([0.0, 0.5, 1.0, 3.0, math.inf]))
-    return PaymentPlan(tuple(rows), steps, kappa)
+    return PaymentPlan(tuple(rows), kappa)
 
 
 def curve_of(batches: int, ratio: float, plan: PaymentPlan, points: int = ROUGH):
-    epochs = allocation.epochs_of(ratio, plan)
-    return Accountant(batches, 1e-3, len(plan.blocks) > 1).curve(epochs, points)
+    laps = [Lap(x, x * ratio, x, (), 1) for x in [np.ones(batches)] * len(plan.epochs)]
+    laps[-1] = dataclasses.replace(laps[-1], ends=(batches,))
+    epochs = allocation.epochs_of(laps, plan, batches)
+    return Accountant(1e-3, len(plan.epochs) > 1).curve(epochs, points)
 
 
 def shortfall(seed: int, plane: bool, share: float = 1.0) -> float:
@@ -71,6 +74,115 @@ def test_never_below_the_law_of_two_thousand_runs(block: int, plane: bool) -> No
 @pytest.mark.parametrize("plane", [False, True])
 def test_half_the_sensitivity_is_refuted(plane: bool) -> None:
     assert any(shortfall(seed, plane, 0.5) > 1e-4 for seed in range(20))
+
+
+def laps_of_course(run, batches: int) -> list[Lap]:
+    """Every epoch by itself."""
+    laps = []
+    for first in range(0, len(run.c), batches):
+        last = min(first + batches, len(run.c))
+        ends = tuple(end - first for end in run.ends if first < end <= last)
+        laps.append(Lap(run.c[first:last], run.s[first:last], run.nu[first:last], ends, 1))
+    return laps
+
+
+def random_choice(rng, batches: int, epochs: int, forgets: bool) -> Choice:
+    return Choice(
+        tail=int(rng.integers(1, batches + 1)),
+        kappa=float(rng.choice([0.0, 0.5, 2.0, math.inf])),
+        last=int(rng.integers(1, batches + 1)),
+        other=int(rng.integers(1, batches + 1)),
+        growth=float(rng.choice([1.0, 1.3, 2.0])),
+        horizon=int(rng.integers(1, epochs + 1)) if forgets else epochs,
+        share=float(rng.choice([0.05, 0.3])),
+    )
+
+
+def shortfall_of_course(seed: int, plane: bool, share: float = 1.0) -> float:
+    """Schedules, releases, cut epochs, factors on both sides of 1, debts of earlier epochs."""
+    rng = np.random.default_rng(seed)
+    run = course(rng, plane)
+    batches = run.law.batches
+    laps = laps_of_course(dataclasses.replace(run, s=share * run.s), batches)
+    forgets = len(run.ends) == 1
+    search = Search(laps, batches, 1e-3, forgets=forgets)
+    _, terms = search.terms(random_choice(rng, batches, len(laps), forgets))
+    curve = search.accountant.curve(terms, ROUGH)
+    return max(max(run.law.deltas(e)) - curve.delta(e) for e in EPSILONS)
+
+
+@pytest.mark.parametrize("plane", [False, True])
+@pytest.mark.parametrize("block", range(12))
+def test_schedules_releases_and_debts_are_never_below_the_law(block: int, plane: bool) -> None:
+    for seed in range(5 * block, 5 * block + 5):
+        assert shortfall_of_course(seed, plane) <= 2e-6, seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plane", [False, True])
+@pytest.mark.parametrize("block", range(20))
+def test_schedules_are_never_below_the_law_of_two_thousand_runs(block: int, plane: bool) -> None:
+    for seed in range(1000 + 50 * block, 1050 + 50 * block):
+        assert shortfall_of_course(seed, plane) <= 2e-6, seed
+
+
+@pytest.mark.parametrize("plane", [False, True])
+def test_half_the_sensitivity_of_a_schedule_is_refuted(plane: bool) -> None:
+    assert any(shortfall_of_course(seed, plane, 0.5) > 1e-4 for seed in range(40))
+
+
+def shortfall_of_kept_picks(seed: int, share: float = 1.0) -> float:
+    """Picks for the whole run, of equal steps that keep distances."""
+    rng = np.random.default_rng(seed)
+    batches, epochs = int(rng.integers(2, 6)), int(rng.integers(1, 4))
+    ratio = float(np.exp(rng.uniform(-1.5, 0.8)))
+    tail = int(rng.integers(1, batches))
+    blocks, kappa = random_cut(rng, batches - tail), float(rng.choice([0.0, 1.0, math.inf]))
+    epoch = allocation.repeated_picks(batches, share * ratio, epochs, blocks, tail, kappa)
+    curve = Accountant(1e-3, False).curve([epoch], ROUGH)
+    steps = batches * epochs
+    multiplier = rng.choice([1.0, 1.0, 0.9, rng.uniform()], steps) ** (rng.random() < 0.6)
+    later = np.append(np.cumprod(multiplier[1:][::-1])[::-1], 1.0)
+    means = ratio * later.reshape(epochs, batches).sum(0) / np.sqrt((later**2).sum())
+    law = Instance(np.stack([means, 0 * means], 1), batches, steps, ratio)
+    return max(max(law.deltas(e)) - curve.delta(e) for e in EPSILONS)
+
+
+def test_kept_picks_are_never_below_the_law() -> None:
+    for seed in range(100):
+        assert shortfall_of_kept_picks(seed) <= 2e-6, seed
+    assert any(shortfall_of_kept_picks(seed, 0.5) > 1e-4 for seed in range(20))
+
+
+@pytest.mark.slow
+def test_kept_picks_are_never_below_the_law_of_two_thousand_runs() -> None:
+    for seed in range(1000, 3000):
+        assert shortfall_of_kept_picks(seed) <= 2e-6, seed
+
+
+def shortfall_of_adaptive(seed: int) -> float:
+    """Maps with kinks, pushes whose size and sign depend on the state."""
+    rng = np.random.default_rng(seed)
+    run = adaptive(rng)
+    one = np.ones(run.batches)
+    laps = [Lap(run.c * one, run.ratio * one, one, (), 1)] * (run.steps // run.batches)
+    laps[-1] = dataclasses.replace(laps[-1], ends=(run.batches,))
+    search = Search(laps, run.batches, 1e-3, forgets=True)
+    _, terms = search.terms(random_choice(rng, run.batches, len(laps), True))
+    curve = search.accountant.curve(terms, ROUGH)
+    return max(max(run.deltas(e)) - curve.delta(e) for e in EPSILONS)
+
+
+def test_adaptive_pushes_are_never_below_the_law() -> None:
+    for seed in range(20):
+        assert shortfall_of_adaptive(seed) <= 2e-4, seed  # the quadrature's error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_adaptive_pushes_are_never_below_the_law_of_two_thousand_runs(block: int) -> None:
+    for seed in range(1000 + 100 * block, 1100 + 100 * block):
+        assert shortfall_of_adaptive(seed) <= 2e-4, seed
 
 
 def run_of(count: int, epochs: float, ratio: float, **changes) -> Training:
@@ -256,7 +368,7 @@ def test_one_batch_is_one_gaussian(epochs: int) -> None:
 def test_renyi_bounds_see_infinite_losses() -> None:
     """A law whose top is cut off early has infinite losses, and its moments are still bounds."""
     epoch = allocation.public_epoch(5, 1.0, 1)
-    pair = allocation.AllocationPair(5, epoch.groups, None, 0, 0.5, 0.5, ROUGH)
+    pair = allocation.AllocationPair(5, epoch.groups, (), 0, 0.5, 0.5, ROUGH)
     ahead, _ = pair.atoms(0.01)
     assert ahead.infinity > 0.05
     curve = LossDistribution({pair: 1})

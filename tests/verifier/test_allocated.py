@@ -50,7 +50,8 @@ def training(**changes) -> Training:
 def test_what_is_certified_is_what_was_accounted(changes, loss, tmp_path) -> None:
     run = training(**changes)
     certificate = certify(run, loss, 1e-5)
-    found = account(run, loss).epsilon(1e-5)
+    bounds = account(run, loss).bounds
+    found = min(each.epsilon(1e-5) for each in bounds if each.theorem.key in CHECKS)
     assert certificate.epsilon == pytest.approx(found, rel=0.01)
     certificate.save(tmp_path / "certificate.json")
     assert verify(tmp_path / "certificate.json").epsilon == certificate.epsilon

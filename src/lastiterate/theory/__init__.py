@@ -39,6 +39,7 @@ THEOREMS: tuple[Theorem, ...] = (
     groups.SUPERPOSED_GROUPS,
     adaptive_segments.ADAPTIVE_SEGMENTS,
     composition.COMPOSITION,
+    allocation.ALLOCATION_PATHS,
     allocation.ALLOCATION_DEFERRAL,
     allocation.ALLOCATION_COMPOSITION,
     poisson.POISSON_DEFERRAL,

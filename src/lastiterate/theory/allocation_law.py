@@ -11,10 +11,10 @@ dominates the two runs in both orders.  Its likelihood ratio under N(0, I) is
 L = sum_w p_w exp(<a^w, y> - |a^w|^2 / 2); an entrywise larger positive semidefinite matrix of inner
 products is a bound too.
 
-Here c_k <= 1 and all s_k/nu_k are at most r.  Labels are deferred in groups that use disjoint
-steps, so that L is a sum of independent terms: `Group(labels, square, copies)` is that many
-independent terms labels/B * Lambda(square), Lambda(v) = exp(sqrt(v) N(0, 1) - v/2).  The labels of
-the last U steps form a `Tail`.  Labels of different epochs use disjoint steps: epochs compose.
+Labels are deferred in groups that use disjoint steps, so that L is a sum of independent terms: a
+`Group` holds labels that pay in one direction, each with a shift of its own, so that with one
+standard normal g its term is sum labels/B * exp(a g - a^2/2).  The labels of the last U steps
+before a release form a `Tail`.  Labels of different epochs use disjoint steps: epochs compose.
 
 *Computation.*  Moving the mass of L to its two neighbours on a grid, mean kept, increases
 E phi(L) for every convex phi.  Lowering the mean increases put(kappa) = E(kappa - L)_+ further,
@@ -30,33 +30,65 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from lastiterate.curves.pairs import ROUNDING, Atoms
 from lastiterate.theory.dynamics import Array
 
+Integers = NDArray[np.int64]
+
 POINTS = 1 << 13  # of the grid of likelihood ratios
 _FAR = 12.0  # a standard normal is farther out with probability 4e-33
+_USED, _ROUGHLY = 8.0, 6.0  # deviations from its mean within which a term is told apart
+_FINE = 0.02  # cells of a term that are wider are those of a search
+_STRAIGHT = 0.7  # cells times slopes of the logarithm of a density
+_OUTER = 400_000  # pairs of masses that are added at once
+_WIDE = 2.5  # log of the top above which sums need a geometric grid
 _NODES = np.polynomial.legendre.leggauss(5)
 _LOWERED = 1e-10  # of a cell: the rounding of its edges moves the mean by less
 _TINY = 1e-26  # mass that is moved down to shorten a law
 
 
-class Group(NamedTuple):
-    """So many independent terms labels/B * Lambda(square)."""
+class Part(NamedTuple):
+    """So many labels with the shift a: labels/B * exp(a g - a^2/2)."""
 
-    labels: int
-    square: float
+    labels: float
+    shift: float
+
+
+class Group(NamedTuple):
+    """So many independent terms, each the sum of parts that share one normal."""
+
+    parts: tuple[Part, ...]
     copies: int
 
 
 class Tail(NamedTuple):
     """The labels of the last steps: (labels, private square, common square) by steps left.
 
-    With u = 1, 2, ... steps left, R_u = labels_u/B * Lambda(private_u) + Lambda(common_u) R_{u-1}.
+    With u = 1, 2, ... steps left, R_u = Lambda(common_u) (labels_u/B * Lambda(private_u) + R_{u-1})
+    where Lambda(v) = exp(sqrt(v) N(0, 1) - v/2).
     """
 
     rows: tuple[tuple[int, float, float], ...]
+
+
+class Law(NamedTuple):
+    """Likelihood ratios, and their masses under the world without the record, rounded up.
+
+    ``slack``: by how much a mass may be above its true value, relatively.
+    """
+
+    ratios: Array
+    masses: Array
+    slack: float
+
+    @property
+    def positive(self) -> tuple[Array, Array]:
+        """Logs of the likelihood ratios that have mass and are not 0, and their masses."""
+        inside = (self.ratios > 0) & (self.masses > 0)
+        return np.log(self.ratios[inside]), self.masses[inside]
 
 
 @dataclass(frozen=True)
@@ -66,7 +98,7 @@ class AllocationPair:
     Args:
         batches: labels in all.
         groups: independent terms.
-        tail: the labels of the last steps, or None.
+        tails: the labels of the last steps before releases.
         idle: labels whose batch is not used.
         top: log of the largest likelihood ratio that is not counted as infinite.
         usual: log of the largest one that the other order tells apart from larger ones.
@@ -75,24 +107,24 @@ class AllocationPair:
 
     batches: int
     groups: tuple[Group, ...]
-    tail: Tail | None
+    tails: tuple[Tail, ...]
     idle: int
     top: float
     usual: float
     points: int = POINTS
 
     @cached_property
-    def _law(self) -> tuple[Array, Array]:
+    def _law(self) -> Law:
         return _law(self, self.top)
 
     @cached_property
-    def _low_law(self) -> tuple[Array, Array]:
+    def _low_law(self) -> Law:
         return self._law if self.usual >= self.top else _law(self, self.usual)
 
     @cached_property
     def missing(self) -> tuple[float, float]:
         """Mass above the largest likelihood ratio, with and without the record."""
-        ratios, masses = self._law
+        ratios, masses, _ = self._law
         return max(1.0 - float(masses @ ratios), 0.0), max(1.0 - float(masses.sum()), 0.0)
 
     @property
@@ -103,7 +135,7 @@ class AllocationPair:
     @cached_property
     def variance(self) -> float:
         """Variance of the finite losses, with the record."""
-        losses, masses = _positive(*self._law)
+        losses, masses = self._law.positive
         weights = masses * np.exp(losses)
         if not weights.sum() > 0:
             return 1.0
@@ -112,37 +144,39 @@ class AllocationPair:
 
     def atoms(self, grid: float) -> tuple[Atoms, Atoms]:
         """The losses of both orders on multiples of ``grid``, rounded up."""
-        ratios, masses = self._law
-        slack = max(float(masses.sum()) - 1.0, 0.0) + (len(masses) + 8) * ROUNDING
-        beyond = self.missing[0] + math.exp(self.top) * slack
-        losses, weights = _positive(ratios, masses)
+        mean = float(self._law.masses @ self._law.ratios)
+        # No mass is above its true value by more than the slack: neither is the mean of L.
+        beyond = self.missing[0] + mean * (self._law.slack + (len(self._law.masses) + 8) * ROUNDING)
+        losses, weights = self._law.positive
         forward = _joined(losses, weights * np.exp(losses), grid, beyond)
-        ratios, masses = self._low_law
+        ratios, masses, _ = self._low_law
         zero = float(masses[ratios <= 0].sum()) * (1 + 8 * ROUNDING)
         losses, weights = self._low_atoms()
         return forward, _joined(-losses, weights, grid, zero)
 
     def _low_atoms(self) -> tuple[Array, Array]:
         """Losses and masses of the other order, the mass of larger ratios at ``usual``."""
-        ratios, masses = self._low_law
-        losses, weights = _positive(ratios, masses)
-        missing = max(1.0 - float(masses.sum()), 0.0) + (len(masses) + 8) * ROUNDING
+        losses, weights = self._low_law.positive
+        masses, slack = self._low_law.masses, self._low_law.slack
+        missing = max(1.0 - float(masses.sum()), 0.0) + slack + (len(masses) + 8) * ROUNDING
         return np.append(losses, min(self.usual, self.top)), np.append(weights, missing)
 
     def log_moments(self, tilt: float) -> tuple[float, float]:
         """Of the finite atoms; infinite losses are counted apart."""
-        losses, masses = _positive(*self._law)
+        losses, masses = self._law.positive
         low, weights = self._low_atoms()
         ahead = _log_sum(np.log(masses) + (1 + tilt) * losses) if len(losses) else -1e3
         return ahead + 1e-9, _log_sum(np.log(weights) - tilt * low) + 1e-9
 
     def renyi_moments(self, tilt: float) -> tuple[float, float]:
         """Log of E exp(tilt * loss) in both orders, infinite losses included: L^p is convex."""
-        squares = [(g.labels * g.copies, g.square) for g in self.groups] + [(self.idle, 0.0)]
-        common = 0.0
-        for labels, private, shared in reversed(() if self.tail is None else self.tail.rows):
-            common += shared
-            squares.append((labels, private + common))
+        squares = [(labels * n, a * a) for parts, n in self.groups for labels, a in parts]
+        squares.append((self.idle, 0.0))
+        for tail in self.tails:
+            common = 0.0
+            for labels, private, shared in reversed(tail.rows):
+                common += shared
+                squares.append((labels, private + common))
         logs = [
             math.log(labels / self.batches) + tilt * (tilt + 1) * square / 2
             for labels, square in squares
@@ -150,12 +184,6 @@ class AllocationPair:
         ]
         bound = _log_sum(np.array(logs)) * (1 + 1e-12) + 1e-12
         return bound, bound
-
-
-def _positive(ratios: Array, masses: Array) -> tuple[Array, Array]:
-    """Logs of the likelihood ratios that have mass and are not 0, and their masses."""
-    inside = (ratios > 0) & (masses > 0)
-    return np.log(ratios[inside]), masses[inside]
 
 
 def _log_sum(logs: Array) -> float:
@@ -188,136 +216,195 @@ class _Geometric:
     first: int
     masses: Array
     zero: float
+    slack: float
 
-    def times(self, square: float) -> _Geometric:
+    def values(self) -> Array:
+        """Where the masses are, rounded down."""
+        return np.asarray(np.exp(self.width * (self.first + np.arange(len(self.masses)))) * _DOWN)
+
+    def times(self, square: float, largest: float) -> _Geometric:
         """The product with an independent Lambda(square)."""
         if square <= 0:
             return self
-        other = _lognormal(1.0, square, self.width)
+        other = _geometric((Part(1.0, math.sqrt(square)),), self.width)
         masses = _convolved(self.masses, other.masses)
-        return _Geometric(
-            self.width, self.first + other.first, masses, self.zero + other.zero
-        )._short()
+        first = self.first + other.first
+        slack = self.slack + other.slack + 4 * (len(masses) + 8) * ROUNDING
+        zero = self.zero + other.zero
+        return _Geometric(self.width, first, masses, zero, slack)._short(largest)
 
-    def plus(self, other: _Geometric) -> _Geometric:
+    def plus(self, other: _Geometric, largest: float) -> _Geometric:
         """The sum with an independent law: where a pair goes depends on its distance alone."""
         width, low = self.width, min(self.first, other.first)
         one, two = self.masses, other.masses
         length = max(self.first + len(one), other.first + len(two)) - low
         length += math.ceil(math.log(2) / width) + 2
-        total = np.zeros(length)
-        for apart in range(
-            other.first - self.first - len(one) + 1, other.first - self.first + len(two)
-        ):
-            # pairs i (of self) and i + apart (of other), as indices of the grid
-            begin = max(self.first, other.first - apart)
-            end = min(self.first + len(one), other.first + len(two) - apart)
-            mass = one[begin - self.first : end - self.first]
-            mass = mass * two[begin + apart - other.first : end + apart - other.first]
-            step = math.log1p(math.exp(width * apart)) / width if apart * width < 600 else apart
-            step -= 64 * ROUNDING * (1 + abs(step))  # the mean may be lowered
-            place = math.floor(step)
-            share = max(math.expm1(width * (step - place)) / math.expm1(width) - _LOWERED, 0.0)
-            at = begin + place - low
-            total[at : at + len(mass)] += (1 - share) * mass
-            total[at + 1 : at + 1 + len(mass)] += share * mass
+        begin, end = other.first - self.first - len(one) + 1, other.first - self.first + len(two)
+        apart = np.arange(begin, end, dtype=np.float64)
+        step = np.logaddexp(0.0, width * apart) / width
+        step -= 64 * ROUNDING * (1 + np.abs(step))  # the mean may be lowered
+        place = np.floor(step).astype(np.int64)
+        share = np.maximum(np.expm1(width * (step - place)) / math.expm1(width) - _LOWERED, 0.0)
+        if len(one) * len(two) <= _OUTER:
+            total = self._outer(other, place, share, length, low)
+        else:
+            total = self._by_distance(other, place, share, length, low)
+        total += other.zero * np.pad(one, (self.first - low, length - len(one) + low - self.first))
+        total += self.zero * np.pad(two, (other.first - low, length - len(two) + low - other.first))
         rounded = 1 + (len(one) + len(two) + 8) * ROUNDING
-        return _Geometric(width, low, total * rounded, self.zero + other.zero)._short()
+        slack = self.slack + other.slack + 4 * (rounded - 1)
+        zero = self.zero * other.zero
+        return _Geometric(width, low, total * rounded, zero, slack)._short(largest)
 
-    def _short(self) -> _Geometric:
-        """Without thin ends: the top is moved down, the bottom to 0."""
-        sums = np.cumsum(self.masses[::-1])[::-1]
+    def _outer(
+        self, other: _Geometric, place: Integers, share: Array, length: int, low: int
+    ) -> Array:
+        """The masses of all pairs at once; ``place`` and ``share`` by their distance."""
+        i, j = np.arange(len(self.masses))[:, None], np.arange(len(other.masses))
+        distance = j - i + len(self.masses) - 1
+        at = (i + place[distance] + (self.first - low)).ravel()
+        mass = self.masses[:, None] * other.masses
+        right = mass * share[distance]
+        total: Array = np.bincount(at, (mass * (1 - share)[distance]).ravel(), length).astype(float)
+        total += np.bincount(at + 1, right.ravel(), length)[:length]
+        return total
+
+    def _by_distance(
+        self, other: _Geometric, place: Integers, share: Array, length: int, low: int
+    ) -> Array:
+        """The same, one distance after the other."""
+        one, two, total = self.masses, other.masses, np.zeros(length)
+        begin = other.first - self.first - len(one) + 1
+        for k, (moved, right) in enumerate(zip(place.tolist(), share.tolist(), strict=True)):
+            apart = begin + k
+            first = max(self.first, other.first - apart)
+            last = min(self.first + len(one), other.first + len(two) - apart)
+            mass = one[first - self.first : last - self.first]
+            mass = mass * two[first + apart - other.first : last + apart - other.first]
+            at = first + moved - low
+            total[at : at + len(mass)] += (1 - right) * mass
+            total[at + 1 : at + 1 + len(mass)] += right * mass
+        return total
+
+    def power(self, count: int, largest: float) -> _Geometric:
+        """The sum of so many independent copies."""
+        answer, law = None, self
+        while count:
+            if count & 1:
+                answer = law if answer is None else answer.plus(law, largest)
+            count >>= 1
+            if count:
+                law = law.plus(law, largest)
+        assert answer is not None
+        return answer
+
+    def _short(self, largest: float) -> _Geometric:
+        """Without what is above ``largest``, and without thin ends: they are moved down."""
+        kept = self.values() <= largest
+        masses = self.masses[: max(int(np.count_nonzero(kept)), 1)]
+        sums = np.cumsum(masses[::-1])[::-1]
         end = max(int(np.searchsorted(-sums, -_TINY)), 1)
-        begin = min(int(np.searchsorted(np.cumsum(self.masses), _TINY)), end - 1)
-        kept = self.masses[begin:end].copy()
-        kept[-1] += self.masses[end:].sum() * (1 + 2.0**-30)
-        zero = self.zero + float(self.masses[:begin].sum()) * (1 + 2.0**-30)
-        return _Geometric(self.width, self.first + begin, kept, zero)
+        begin = min(int(np.searchsorted(np.cumsum(masses), _TINY)), end - 1)
+        inner = masses[begin:end].copy()
+        inner[-1] += masses[end:].sum() * (1 + 2.0**-30)
+        zero = self.zero + float(masses[:begin].sum()) * (1 + 2.0**-30)
+        return _Geometric(self.width, self.first + begin, inner, zero, self.slack)
 
     def on_line(self, step: float, points: int) -> Array:
         """The law on multiples of ``step``, without what is above the last of them."""
-        values = np.exp(self.width * (self.first + np.arange(len(self.masses)))) * (1 - 1e-13)
-        place = values / step
-        kept = place < points + 1
-        place, masses = place[kept], self.masses[kept]
-        index = np.floor(place).astype(int)
-        share = np.maximum(place - index - _LOWERED, 0.0)
-        law: Array = np.bincount(index, masses * (1 - share), points + 2).astype(float)
-        law += np.bincount(index + 1, masses * share, points + 2)
-        law = np.asarray(law * (1 + (len(masses) + 8) * ROUNDING))
-        law[0] += self.zero
-        return np.asarray(law[: points + 1])
+        return _on_line(self.values(), self.masses, self.zero, step, points)
 
 
-def _integrals(edges: Array, sigma: float) -> tuple[Array, Array]:
-    """Of phi(g) and phi(g) expm1(sigma (g - left edge)) between edges.
-
-    Five Legendre nodes on pieces of length at most 0.5/(|g| + sigma + 2): the relative error is
-    below 1e-15.
-    """
-    start = edges[:-1]
-    inside = np.clip(edges, -_FAR - 1, _FAR + 1)  # all that is beyond counts as lost
-    left, right = inside[:-1], inside[1:]
-    most = np.maximum(np.abs(left), np.abs(right)) + sigma + 2
-    pieces = np.maximum(np.ceil((right - left) * most / 0.5), 1).astype(int)
-    starts = np.concatenate([[0], np.cumsum(pieces)[:-1]])
-    cell = np.repeat(np.arange(len(left)), pieces)
-    inner = np.arange(len(cell)) - starts[cell]
-    half = ((right - left) / pieces / 2)[cell]
-    offset = (2 * inner + 1) * half
-    apart = half[:, None] * _NODES[0]
-    g = (left[cell] + offset)[:, None] + apart
-    density = np.exp(-g * g / 2) / math.sqrt(2 * math.pi) * _NODES[1] * half[:, None]
-    rise = np.expm1(sigma * (((left - start)[cell] + offset)[:, None] + apart))
-    return np.add.reduceat(density.sum(1), starts), np.add.reduceat((density * rise).sum(1), starts)
+_DOWN = 1 - 1e-13  # of values: what their logarithms round
 
 
-def _cells(edges: Any, sigma: float, scale: Any) -> tuple[Array, Array]:
-    """Masses that go to the left and to the right end of each cell, rounded towards the left."""
-    mass, rise = _integrals(edges, sigma)
-    mass = mass * (1 + 256 * ROUNDING)  # exp(-g^2/2), |g| <= 12, and sums of few terms
-    right = np.maximum(scale * rise * (1 - 512 * ROUNDING) - _LOWERED * mass, 0.0)
+def _spread(atoms: int) -> float:
+    """Slack of so many atoms that are moved to a grid."""
+    return (4 * atoms + 4096) * ROUNDING
+
+
+def _on_line(values: Array, masses: Array, zero: float, step: float, points: int) -> Array:
+    """Masses moved to multiples of ``step``, without what is above the last of them."""
+    place = values / step
+    inside = place < points + 1
+    place, masses = place[inside], masses[inside]
+    index = np.floor(place).astype(int)
+    share = np.maximum(place - index - _LOWERED, 0.0)
+    law: Array = np.bincount(index, masses * (1 - share), points + 2).astype(float)
+    law += np.bincount(index + 1, masses * share, points + 2)
+    law = np.asarray(law * (1 + (len(masses) + 8) * ROUNDING))
+    law[0] += zero
+    return np.asarray(law[: points + 1])
+
+
+class _Atoms(NamedTuple):
+    """Increasing values, rounded down, and their masses; ``zero`` at 0."""
+
+    values: Array
+    masses: Array
+    zero: float
+
+
+@lru_cache(maxsize=256)
+def _atoms(parts: tuple[Part, ...], fineness: float) -> _Atoms:
+    """sum labels exp(a g - a^2/2): the mass of every cell of g at its ends, the mean not raised."""
+    shifts = [max(a, 1e-9) for _, a in parts]
+    used = _USED if fineness <= _FINE else _ROUGHLY
+    low, high = -used + min(min(shifts), 1.0), used + max(shifts)
+    most = _STRAIGHT / (max(abs(low), high) + max(shifts) + 2)  # width of a cell
+    count = math.ceil((high - low) / min(fineness / max(*shifts, 1.0), most))
+    width = (high - low) / count
+    edges = low + width * np.arange(count + 1)
+    # Five Legendre nodes in every cell: the relative error is below 1e-13.
+    offset = (_NODES[0] + 1) * (width / 2)
+    g = edges[:-1, None] + offset
+    density = np.exp(-g * g / 2) * (_NODES[1] * (width / 2 / math.sqrt(2 * math.pi)))
+    mass = density.sum(1)
+    values, rise, reach = np.zeros(count + 1), np.zeros(count), np.zeros(count)
+    for (labels, _), a in zip(parts, shifts, strict=True):
+        heights = labels * np.exp(a * edges - a * a / 2)
+        values += heights
+        rise += heights[:-1] * (density * np.expm1(a * offset)).sum(1)
+        reach += heights[:-1] * math.expm1(a * width)
+    mass = mass * (1 + 1024 * ROUNDING)  # exp(-g^2/2), |g| <= 16, and sums of few terms
+    right = np.maximum(rise / reach * (1 - 2048 * ROUNDING) - _LOWERED * mass, 0.0)
     right = np.minimum(right, mass)
-    return mass - right, right
+    masses = np.append(mass - right, 0.0)
+    masses[1:] += right
+    # What is above the last edge is put there, what is below the first one at 0.
+    masses[-1] += float(ndtr(-high)) * (1 + 256 * ROUNDING)
+    return _Atoms(values * _DOWN, masses, float(ndtr(low)) * (1 + 256 * ROUNDING))
 
 
 @lru_cache(maxsize=64)
-def _lognormal(labels: float, square: float, width: float) -> _Geometric:
-    """labels * Lambda(square) on a geometric grid."""
-    square = max(square, (width / (2 * _FAR)) ** 2)  # no narrower than its cells
-    sigma, middle = math.sqrt(square), math.log(labels) - square / 2
-    first = math.floor((middle - _FAR * sigma) / width)
-    last = math.ceil((middle + _FAR * sigma) / width)
-    edges = (width * np.arange(first, last + 1) - middle) / sigma
-    left, right = _cells(edges, sigma, 1 / math.expm1(width))
-    masses = np.append(left, 0.0)
-    masses[1:] += right
-    return _Geometric(width, first, masses, 3 * float(ndtr(-_FAR)))
+def _geometric(parts: tuple[Part, ...], width: float) -> _Geometric:
+    """A term on a geometric grid."""
+    values, masses, zero = _atoms(parts, width)
+    place = np.log(values) / width
+    place -= 64 * ROUNDING * (1 + np.abs(place))
+    index = np.floor(place).astype(int)
+    share = np.maximum(np.expm1(width * (place - index)) / math.expm1(width) - _LOWERED, 0.0)
+    first = int(index[0])
+    length = int(index[-1]) - first + 2
+    law: Array = np.bincount(index - first, masses * (1 - share), length).astype(float)
+    law += np.bincount(index - first + 1, masses * share, length)
+    rounded = 1 + (len(masses) + 8) * ROUNDING
+    return _Geometric(width, first, np.asarray(law * rounded), zero, _spread(len(masses)))
+
+
+def _fixed(labels: float, width: float) -> _Geometric:
+    """A constant, spread over its two neighbours."""
+    place = math.log(labels) / width
+    first = math.floor(place - 64 * ROUNDING * (1 + abs(place)))
+    share = math.expm1(width * (place - first)) / math.expm1(width) - _LOWERED
+    share = min(max(share, 0.0), 1.0)
+    masses = np.array([1 - share, share]) * (1 + 4 * ROUNDING)
+    return _Geometric(width, first, masses, 0.0, 16 * ROUNDING)
 
 
 def _convolved(one: Array, two: Array) -> Array:
     """Without transforms: relatively exact, rounded up."""
     return np.asarray(np.convolve(one, two) * (1 + (min(len(one), len(two)) + 4) * ROUNDING))
-
-
-def _linear(labels: int, square: float, step: float, points: int) -> Array:
-    """labels * Lambda(square) on multiples of ``step``, without what is above the last of them."""
-    sigma, middle = math.sqrt(square), math.log(labels) - square / 2
-    law = np.zeros(points + 2)
-    g = (np.log(step * np.arange(1, points + 2)) - middle) / sigma
-    low = float(ndtr(g[0])) * (1 + 256 * ROUNDING)
-    share = (
-        float(ndtr(g[0] - sigma)) * labels / step * (1 - 512 * ROUNDING) if g[0] > -_FAR else 0.0
-    )
-    right = min(max(share, 0.0), low)
-    law[0], law[1] = low - right + 4 * float(ndtr(-_FAR)), right
-    within = np.flatnonzero((g[1:] > -_FAR) & (g[:-1] < _FAR))
-    if len(within):
-        begin, end = int(within[0]), int(within[-1]) + 1
-        left, right_ = _cells(g[begin : end + 1], sigma, np.arange(begin + 1, end + 1))
-        law[begin + 1 : end + 1] += left
-        law[begin + 2 : end + 2] += right_
-    return _trimmed(law[: points + 1])
 
 
 def _trimmed(law: Array) -> Array:
@@ -331,86 +418,76 @@ def _trimmed(law: Array) -> Array:
     return kept
 
 
-def _product(one: Array, two: Array, points: int) -> Array:
-    return _trimmed(_convolved(one, two)[: points + 1])
+class _Line(NamedTuple):
+    """Masses at multiples of a step, and their slack."""
+
+    masses: Array
+    slack: float
+
+    def times(self, other: _Line, points: int) -> _Line:
+        """The sum with an independent law."""
+        masses = _trimmed(_convolved(self.masses, other.masses)[: points + 1])
+        rounded = 4 * (min(len(self.masses), len(other.masses)) + 8) * ROUNDING
+        return _Line(masses, self.slack + other.slack + rounded)
+
+    def power(self, count: int, points: int) -> _Line:
+        """The sum of so many independent copies."""
+        answer, law = _Line(np.ones(1), 0.0), self
+        while count:
+            if count & 1:
+                answer = answer.times(law, points)
+            count >>= 1
+            if count:
+                law = law.times(law, points)
+        return answer
 
 
-def _power(law: Array, count: int, points: int) -> Array:
-    answer: Array | None = None
-    while count:
-        if count & 1:
-            answer = law if answer is None else _product(answer, law, points)
-        count >>= 1
-        if count:
-            law = _product(law, law, points)
-    assert answer is not None
-    return answer
-
-
-@lru_cache(maxsize=32)
-def _tree(
-    singles: tuple[Group, ...], tail: Tail | None, idle: int, width: float
-) -> _Geometric | None:
-    """The tail, single terms and idle labels on a geometric grid."""
+@lru_cache(maxsize=64)
+def _tree(tail: Tail, width: float) -> _Geometric:
+    """A tail on a geometric grid."""
     total: _Geometric | None = None
-    for labels, private, common in () if tail is None else tail.rows:
-        one = _fixed(labels, width) if private <= 0 else _lognormal(labels, private, width)
-        total = one if total is None else one.plus(total)
-        total = total.times(common)
-    for group in singles:
-        for _ in range(group.copies):
-            one = _lognormal(group.labels, group.square, width)
-            total = one if total is None else one.plus(total)
-    if idle:
-        one = _fixed(idle, width)
-        total = one if total is None else one.plus(total)
+    for labels, private, common in tail.rows:
+        own = (Part(float(labels), math.sqrt(private)),)
+        one = _fixed(labels, width) if private <= 0 else _geometric(own, width)
+        total = one if total is None else one.plus(total, math.inf)
+        total = total.times(common, math.inf)
+    assert total is not None
     return total
 
 
-def _geometric_part(pair: AllocationPair) -> tuple[_Geometric | None, list[Group]]:
-    """What is on a geometric grid, single terms where there are few, and the rest."""
-    few = sum(g.copies for g in pair.groups) <= 4
-    singles = pair.groups if few else ()
-    rows = () if pair.tail is None else pair.tail.rows
-    sizes = [g.square for g in singles] + [private + common for _, private, common in rows]
-    largest = max([*sizes, sum(common for _, _, common in rows)])
+def _width(pair: AllocationPair) -> float:
+    """Of the geometric grid: fine enough for the smallest spread that matters."""
+    sums = [sum(common for _, _, common in tail.rows) for tail in pair.tails]
+    own = [private + common for tail in pair.tails for _, private, common in tail.rows]
+    largest = max([a * a for parts, _ in pair.groups for _, a in parts] + own + sums, default=0.0)
     width = max(0.01 if pair.points >= POINTS else 0.04, 8 * _FAR * math.sqrt(largest) / 6000)
-    width = min(width, max(math.sqrt(largest) / 20, 1e-4)) if largest else width
-    tree = _tree(singles, pair.tail, pair.idle if few else 0, width)
-    return tree, [] if few else list(pair.groups)
+    return min(width, max(math.sqrt(largest) / 20, 1e-4)) if largest else width
 
 
-def _fixed(labels: int, width: float) -> _Geometric:
-    """A constant, spread over its two neighbours."""
-    place = math.log(labels) / width
-    first = math.floor(place - 64 * ROUNDING * (1 + place))
-    share = math.expm1(width * (place - first)) / math.expm1(width) - _LOWERED
-    share = min(max(share, 0.0), 1.0)
-    return _Geometric(width, first, np.array([1 - share, share]) * (1 + 4 * ROUNDING), 0.0)
-
-
-def _law(pair: AllocationPair, top: float) -> tuple[Array, Array]:
+def _law(pair: AllocationPair, top: float) -> Law:
     """Likelihood ratios up to exp(top), and their masses under the world without the record."""
-    total, groups = _geometric_part(pair)
-    largest = math.exp(top) * pair.batches
-    if not groups:
-        assert total is not None
-        values = np.exp(total.width * (total.first + np.arange(len(total.masses)))) * (1 - 1e-13)
-        kept = values <= largest
-        ratios = np.append(0.0, values[kept] / pair.batches)
-        return ratios, np.append(total.zero, total.masses[kept])
-    points = pair.points
+    width, largest, points = _width(pair), math.exp(top) * pair.batches, pair.points
+    trees = [_tree(tail, width) for tail in pair.tails]
+    if top > _WIDE or sum(n for _, n in pair.groups) <= 4:
+        laws = [_geometric(parts, width).power(n, largest) for parts, n in pair.groups] + trees
+        laws += [_fixed(pair.idle, width)] if pair.idle else []
+        laws.sort(key=lambda law: len(law.masses))
+        total = laws[0]._short(largest)
+        for law in laws[1:]:
+            total = total.plus(law, largest)
+        ratios = np.append(0.0, total.values() / pair.batches)
+        return Law(ratios, np.append(total.zero, total.masses), total.slack)
     step = largest / points
-    law = np.ones(1) if total is None else _trimmed(total.on_line(step, points))
-    for group in groups:
-        one = _linear(group.labels, group.square, step, points)
-        law = _product(law, _power(one, group.copies, points), points)
+    line = _Line(np.ones(1), 0.0)
+    for tree in trees:
+        line = line.times(_Line(_trimmed(tree.on_line(step, points)), tree.slack), points)
+    fineness = 0.01 if points >= POINTS else 0.04
+    for parts, copies in pair.groups:
+        atoms = _atoms(parts, fineness)
+        one = _trimmed(_on_line(*atoms, step, points))
+        line = line.times(_Line(one, _spread(len(atoms.masses))).power(copies, points), points)
     if pair.idle:
-        place = pair.idle / step * (1 - 1e-13)
-        index = math.floor(place)
-        shifted = np.zeros(index + len(law) + 1)
-        shifted[index : index + len(law)] += law * (1 - (place - index)) * (1 + 4 * ROUNDING)
-        shifted[index + 1 :] += law * (place - index) * (1 + 4 * ROUNDING)
-        law = shifted[: points + 1]
-    ratios = step * np.arange(len(law)) / pair.batches
-    return ratios, law
+        constant = np.array([pair.idle * _DOWN])
+        one = _trimmed(_on_line(constant, np.ones(1), 0.0, step, points))
+        line = line.times(_Line(one, _spread(1)), points)
+    return Law(step * np.arange(len(line.masses)) / pair.batches, *line)
