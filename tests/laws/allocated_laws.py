@@ -21,10 +21,13 @@ class Instance:
     batches: int
     steps: int
     ratio: float
+    rivals: np.ndarray | None = None  # means of the world with another record
 
     def deltas(self, epsilon: float) -> tuple[float, float]:
         """delta in both orders: on the line from below, on the plane by a fine grid."""
         gamma = np.exp(epsilon)
+        if self.rivals is not None:
+            return self._between(gamma)
         if not self.means[:, 1].any():
             weights = np.full(len(self.means), 1 / len(self.means))
             ahead = Pair(self.means[:, 0], np.zeros(len(self.means)), weights).delta(epsilon)
@@ -40,6 +43,28 @@ class Instance:
         weight = np.exp(-(x * x + y * y) / 2) * cell / (2 * np.pi)
         ahead = float((weight * np.maximum(ratio - gamma, 0)).sum())
         return ahead, float((weight * np.maximum(1 - gamma * ratio, 0)).sum())
+
+    def _between(self, gamma: float) -> tuple[float, float]:
+        """The same where both worlds have a record."""
+        assert self.rivals is not None
+        every = np.concatenate([self.means, self.rivals])
+        flat = not every[:, 1].any()
+        side = [
+            np.linspace(*ends, 6001 if flat else 401)
+            for ends in zip(every.min(0) - 7, every.max(0) + 7, strict=True)
+        ]
+        if flat:
+            side[1] = np.zeros(1)
+        x, y = np.meshgrid(*side, indexing="ij")
+        cell = (side[0][1] - side[0][0]) * (1.0 if flat else side[1][1] - side[1][0])
+        scale = cell / (np.sqrt(2 * np.pi) if flat else 2 * np.pi)
+        laws = []
+        for means in (self.means, self.rivals):
+            density = sum(np.exp(-((x - a) ** 2 + (y - b) ** 2) / 2) for a, b in means)
+            laws.append(density * scale / len(means))
+        p, q = laws
+        ahead = float(np.maximum(p - gamma * q, 0).sum())
+        return ahead, float(np.maximum(q - gamma * p, 0).sum())
 
 
 def instance(rng: np.random.Generator, plane: bool) -> Instance:
@@ -82,7 +107,7 @@ class Course:
     law: Instance
 
 
-def course(rng: np.random.Generator, plane: bool, same: bool = False) -> Course:
+def course(rng: np.random.Generator, plane: bool, replace: bool = False) -> Course:
     """A random run: factors below and above 1, schedules, cut epochs, one release or two.
 
     Two released iterates of a line are a Gaussian in the plane; a single one may be in the plane
@@ -90,7 +115,7 @@ def course(rng: np.random.Generator, plane: bool, same: bool = False) -> Course:
     """
     batches, epochs = int(rng.integers(2, 5)), int(rng.integers(1, 4))
     steps = batches * epochs
-    if rng.random() < 0.3 and not same:
+    if rng.random() < 0.3:
         steps -= int(rng.integers(0, batches))
     top = rng.choice([1.0, 1.0, 0.95, 0.8, 1.2])
     c = np.full(steps, top) if rng.random() < 0.5 else rng.uniform(0.4, 1.2, steps)
@@ -103,7 +128,7 @@ def course(rng: np.random.Generator, plane: bool, same: bool = False) -> Course:
     ends = (steps,)
     if not plane and rng.random() < 0.5 and steps > 2:
         ends = (int(rng.integers(1, steps)), steps)
-    picks = itertools.product(range(batches), repeat=1 if same else epochs)
+    picks = list(itertools.product(range(batches), repeat=epochs))
     signs = rng.choice([1.0, 1.0, 1.0, -1.0], steps)
     angles = rng.uniform(0, 2 * np.pi, steps) if plane else np.zeros(steps)
     carried = np.zeros((len(ends), steps))
@@ -112,21 +137,26 @@ def course(rng: np.random.Generator, plane: bool, same: bool = False) -> Course:
         carried[row, :end] = later
     covariance = (carried * nu) @ (carried * nu).T
     root = np.linalg.inv(np.linalg.cholesky(covariance))
-    if plane:
-        pushes = (carried[0] * s * root[0, 0])[:, None] * np.stack(
-            [np.cos(angles), np.sin(angles)], 1
-        )
-    else:
-        pushes = (root @ (carried * (s * signs))).T
-        pushes = np.pad(pushes, ((0, 0), (0, 2 - pushes.shape[1])))
-    means = []
-    for pick in picks:
-        every = pick * epochs if same else pick
-        used = [e * batches + j for e, j in enumerate(every) if e * batches + j < steps]
-        means.append(pushes[used].sum(0) if used else np.zeros(2))
-    law = Instance(np.array(means), batches, steps, ratio)
-    if len(ends) == 1 and not plane:
-        law = Instance(np.array(means) * [1.0, 0.0], batches, steps, ratio)
+
+    def means(signs: np.ndarray, angles: np.ndarray) -> np.ndarray:
+        if plane:
+            size = carried[0] * s * root[0, 0]
+            pushes = size[:, None] * np.stack([np.cos(angles), np.sin(angles)], 1)
+        else:
+            pushes = (root @ (carried * (s * signs))).T
+            pushes = np.pad(pushes, ((0, 0), (0, 2 - pushes.shape[1])))
+        found = []
+        for pick in picks:
+            used = [e * batches + j for e, j in enumerate(pick) if e * batches + j < steps]
+            found.append(pushes[used].sum(0) if used else np.zeros(2))
+        return np.array(found)
+
+    rivals = None
+    if replace:
+        opposite = rng.random() < 0.6
+        turned = angles + np.pi if opposite else rng.uniform(0, 2 * np.pi, steps)
+        rivals = means(-signs if opposite else rng.choice([1.0, -1.0, 0.5], steps), turned)
+    law = Instance(means(signs, angles), batches, steps, ratio, rivals)
     return Course(c, s, nu, ends, law)
 
 

@@ -10,12 +10,28 @@ import numpy as np
 import pytest
 from allocated_laws import Instance, adaptive, course, instance
 
-from lastiterate import Arithmetic, Loss, Poisson, RandomAllocation, Training, account
+from lastiterate import (
+    Arithmetic,
+    Loss,
+    Poisson,
+    PrivacyUnit,
+    RandomAllocation,
+    Training,
+    account,
+    certify,
+)
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.loss_distribution import LossDistribution
 from lastiterate.errors import UnsupportedError
-from lastiterate.theory import BY_KEY, allocation, inapplicable_reason
-from lastiterate.theory.allocation import Accountant, Choice, Lap, PaymentPlan, Search, Segment
+from lastiterate.theory import BY_KEY, allocation, allocation_replace, inapplicable_reason
+from lastiterate.theory.allocation import (
+    Accountant,
+    Lap,
+    PaymentChoice,
+    PaymentPlan,
+    Search,
+    SegmentPlan,
+)
 from lastiterate.theory.run import Run
 
 EPSILONS = (0.0, 0.1, 0.5, 1.5)
@@ -34,8 +50,8 @@ def random_plan(rng, batches: int, epochs: int) -> PaymentPlan:
     """Any payments are a proof."""
     most = batches - 1 if epochs > 1 else batches
     steps = int(rng.integers(1, most + 1))
-    rows = [((Segment(random_cut(rng, batches), 0),), 1) for _ in range(epochs - 1)]
-    rows.append(((Segment(random_cut(rng, batches - steps), steps),), 1))
+    rows = [((SegmentPlan(random_cut(rng, batches), 0),), 1) for _ in range(epochs - 1)]
+    rows.append(((SegmentPlan(random_cut(rng, batches - steps), steps),), 1))
     kappa = float(rng.choice([0.0, 0.5, 1.0, 3.0, math.inf]))
     return PaymentPlan(tuple(rows), kappa)
 
@@ -86,8 +102,8 @@ def laps_of_course(run, batches: int) -> list[Lap]:
     return laps
 
 
-def random_choice(rng, batches: int, epochs: int, forgets: bool) -> Choice:
-    return Choice(
+def random_choice(rng, batches: int, epochs: int, forgets: bool) -> PaymentChoice:
+    return PaymentChoice(
         tail=int(rng.integers(1, batches + 1)),
         kappa=float(rng.choice([0.0, 0.5, 2.0, math.inf])),
         last=int(rng.integers(1, batches + 1)),
@@ -183,6 +199,40 @@ def test_adaptive_pushes_are_never_below_the_law() -> None:
 def test_adaptive_pushes_are_never_below_the_law_of_two_thousand_runs(block: int) -> None:
     for seed in range(1000 + 100 * block, 1100 + 100 * block):
         assert shortfall_of_adaptive(seed) <= 2e-4, seed
+
+
+def shortfall_of_replace(seed: int, plane: bool, share: float = 1.0) -> float:
+    """Another record in the other world, with a pick and directions of its own."""
+    rng = np.random.default_rng(seed)
+    run = course(rng, plane, replace=True)
+    batches = run.law.batches
+    laps = laps_of_course(dataclasses.replace(run, s=share * run.s), batches)
+    search = Search(laps, batches, 1e-3, forgets=len(run.ends) == 1)
+    choice = random_choice(rng, batches, len(laps), search.forgets)
+    _, terms = search.terms(choice._replace(tail=1))
+    curve = allocation_replace.curve_of(terms, 1e-3, True)
+    return max(max(run.law.deltas(e)) - curve.delta(e) for e in EPSILONS)
+
+
+@pytest.mark.parametrize("plane", [False, True])
+@pytest.mark.parametrize("block", range(8))
+def test_replaced_records_are_never_below_the_law(block: int, plane: bool) -> None:
+    for seed in range(5 * block, 5 * block + 5):
+        assert shortfall_of_replace(seed, plane) <= 2e-6, seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plane", [False, True])
+@pytest.mark.parametrize("block", range(20))
+def test_replaced_records_are_never_below_the_law_of_two_thousand_runs(
+    block: int, plane: bool
+) -> None:
+    for seed in range(1000 + 50 * block, 1050 + 50 * block):
+        assert shortfall_of_replace(seed, plane) <= 2e-6, seed
+
+
+def test_half_the_norm_of_a_replaced_record_is_refuted() -> None:
+    assert any(shortfall_of_replace(seed, False, 0.5) > 1e-4 for seed in range(20))
 
 
 def run_of(count: int, epochs: float, ratio: float, **changes) -> Training:
@@ -316,13 +366,39 @@ def test_rounding_adds_to_what_is_deferred() -> None:
     assert exact < epsilon_of(HIDDEN, run.replace(arithmetic=grid)) < exact * 1.05
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"adjacency": "replace"}, {"momentum": 0.9, "adjacency": "replace"}],
-)
-def test_what_is_not_derived_is_refused(changes) -> None:
+REPLACED = [  # batches, s/nu with s for gradients 2K apart, one pass, delta = 1e-5
+    (50, 1.0, 0.4996),
+    (100, 1.0, 0.3426),
+    (100, 0.5, 0.1601),
+    (100, 2.0, 0.762),
+]
+
+
+@pytest.mark.parametrize(("batches", "ratio", "table"), REPLACED)
+def test_published_table_of_replaced_records(batches, ratio, table) -> None:
+    run = run_of(batches, 1, ratio / 2, adjacency="replace")
+    assert account(run, CONVEX).epsilon(1e-5) <= table * 1.02
+
+
+def test_a_smaller_declared_sensitivity_is_not_used_for_replaced_records() -> None:
+    run = run_of(20, 1, 0.5, adjacency="replace")
+    near = run.replace(sensitivity=1.0)
+    assert account(near, CONVEX).epsilon(1e-5) == account(run, CONVEX).epsilon(1e-5)
+
+
+def test_certificates_of_replaced_records_wait_for_a_check() -> None:
+    run = run_of(20, 1, 0.5, adjacency="replace")
+    with pytest.raises(UnsupportedError, match="No independent check"):
+        certify(run, CONVEX, 1e-5)
+
+
+def test_what_is_not_derived_is_refused() -> None:
+    """Several records of a person, and people who join late in a run with replaced records."""
     with pytest.raises(UnsupportedError):
-        account(run_of(20, 1, 1.0, **changes), CONVEX)
+        account(run_of(20, 1, 1.0), CONVEX, unit=PrivacyUnit(records=2))
+    late = PrivacyUnit(first_step=5)
+    with pytest.raises(UnsupportedError):
+        account(run_of(20, 1, 1.0, adjacency="replace"), CONVEX, unit=late)
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def _best(guarantee: Guarantee, delta: float) -> Bound:
     able = [bound for bound in guarantee.bounds if checkable(guarantee.run, bound)]
     if not able:
         names = ", ".join(bound.theorem.name for bound in guarantee.bounds)
-        raise CertificateError(f"No independent check exists yet for {names}.")
+        raise UnsupportedError(f"No independent check exists yet for {names}: use `account`.")
     best = min(able, key=lambda bound: bound.epsilon(delta))
     if not math.isfinite(best.epsilon(delta)):
         raise AssumptionError(

@@ -11,6 +11,7 @@ below are in `lastiterate.lower`.
 from lastiterate.theory import (
     adaptive_segments,
     allocation,
+    allocation_replace,
     composition,
     correlated,
     coupling,
@@ -42,6 +43,8 @@ THEOREMS: tuple[Theorem, ...] = (
     allocation.ALLOCATION_PATHS,
     allocation.ALLOCATION_DEFERRAL,
     allocation.ALLOCATION_COMPOSITION,
+    allocation_replace.ALLOCATION_REPLACE_PATHS,
+    allocation_replace.ALLOCATION_REPLACE_COMPOSITION,
     poisson.POISSON_DEFERRAL,
     poisson.POISSON_COMPOSITION,
     poisson.POISSON_REPLACE_ABSORPTION,

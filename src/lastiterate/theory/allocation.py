@@ -10,7 +10,7 @@ realised batch counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -118,11 +118,11 @@ class Lap:
             return float(_ROOM / np.sqrt(np.sum(carried * carried)))
 
 
-def laps_of(run: Run, c: Array) -> list[Lap]:
+def laps_of(run: Run, c: Array, s: Array) -> list[Lap]:
     """The epochs of a run; equal ones that follow each other are one lap."""
     batches, steps = run.batches, run.training.steps
     ends = sorted({*run.releases[:-1], *range(run.hidden_steps, steps + 1)})
-    values = [np.maximum(c, _LEAST_FACTOR), run.step_sensitivities, run.training.noises]
+    values = [np.maximum(c, _LEAST_FACTOR), s, run.training.noises]
     count = -(-steps // batches)
     constant = all(len(x) == 1 or dynamics.alike(x) for x in values)
     if constant:
@@ -176,7 +176,7 @@ class Epoch(NamedTuple):
     copies: int
 
 
-class Segment(NamedTuple):
+class SegmentPlan(NamedTuple):
     """Blocks of hidden steps; with a tail of so many steps if a release follows."""
 
     blocks: tuple[int, ...]
@@ -198,7 +198,7 @@ class PaymentPlan(NamedTuple):
     one step: every label pays when it is used, all iterates public.
     """
 
-    epochs: tuple[tuple[tuple[Segment, ...], int], ...]
+    epochs: tuple[tuple[tuple[SegmentPlan, ...], int], ...]
     kappa: float
     share: float = 0.0
 
@@ -257,7 +257,7 @@ def tail_rows(lap: Lap, first: int, last: int, kappa: float, waiting: Array) -> 
 
 def epochs_of(laps: Sequence[Lap], plan: PaymentPlan, batches: int) -> list[Epoch]:
     """The terms of every epoch."""
-    rows = list[tuple[Lap, tuple[Segment, ...], int]]()
+    rows = list[tuple[Lap, tuple[SegmentPlan, ...], int]]()
     for lap, (segments, count) in zip(laps, plan.epochs, strict=True):
         counts = (1, count - 2, 1) if count > 2 else (1,) * count
         rows += [(lap, segments, n) for n in counts]
@@ -445,7 +445,7 @@ def _shrinking(labels: int, size: int, growth: float) -> tuple[int, ...]:
     return tuple(sizes[::-1])
 
 
-class Choice(NamedTuple):
+class PaymentChoice(NamedTuple):
     """The parameters that are searched.
 
     Args:
@@ -467,15 +467,15 @@ class Choice(NamedTuple):
     share: float
 
 
-def plan_of(laps: Sequence[Lap], choice: Choice) -> PaymentPlan:
+def plan_of(laps: Sequence[Lap], choice: PaymentChoice) -> PaymentPlan:
     """Blocks of at most ``other`` labels, of ``last`` in the last epoch, and tails."""
-    epochs = list[tuple[tuple[Segment, ...], int]]()
+    epochs = list[tuple[tuple[SegmentPlan, ...], int]]()
     waits, fresh = False, True
     for place, lap in enumerate(laps):
         final = place == len(laps) - 1
         after = laps[place] if lap.count > 1 or final else laps[place + 1]
         ready = after.segments[0][1] > 1  # whether it may pay for what is left to it
-        size, segments = choice.last if final else choice.other, list[Segment]()
+        size, segments = choice.last if final else choice.other, list[SegmentPlan]()
         for begin, end in lap.segments:
             released, rest = end in lap.ends, end - begin
             if released:
@@ -484,11 +484,11 @@ def plan_of(laps: Sequence[Lap], choice: Choice) -> PaymentPlan:
                     blocks = _shrinking(rest - tail, size, choice.growth)
                 else:
                     blocks = _cut(rest - tail, size, fresh)
-                segments.append(Segment(blocks, tail))
+                segments.append(SegmentPlan(blocks, tail))
                 waits = False
             else:
                 blocks = _cut(rest, size, fresh) if ready else (*_cut(rest - 1, size, fresh), 1)
-                segments.append(Segment(blocks, 0))
+                segments.append(SegmentPlan(blocks, 0))
                 waits = blocks[-1] > 1 or (waits and len(blocks) == 1)
             fresh = released
         epochs.append((tuple(segments), lap.count))
@@ -503,7 +503,6 @@ class Found:
     plan: PaymentPlan | None
     epochs: list[Epoch]
     accountant: Accountant
-    horizon: int = 0
 
 
 @dataclass(eq=False)
@@ -530,7 +529,7 @@ class Search:
         self.epochs = sum(lap.count for lap in self.laps)
         self.accountant = Accountant(self.delta, self.epochs > 1)
         self._debts: dict[int, tuple[list[Lap], Debts | None, float]] = {}
-        self._values: dict[Choice, float] = {}
+        self._values: dict[PaymentChoice, float] = {}
 
     def _split(self, horizon: int) -> tuple[list[Lap], Debts | None, float]:
         """The last epochs, the debts before them, and the shift of a debt of 1 they pay off."""
@@ -566,7 +565,7 @@ class Search:
                     return _ROOM**2 / math.sqrt(total)
         return _ROOM**2 / math.sqrt(total)
 
-    def terms(self, choice: Choice) -> tuple[PaymentPlan, list[Epoch]]:
+    def terms(self, choice: PaymentChoice) -> tuple[PaymentPlan, list[Epoch]]:
         """The payments of a choice, and the terms of every epoch."""
         laps, debts, cost = self._split(choice.horizon)
         plan = plan_of(laps, choice if debts is not None else choice._replace(share=0.0))
@@ -575,10 +574,13 @@ class Search:
             terms.append(debts.epoch(cost, choice.share))
         return plan, terms
 
-    def _rough(self, choice: Choice) -> LossDistribution:
-        return self.accountant.curve(self.terms(choice)[1], ROUGH)
+    def _curve(self, terms: list[Epoch], rough: bool, drift: float = 0.0) -> LossDistribution:
+        return self.accountant.curve(terms, ROUGH if rough else POINTS, drift)
 
-    def _value(self, choice: Choice, epsilon: float) -> float:
+    def _rough(self, choice: PaymentChoice) -> LossDistribution:
+        return self._curve(self.terms(choice)[1], True)
+
+    def _value(self, choice: PaymentChoice, epsilon: float) -> float:
         if choice not in self._values:
             self._values[choice] = self._rough(choice).rough_delta(epsilon)
         return self._values[choice]
@@ -594,7 +596,7 @@ class Search:
         for factor in (1.6, 1.25, 1.1):
             self._values.clear()
             epsilon = self._rough(now).epsilon(self.delta)
-            for place in range(len(Choice._fields)):
+            for place in range(len(PaymentChoice._fields)):
                 for up in (True, False):
                     while True:
                         other = self._moved(now, place, factor, up)
@@ -604,10 +606,9 @@ class Search:
                         now = other
         plan, terms = self.terms(now)
         extra = rounded(plan, self._split(now.horizon)[0])
-        curve = self.accountant.curve(terms, POINTS, extra)
-        return Found(curve, plan, terms, self.accountant, now.horizon)
+        return Found(self._curve(terms, False, extra), plan, terms, self.accountant)
 
-    def _starts(self) -> Iterator[Choice]:
+    def _starts(self) -> Iterable[PaymentChoice]:
         """Choices to begin with: short and long tails and blocks, one or all epochs that pay."""
         last = self.laps[-1]
         longest = max(end - begin for begin, end in last.segments)
@@ -623,24 +624,26 @@ class Search:
                 other = max(labels // 2, 1)
                 for kappa in (4.0, math.inf):
                     if shrinks:
-                        yield Choice(steps, kappa, max(other // 2, 1), labels, 1.3, horizon, 0.1)
+                        yield PaymentChoice(
+                            steps, kappa, max(other // 2, 1), labels, 1.3, horizon, 0.1
+                        )
                     else:
-                        yield Choice(steps, kappa, other, labels, 1.0, horizon, 0.1)
+                        yield PaymentChoice(steps, kappa, other, labels, 1.0, horizon, 0.1)
 
-    def _moved(self, now: Choice, place: int, factor: float, up: bool) -> Choice:
+    def _moved(self, now: PaymentChoice, place: int, factor: float, up: bool) -> PaymentChoice:
         """The next value of one parameter."""
-        name = Choice._fields[place]
+        name = PaymentChoice._fields[place]
         values = {"kappa": _KAPPAS, "share": _SHARES, "growth": _GROWTHS}.get(name)
         if values is not None:
             index = values.index(now[place]) + (1 if up else -1)
             near = values[min(max(index, 0), len(values) - 1)]
-            return Choice._make((*now[:place], near, *now[place + 1 :]))
+            return PaymentChoice._make((*now[:place], near, *now[place + 1 :]))
         if name == "horizon" and not self.forgets:
             return now
         value = int(now[place])
         moved = max(round(value * factor), value + 1) if up else int(value / factor)
         most = self.epochs if name == "horizon" else self.batches
-        return Choice._make((*now[:place], min(max(moved, 1), most), *now[place + 1 :]))
+        return PaymentChoice._make((*now[:place], min(max(moved, 1), most), *now[place + 1 :]))
 
 
 def public(delta: float, epochs: list[Epoch]) -> Found:
@@ -811,19 +814,26 @@ def allocation_deferral_bound(run: Run) -> Proof:
     return Proof.searched(_or_gaussian(at, _dearest(run), epochs, ratio))
 
 
-def allocation_paths_limits(run: Run) -> str | None:
-    """What is special about it: something must be known of distances, and it has to help."""
+def lipschitz_limits(run: Run) -> str | None:
+    """What is special about deferring by any Lipschitz updates: steps that are not too steep."""
     reason = _smooth_limits(run)
     if reason is not None:
         return reason
     if not run.constant and run.training.steps > _MOST_SCHEDULED:
         return f"schedules of more than {_MOST_SCHEDULED:,} steps are not accounted one by one"
-    c = batch_contraction(run, _USUAL_DELTA)[0]
-    if not np.all(c < _STEEPEST):
+    if not np.all(batch_contraction(run, _USUAL_DELTA)[0] < _STEEPEST):
         return "its updates expand too much to leave a debt to later steps"
+    return None
+
+
+def allocation_paths_limits(run: Run) -> str | None:
+    """What is special about it: there must be something that the simpler theorem does not use."""
+    reason = lipschitz_limits(run)
+    if reason is not None:
+        return reason
     repeated = _same(run) and _epochs(run)[1] > 1
     plain = run.constant and run.last_only and math.isinf(run.training.diameter) and not repeated
-    if plain and run.unit.default and np.all(c == 1.0):
+    if plain and run.unit.default and np.all(batch_contraction(run, _USUAL_DELTA)[0] == 1.0):
         return "nothing shrinks, so that its payments are those of Random allocation, deferred"
     return None
 
@@ -843,18 +853,18 @@ def _dearest_epochs(run: Run) -> tuple[float, int]:
 def _paths_at(run: Run, delta: float) -> Proof:
     contraction, _, failure = batch_contraction(run, delta)
     rest, drift = delta - failure, float(np.max(run.rounding_drifts))
-    laps = laps_of(run, contraction)
+    laps = laps_of(run, contraction, run.step_sensitivities)
     if _same(run) and _epochs(run)[1] > 1:
         found = _repeated_picks(run, contraction, rest)
     else:
         single = run.last_only or run.releases == (run.training.steps,)
         forgets = single and (bool(np.all(contraction < 1)) or math.isfinite(run.training.diameter))
         search = Search(laps, run.batches, rest, run.training.diameter, drift, forgets)
-        found = search.best(lambda plan, own: _rounded(own, plan.share, drift))
+        found = search.best(lambda plan, own: rounded_shift(own, plan.share, drift))
     return Proof(WithFailure(found.curve, failure) if failure else found.curve)
 
 
-def _rounded(laps: Sequence[Lap], share: float, drift: float) -> float:
+def rounded_shift(laps: Sequence[Lap], share: float, drift: float) -> float:
     """What rounding adds to every inner product of the epochs that pay, as one Gaussian.
 
     Every label pays the drift d_k at step k: <a^v + d, a^w + d> exceeds <a^v, a^w> by at most

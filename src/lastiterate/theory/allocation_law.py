@@ -148,11 +148,11 @@ class AllocationPair:
         # No mass is above its true value by more than the slack: neither is the mean of L.
         beyond = self.missing[0] + mean * (self._law.slack + (len(self._law.masses) + 8) * ROUNDING)
         losses, weights = self._law.positive
-        forward = _joined(losses, weights * np.exp(losses), grid, beyond)
+        forward = joined(losses, weights * np.exp(losses), grid, beyond)
         ratios, masses, _ = self._low_law
         zero = float(masses[ratios <= 0].sum()) * (1 + 8 * ROUNDING)
         losses, weights = self._low_atoms()
-        return forward, _joined(-losses, weights, grid, zero)
+        return forward, joined(-losses, weights, grid, zero)
 
     def _low_atoms(self) -> tuple[Array, Array]:
         """Losses and masses of the other order, the mass of larger ratios at ``usual``."""
@@ -191,7 +191,7 @@ def _log_sum(logs: Array) -> float:
     return top + math.log(float(np.exp(logs - top).sum()))
 
 
-def _joined(losses: Any, masses: Any, grid: float, infinity: float) -> Atoms:
+def joined(losses: Any, masses: Any, grid: float, infinity: float) -> Atoms:
     """Each atom moved to the two multiples of ``grid`` around it, the masses of both laws kept."""
     if not len(losses):
         return Atoms(0, np.zeros(1), infinity)
@@ -337,6 +337,22 @@ def _on_line(values: Array, masses: Array, zero: float, step: float, points: int
     return np.asarray(law[: points + 1])
 
 
+def nodes(low: float, high: float, slope: float, fineness: float) -> tuple[Any, float, Any, Any]:
+    """Edges of equal cells, their width, and phi times weights at nodes that lie so far inside.
+
+    Five Legendre nodes in every cell: for what grows like exp(slope g) their relative error is
+    below 1e-13.
+    """
+    most = _STRAIGHT / (max(abs(low), high) + slope + 2)
+    count = math.ceil((high - low) / min(fineness / max(slope, 1.0), most))
+    width = (high - low) / count
+    edges = low + width * np.arange(count + 1)
+    offset = (_NODES[0] + 1) * (width / 2)
+    g = edges[:-1, None] + offset
+    density = np.exp(-g * g / 2) * (_NODES[1] * (width / 2 / math.sqrt(2 * math.pi)))
+    return edges, width, density, offset
+
+
 class _Atoms(NamedTuple):
     """Increasing values, rounded down, and their masses; ``zero`` at 0."""
 
@@ -351,14 +367,8 @@ def _atoms(parts: tuple[Part, ...], fineness: float) -> _Atoms:
     shifts = [max(a, 1e-9) for _, a in parts]
     used = _USED if fineness <= _FINE else _ROUGHLY
     low, high = -used + min(min(shifts), 1.0), used + max(shifts)
-    most = _STRAIGHT / (max(abs(low), high) + max(shifts) + 2)  # width of a cell
-    count = math.ceil((high - low) / min(fineness / max(*shifts, 1.0), most))
-    width = (high - low) / count
-    edges = low + width * np.arange(count + 1)
-    # Five Legendre nodes in every cell: the relative error is below 1e-13.
-    offset = (_NODES[0] + 1) * (width / 2)
-    g = edges[:-1, None] + offset
-    density = np.exp(-g * g / 2) * (_NODES[1] * (width / 2 / math.sqrt(2 * math.pi)))
+    edges, width, density, offset = nodes(low, high, max(shifts), fineness)
+    count = len(edges) - 1
     mass = density.sum(1)
     values, rise, reach = np.zeros(count + 1), np.zeros(count), np.zeros(count)
     for (labels, _), a in zip(parts, shifts, strict=True):
