@@ -2,11 +2,11 @@
 """Mutation score of packages whose code decides whether a guarantee holds.
 
 A seeded sample of small changes (another operator, constant, order or branch) is drawn from the
-source.  For each mutant, a forked process imports the package with the change and runs the fast
-tests that execute the changed line, shortest first, until one fails; they are those of the files
-that name the module, and the lines that they execute are recorded once.  A mutant is detected if a
-test fails that passes on the unchanged source.  The score is a lower bound: some mutants change
-nothing that can be seen, and other tests would detect some of the rest.
+source.  First every fast test runs once and the lines that it executes are recorded, in a folder
+that a later run goes on from.  Then, for each mutant, a forked process imports the package with the
+change and runs the tests that execute the changed line, shortest first, until one fails.  A mutant
+is detected if a test fails that passes on the unchanged source.  The score is a lower bound: some
+mutants change nothing that can be seen, and slower tests would detect some of the rest.
 
     nice -n 19 scripts/mutation.py --mutants 300 --seed 0
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -60,7 +61,6 @@ SECONDS_PER_TEST = 1.5  # of processor time; slower tests are left out
 SECONDS_PER_RECORDED_FILE = 7.0  # the tests behind are left out
 EVENTS_PER_FUNCTION = 20_000  # lines that a test runs first so late in a loop are not recorded
 SECONDS_PER_MUTANT = 6.0  # of recorded tests; the shortest are taken
-MOST_FILES = 8  # of tests, for one mutant
 SECONDS_PER_FILE = 0.3  # to import a file of tests
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -345,41 +345,38 @@ def pytest_run(arguments: Sequence[str], plugin: Tests) -> None:
     pytest.main([*options, *arguments], plugins=[plugin])
 
 
-def files_that_name(mutant: Mutant) -> list[Path]:
-    """Files of tests that name the mutated module, the shortest first, or those of its package."""
-    path = Path(mutant.path)
-    module = ".".join(path.with_suffix("").parts[1:])
-    files = [file for name in TESTS for file in (ROOT / "tests" / name).rglob("test_*.py")]
-    named = [
-        file
-        for file in files
-        if module in file.read_text(encoding="utf-8") or path.stem.strip("_") in file.stem
-    ]
-    of_package = [file for file in files if file.parent.name == mutant.package]
-    return sorted(named or of_package, key=lambda file: (file.stat().st_size, file))[:MOST_FILES]
+def record_tests(folder: Path) -> None:
+    """Record the fast tests of every file in a process of its own; what is recorded stays."""
+    for name in ("lastiterate", *(f"lastiterate.{package}" for package in PACKAGES)):
+        importlib.import_module(name)
+    for name in TESTS:
+        for file in sorted((ROOT / "tests" / name).rglob("test_*.py")):
+            path = folder / f"{name}-{file.stem}.json"
+            if not path.exists():
+                found = forked(functools.partial(recorded, file), 600) or {}
+                path.write_text(json.dumps(found), encoding="utf-8")
 
 
-def recorded(file: Path, folder: Path) -> dict[str, Record]:
-    """What every test of a file executes that passes in time; recorded once."""
-
-    def work() -> dict[str, dict[str, object]]:
-        plugin = Tests()
-        pytest_run([str(file.relative_to(ROOT))], plugin)
-        return {name: asdict(record) for name, record in plugin.records.items()}
-
-    path = folder / f"{file.parent.name}-{file.stem}.json"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(forked(work, 600) or {}), encoding="utf-8")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return {name: Record(**values) for name, values in found.items()}
+def recorded(file: Path) -> dict[str, dict[str, object]]:
+    """Seconds and executed lines of every test of a file that passes in time."""
+    plugin = Tests()
+    pytest_run([str(file.relative_to(ROOT))], plugin)
+    return {name: asdict(record) for name, record in plugin.records.items()}
 
 
-def executing(mutant: Mutant, folder: Path) -> list[str]:
+def every_record(folder: Path) -> dict[str, Record]:
+    """What the tests execute, as recorded."""
+    folder.mkdir(parents=True, exist_ok=True)
+    forked(functools.partial(record_tests, folder), 24 * 3600)
+    records = {}
+    for path in sorted(folder.glob("*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        records.update({name: Record(**values) for name, values in found.items()})
+    return records
+
+
+def executing(mutant: Mutant, records: dict[str, Record]) -> list[str]:
     """Tests that execute the changed expression, shortest first, as many as fit in the time."""
-    records: dict[str, Record] = {}
-    for file in files_that_name(mutant):
-        records |= recorded(file, folder)
     lines = set(range(mutant.line, mutant.end_line + 1))
     inside = mutant.line in lines_of_functions(ROOT / mutant.path)
     chosen = [
@@ -409,9 +406,9 @@ def lines_of_functions(path: Path) -> set[int]:
     return found
 
 
-def outcome(mutant: Mutant, folder: Path) -> tuple[str, str]:
+def outcome(mutant: Mutant, records: dict[str, Record]) -> tuple[str, str]:
     """How the tests end on a mutant, and the test that failed."""
-    chosen = executing(mutant, folder)
+    chosen = executing(mutant, records)
     if not chosen:
         return "not executed", ""
 
@@ -437,8 +434,10 @@ def unreliable(names: Sequence[str]) -> set[str]:
         pytest_run(list(dict.fromkeys(name.split("::")[0] for name in names)), plugin)
         return [*plugin.failed, *plugin.slow]
 
-    tests = [name for name in names if "::" in name]
-    return set(forked(work, 3600) or tests) if tests else set()
+    if not names:
+        return set()
+    found = forked(work, 3600)
+    return set(names if found is None else found)
 
 
 def main() -> int:
@@ -448,22 +447,28 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
     parser.add_argument("--minutes", type=float, default=1e9, help="end after that many minutes")
     parser.add_argument(
-        "--lines", type=Path, default=ROOT / "build" / "mutation", help="folder of recorded lines"
+        "--lines",
+        type=Path,
+        default=ROOT / "build" / "mutation",
+        help="folder of recorded lines; empty it when tests change",
     )
     options = parser.parse_args()
     end = time.monotonic() + 60 * options.minutes
     sys.path[:0] = [str(ROOT / "src")]
     for name in PRELOADED:
         importlib.import_module(name)
+    records = every_record(options.lines)
+    print(f"{len(records)} tests take {sum(r.seconds for r in records.values()):.0f} s")
     every = mutants(PACKAGES)
     ended: list[tuple[Mutant, str, str]] = []
     for mutant in random.Random(options.seed).sample(every, options.mutants):
         if time.monotonic() > end:
             break
-        word, test = outcome(mutant, options.lines)
+        word, test = outcome(mutant, records)
         ended.append((mutant, word, test))
         print(json.dumps({"outcome": word, "test": test, **asdict(mutant)}), flush=True)
-    doubtful = unreliable(sorted({test for _, word, test in ended if word == "detected"}))
+    failing = {test for _, word, test in ended if word == "detected" and "::" in test}
+    doubtful = unreliable(sorted(failing))
     counts = {name: Counter[str]() for name in (*PACKAGES, "all")}
     for mutant, word, test in ended:
         for name in (mutant.package, "all"):
