@@ -48,6 +48,7 @@ def described(batches: Any) -> Training:
         noise=0.01,
         gradient_norm=1.0,
         batches=batches,
+        adjacency="replace",
     )
 
 
@@ -152,7 +153,13 @@ def tightness() -> list[Row]:
     """Noisy descent on a quadratic, where the guarantee is exact."""
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     run = Training(
-        records=5, steps=200, step_size=0.1, noise=0.35, gradient_norm=4.0, batches=FullBatch()
+        records=5,
+        steps=200,
+        step_size=0.1,
+        noise=0.35,
+        gradient_norm=4.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     train, guarantee = QuadraticDescent(run, loss), account(run, loss)
     assert guarantee.mu is not None

@@ -36,6 +36,7 @@ def random_schedule(steps: int, batches: Batches) -> Training:
         noise=random.uniform(1e-3, 3e-3, steps),
         gradient_norm=1.0,
         batches=batches,
+        adjacency="replace",
     )
 
 

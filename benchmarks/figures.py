@@ -11,7 +11,13 @@ from lastiterate import Cyclic, FullBatch, Loss, Shuffled, Training
 from lastiterate.report import epsilon_growth, taut_string
 
 FULL = Training(
-    records=5, steps=10**5, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+    records=5,
+    steps=10**5,
+    step_size=0.1,
+    noise=1.0,
+    gradient_norm=2.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 BATCHES = Training(
     records=60_000,
@@ -20,6 +26,7 @@ BATCHES = Training(
     noise=5e-4,
     gradient_norm=5.0,
     batches=Shuffled(1500),
+    adjacency="replace",
 )
 LOGISTIC = Loss(smoothness=12.5, regularization=0.01)
 RUNS = {

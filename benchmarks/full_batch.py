@@ -59,6 +59,7 @@ def rows() -> list[dict[str, Any]]:
         gradient_norm=2.0,
         batches=FullBatch(),
         diameter=1.0,
+        adjacency="replace",
     )
     for kind, c, loss in (
         ("strongly convex", 0.9, Loss(smoothness=1.0, strong_convexity=1.0)),

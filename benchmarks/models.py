@@ -219,6 +219,7 @@ def _full_step(X: np.ndarray, y: np.ndarray) -> float:
             noise=1e-3,
             gradient_norm=0.5,
             batches=FullBatch(),
+            adjacency="replace",
         )
         loss = PrivateLogisticRegression()._binary()
         return _seconds(
@@ -237,6 +238,7 @@ def _our_records(X: np.ndarray, y: np.ndarray, batch: int) -> float:
         noise=1e-3,
         gradient_norm=0.5,
         batches=Shuffled(batch),
+        adjacency="replace",
     )
     loss = PrivateLogisticRegression()._binary()
     seconds = _seconds(

@@ -61,6 +61,7 @@ def measure(folder: str, answer: str) -> None:
         noise=1.0,
         gradient_norm=0.5,
         batches=Shuffled(files.records // BATCHES),
+        adjacency="replace",
     )
     blocks = lambda: (reader.read(X, y) for X, y in files.blocks())  # noqa: E731
     with FiledRecords(blocks, files.records, reader.columns, folder) as records:

@@ -137,6 +137,7 @@ def _bursts() -> Iterator[tuple[str, float, float]]:
             noise=1.0,
             gradient_norm=0.5,
             batches=Shuffled(1),
+            adjacency="replace",
         )
         rho = best_burst(run, loss, 2.0, 1e-5, spectrum)
 
@@ -163,6 +164,7 @@ def _windows() -> Iterator[tuple[str, float, float]]:
             gradient_norm=0.5,
             batches=FullBatch(),
             release=TailAverage(window),
+            adjacency="replace",
         )
         mu = account(run, Loss(smoothness=1.0, strong_convexity=1.0)).mu
         assert mu is not None

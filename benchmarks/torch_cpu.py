@@ -89,6 +89,7 @@ def ours(batch: int, steps: int, seeded: bool) -> tuple[float, float]:
         gradient_norm=CLIP,
         clipping="gradient",
         batches=FullBatch(),
+        adjacency="replace",
     )
     noisy_descent(Softmax(CLASSES), X[:64], small, labels=y[:64], random_state=seed, device="cpu")
     memory = Memory()  # with every library loaded and warm

@@ -40,6 +40,7 @@ def step_seconds(loss: LinearLoss, X: Any, y: Any, batches: Any, steps: int) -> 
         noise=1e-3,
         gradient_norm=loss.gradient_norm(1.0),
         batches=batches,
+        adjacency="replace",
     )
     longer = seconds(lambda: noisy_descent(loss, X, run, labels=y, regularization=1e-3))
     once = run.replace(steps=1)

@@ -53,6 +53,7 @@ README = Training(
     noise=0.0005,
     gradient_norm=5.0,
     batches=Shuffled(1500),
+    adjacency="replace",
 )
 
 
@@ -66,6 +67,7 @@ def day(batches: int, schedule: str | None, order: type[Cyclic] | type[Shuffled]
         gradient_norm=15.0,
         batches=order(60),
         schedule=schedule,
+        adjacency="replace",
     )
 
 

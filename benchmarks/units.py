@@ -248,6 +248,7 @@ def _described(note: Callable[..., None], timed: Callable[..., None]) -> None:
         noise=1.0,
         gradient_norm=15.0,
         batches=Shuffled(60),
+        adjacency="replace",
     )
     loss, spread = Loss(smoothness=1.0), PrivacyUnit(10, per_batch=1)
     for name, person, printed in (("spread", spread, 1.903), ("free", PrivacyUnit(10), 2.171)):

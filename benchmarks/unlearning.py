@@ -55,6 +55,7 @@ def mnist(records: int, steps: int, sigma: float = 0.03, **changes: Any) -> tupl
         noise=math.sqrt(2 * eta) * sigma,
         gradient_norm=1.0,
         batches=FullBatch(),
+        adjacency="replace",
     )
     return run.replace(**changes), Loss(smoothness=0.25, regularization=l2)
 

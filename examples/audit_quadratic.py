@@ -20,7 +20,13 @@ def bracket(steps: int, models: int, seed: int, plot: str | None = None) -> dict
     """Lower and upper mu after so many steps; with ``plot`` also as a picture."""
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     run = Training(
-        records=5, steps=steps, step_size=0.1, noise=0.35, gradient_norm=4.0, batches=FullBatch()
+        records=5,
+        steps=steps,
+        step_size=0.1,
+        noise=0.35,
+        gradient_norm=4.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     train = QuadraticDescent(run, loss)
     found = audit(

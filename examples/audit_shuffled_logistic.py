@@ -47,6 +47,7 @@ def described(epochs: int, noise: float) -> tuple[Training, Loss]:
         noise=noise,
         gradient_norm=LOSS.gradient_norm(1.0),
         batches=Shuffled(BATCH),
+        adjacency="replace",
     )
     return run, LOSS.regularity(1.0, REGULARIZATION)
 

@@ -128,7 +128,7 @@ def main() -> None:
     def run(grid: Grid, context: Context) -> None:
         with tempfile.TemporaryDirectory() as folder:
             budget = Path(folder) / "rounds.sqlite"  # a real server keeps this file for good
-            strategy = PrivateFedAvg(describe(options.rounds), budget=budget)
+            strategy = PrivateFedAvg(describe(options.rounds), budget=budget, adjacency="replace")
             start = ArrayRecord([np.zeros(data()[0].shape[1])])
             strategy.start(grid, start)
             (weights,) = strategy.release().to_numpy_ndarrays()

@@ -32,6 +32,7 @@ RUN = Training(
     gradient_norm=2.0,
     batches=FullBatch(),
     diameter=1.0,
+    adjacency="replace",
 )
 RESULTS = Path(__file__).parent / "results"
 ORDER = 2.0

@@ -79,6 +79,7 @@ def main() -> None:
             gradient_norm=2.0,
             batches=FullBatch(),
             diameter=1.0,
+            adjacency="replace",
         )
         values = [account(run, one).rdp(settings.order) for one in curves.values()]
         print(f"{steps:>6}" + "".join(f"{value:>15.5f}" for value in values))

@@ -39,6 +39,7 @@ def lines() -> dict[str, list[tuple[int, float]]]:
             noise=1e-4,
             gradient_norm=1.0,
             batches=Shuffled(1500),
+            adjacency="replace",
         )
         everything = account(run.replace(batches=Cyclic(1500)), Loss.unknown())
         guarantee = account(run, loss)

@@ -38,6 +38,7 @@ def mnist(epochs: int, batches) -> Training:
         noise=0.05 * (10 / 1500) * 1.5,
         gradient_norm=5.0,
         batches=batches,
+        adjacency="replace",
     )
 
 
@@ -186,7 +187,13 @@ def test_finer_descriptions_and_hidden_states_never_cost_more():
 def test_unknown_losses_fall_back_to_composition_and_say_so():
     for batches in (FullBatch(), Cyclic(10), Shuffled(10), Reshuffled(10)):
         run = Training(
-            records=100, steps=25, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=batches
+            records=100,
+            steps=25,
+            step_size=0.1,
+            noise=0.1,
+            gradient_norm=1.0,
+            batches=batches,
+            adjacency="replace",
         )
         guarantee = account(run, Loss.unknown())
         assert guarantee.theorem.key == "gaussian-composition"
@@ -204,6 +211,7 @@ def test_hoelder_losses_gain_from_a_bounded_domain():
         gradient_norm=0.3,
         batches=FullBatch(),
         diameter=0.5,
+        adjacency="replace",
     )
     loss = Loss.holder(constant=0.2, exponent=0.5)
     table = compare(run, loss, published=True)
@@ -216,7 +224,13 @@ def test_hoelder_losses_gain_from_a_bounded_domain():
 
 def test_partial_epochs_and_dropped_records():
     run = Training(
-        records=23, steps=7, step_size=0.1, noise=0.5, gradient_norm=1.0, batches=Shuffled(5)
+        records=23,
+        steps=7,
+        step_size=0.1,
+        noise=0.5,
+        gradient_norm=1.0,
+        batches=Shuffled(5),
+        adjacency="replace",
     )
     assert run.dropped_records == 3
     assert "3 records dropped" in str(account(run, Loss(smoothness=1.0)))
@@ -233,7 +247,13 @@ def test_poisson_twin_is_shown_as_another_algorithm():
 
 def test_checkpoints_of_a_shuffled_run_share_the_position():
     run = Training(
-        records=20, steps=8, step_size=0.5, noise=1.0, gradient_norm=1.0, batches=Shuffled(5)
+        records=20,
+        steps=8,
+        step_size=0.5,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=Shuffled(5),
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0)
     joint = account(run, loss, releases=(4,))
@@ -251,7 +271,13 @@ def test_checkpoints_of_a_shuffled_run_share_the_position():
 
 def test_reshuffled_releases_on_epoch_boundaries_only():
     run = Training(
-        records=20, steps=8, step_size=0.5, noise=1.0, gradient_norm=1.0, batches=Reshuffled(5)
+        records=20,
+        steps=8,
+        step_size=0.5,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=Reshuffled(5),
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0)
     keys = [b.theorem.key for b in account(run, loss, releases=(3,)).bounds]
@@ -261,7 +287,13 @@ def test_reshuffled_releases_on_epoch_boundaries_only():
 
 def test_plateaus():
     run = Training(
-        records=5, steps=1, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+        records=5,
+        steps=1,
+        step_size=0.1,
+        noise=1.0,
+        gradient_norm=2.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     step = plateau(run, loss, 1e-5)
@@ -279,7 +311,13 @@ def test_plateaus():
 )
 def test_plateaus_in_whole_epochs(scheme):
     run = Training(
-        records=20, steps=4, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=scheme(5)
+        records=20,
+        steps=4,
+        step_size=0.1,
+        noise=1.0,
+        gradient_norm=2.0,
+        batches=scheme(5),
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     assert plateau(run, loss, 1e-5) % 4 == 0
@@ -322,6 +360,7 @@ def test_excess_risk_holds_on_a_quadratic():
         gradient_sensitivity=2.0,
         gradient_norm=1.0,
         diameter=2.0,
+        adjacency="replace",
     )
     c = 1 - 0.5
     variance = run.noises[0] ** 2 * (1 - c ** (2 * 200)) / (1 - c * c)
@@ -341,6 +380,7 @@ def test_speed_does_not_depend_on_the_length_of_constant_runs():
         gradient_norm=2.0,
         batches=FullBatch(),
         diameter=1.0,
+        adjacency="replace",
     )
     for loss in (Loss(smoothness=1.0), Loss.nonconvex(smoothness=1.0)):
         assert math.isfinite(account(run, loss).epsilon(1e-5))
@@ -362,7 +402,10 @@ class Gentle(Loss):
 def test_descriptions_of_another_kind_are_refused():
     """A child could report anything, and swapped arguments are no description."""
     fields = dict(records=8, steps=6, step_size=0.1, noise=0.1, gradient_norm=1.0)
-    run, loss = Training(batches=FullBatch(), **fields), Loss(smoothness=1.0)
+    run, loss = (
+        Training(batches=FullBatch(), **({"adjacency": "replace"} | fields)),
+        Loss(smoothness=1.0),
+    )
     quiet = Quiet(batches=FullBatch(), **fields)
     for ask in (account, compare, lambda training, loss: certify(training, loss, 1e-5)):
         for pair in ((quiet, loss), (run, Gentle(smoothness=1.0)), (loss, run), (run, None)):
@@ -373,7 +416,7 @@ def test_descriptions_of_another_kind_are_refused():
 @pytest.mark.parametrize("releases", [3, None, True, "3", (2.5,), (True,), (0,), (-1,), (7,)])
 def test_releases_that_name_no_step_are_refused(releases):
     fields = dict(records=8, steps=6, step_size=0.1, noise=0.1, gradient_norm=1.0)
-    run = Training(batches=FullBatch(), **fields)
+    run = Training(batches=FullBatch(), **({"adjacency": "replace"} | fields))
     for ask in (account, compare):
         with pytest.raises(DescriptionError, match="releases"):
             ask(run, Loss(smoothness=1.0), releases=releases)

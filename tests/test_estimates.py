@@ -22,7 +22,13 @@ from lastiterate.report import (
 from lastiterate.report.render import svg
 
 RUN = Training(
-    records=50, steps=20, step_size=0.1, noise=0.5, gradient_norm=1.0, batches=FullBatch()
+    records=50,
+    steps=20,
+    step_size=0.1,
+    noise=0.5,
+    gradient_norm=1.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 ESTIMATED = Loss(1.0, 0.5, provenance="estimated")
 DECLARED = Loss(1.0, 0.5)

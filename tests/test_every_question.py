@@ -159,7 +159,13 @@ def test_every_question_is_answered_or_refused_with_a_remedy(batches, name):
 @pytest.mark.parametrize("batches", [Cyclic(3), Shuffled(3), Reshuffled(3)], ids=lambda b: b.name)
 def test_compare_takes_lists_with_releases(batches, field):
     run = Training(
-        records=12, steps=12, step_size=0.1, noise=0.5, gradient_norm=1.0, batches=batches
+        records=12,
+        steps=12,
+        step_size=0.1,
+        noise=0.5,
+        gradient_norm=1.0,
+        batches=batches,
+        adjacency="replace",
     )
     listed = compare(run.replace(**{field: [getattr(run, field)] * 12}), LOSSES[0], releases=(4, 8))
     plain = compare(run, LOSSES[0], releases=(4, 8))
@@ -175,6 +181,7 @@ def test_compare_takes_an_equalised_epoch_behind_a_release():
         gradient_norm=1.0,
         batches=Cyclic(3),
         schedule="equalised",
+        adjacency="replace",
     )
     assert compare(run, LOSSES[0], releases=(11,))[0].epsilon > 0
 
@@ -182,7 +189,13 @@ def test_compare_takes_an_equalised_epoch_behind_a_release():
 def test_a_table_of_persons_leaves_out_who_cannot_be_in_the_run():
     apart = PrivacyUnit(records=2, per_batch=1)
     run = Training(
-        records=12, steps=12, step_size=0.1, noise=0.5, gradient_norm=1.0, batches=Cyclic(3)
+        records=12,
+        steps=12,
+        step_size=0.1,
+        noise=0.5,
+        gradient_norm=1.0,
+        batches=Cyclic(3),
+        adjacency="replace",
     )
     table = individual_epsilons(account(run, LOSSES[0], unit=apart))
     assert max(row.unit.records for row in table) == 2  # not 10: an epoch has 4 batches
@@ -193,7 +206,13 @@ def test_a_table_of_persons_of_a_run_without_steps(batches):
     table = individual_epsilons(
         account(
             Training(
-                records=12, steps=0, step_size=0.1, noise=0.5, gradient_norm=1.0, batches=batches
+                records=12,
+                steps=0,
+                step_size=0.1,
+                noise=0.5,
+                gradient_norm=1.0,
+                batches=batches,
+                adjacency="replace",
             ),
             LOSSES[1],
         )
@@ -212,6 +231,7 @@ def test_calibrated_steps_hold_the_window_of_an_average(batches):
         gradient_norm=1.0,
         batches=batches,
         release=TailAverage(10),
+        adjacency="replace",
     )
     found = calibrate(run, LOSSES[1], 4.0, 1e-5, find="steps")
     assert found.steps >= 10

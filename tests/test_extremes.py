@@ -52,7 +52,9 @@ def deadline():
 
 def run(batches=None, **changes):
     fields = dict(records=1000, steps=20, step_size=0.1, noise=0.01, gradient_norm=1.0)
-    return Training(**{**fields, "batches": batches or FullBatch(), **changes})
+    return Training(
+        **{"adjacency": "replace", **fields, "batches": batches or FullBatch(), **changes}
+    )
 
 
 def asked(training, loss, delta):
@@ -387,7 +389,7 @@ def extreme_run(rng, batches, loss, adjacency):
         "nonconvex": lambda: Loss.nonconvex(smoothness=beta, **curvature),
         "unknown": lambda: Loss.unknown(**curvature),
     }[loss]()
-    return Training(batches=batches, **fields), known
+    return Training(batches=batches, **({"adjacency": "replace"} | fields)), known
 
 
 FUZZED = [FullBatch(), Cyclic(4), Shuffled(4), Reshuffled(6), Poisson(0.1), WithoutReplacement(4)]

@@ -25,7 +25,13 @@ from lastiterate.errors import PrivacyWarning
 from lastiterate.verifier.document import fingerprint
 
 RUN = Training(
-    records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+    records=100,
+    steps=10,
+    step_size=0.1,
+    noise=0.1,
+    gradient_norm=1.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 LOSS = Loss(smoothness=1.0)
 FLAGS = (

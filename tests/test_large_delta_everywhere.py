@@ -26,11 +26,17 @@ from lastiterate.sampling import posterior_privacy, sgld_training
 from lastiterate.sampling.returned import Returned
 
 RUN = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
-               batches=FullBatch())  # fmt: skip
+               batches=FullBatch(), adjacency="replace")  # fmt: skip
 LOSS = Loss(smoothness=1.0)
-FEDERATED = account_federated(clients=100, sampled=10, rounds=5, clip=1.0, noise_multiplier=3.0)
+FEDERATED = account_federated(
+    clients=100, sampled=10, rounds=5, clip=1.0, noise_multiplier=3.0, adjacency="replace"
+)
 CERTIFICATE = certify(RUN, LOSS, 1e-5)
-CHAINS = Returned(sgld_training(100, 5, 1e-4, clip=1.0, batches=FullBatch()), (1, 5), chains=3)
+CHAINS = Returned(
+    sgld_training(100, 5, 1e-4, clip=1.0, batches=FullBatch(), adjacency="replace"),
+    (1, 5),
+    chains=3,
+)
 POSTERIOR = posterior_privacy(100, 2.0, 1.0, 0.9, 1.8, 10.0, 1.0)
 
 ASKED = {

@@ -105,7 +105,9 @@ sys.meta_path.insert(0, Refuse())
 CORE = """
 import lastiterate
 from lastiterate import *
-run = Training(1000, 50, 0.1, 0.01, 1.0, FullBatch())
+run = Training(
+    records=1000, steps=50, step_size=0.1, noise=0.01, gradient_norm=1.0, batches=FullBatch()
+)
 loss = Loss(smoothness=0.25, regularization=0.1)
 assert 0 < account(run, loss).epsilon(1e-5) < 100
 assert len(compare(run, loss)) > 1

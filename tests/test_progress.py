@@ -148,6 +148,7 @@ def test_what_may_take_long_counts_seconds(monkeypatch):
         noise=5e-4,
         gradient_norm=1.0,
         batches=Shuffled(1500),
+        adjacency="replace",
     )
     compare(run, Loss(smoothness=0.25, regularization=0.002))
     assert "\rcomparison: " in terminal.text

@@ -59,6 +59,7 @@ def test_the_numbers_of_the_table_of_situations() -> None:
         noise=1e-4,
         gradient_norm=1.0,
         batches=Shuffled(1500),
+        adjacency="replace",
     )
     loss = Loss(smoothness=0.25, regularization=0.002)
     assert account(long, loss).epsilon(1e-5) == pytest.approx(6.88, abs=5e-3)
@@ -67,7 +68,13 @@ def test_the_numbers_of_the_table_of_situations() -> None:
     first = cyclic.replace(steps=2_000)
     assert account(first, Loss.unknown()).epsilon(1e-5) == pytest.approx(30.5, abs=0.05)
     full = Training(
-        records=100, steps=1000, step_size=0.1, noise=1.0, gradient_norm=1.0, batches=FullBatch()
+        records=100,
+        steps=1000,
+        step_size=0.1,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     nothing = account(full, Loss.unknown()).epsilon(1e-5)
     for loss in (Loss(smoothness=1.0), Loss.nonconvex(smoothness=1.0)):

@@ -17,7 +17,13 @@ import lastiterate
 from lastiterate import Cyclic, DescriptionError, FullBatch, Loss, Training, account, compare
 
 RUN = Training(
-    records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+    records=5,
+    steps=200,
+    step_size=0.1,
+    noise=1.0,
+    gradient_norm=2.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 LOSS = Loss(smoothness=1.0, strong_convexity=1.0)
 GUESS = Loss(smoothness=1.0, provenance="estimated")

@@ -207,6 +207,7 @@ def whole_runs() -> None:
             noise=1e-3,
             batches=batches,
             gradient_norm=loss.gradient_norm(1.0),
+            adjacency="replace",
         )
         same = {"labels": y, "random_state": 1}
         gpu = noisy_descent(loss, X, run, **same).parameters
@@ -227,6 +228,7 @@ def whole_runs() -> None:
         noise=1e-5,
         batches=FullBatch(),
         gradient_norm=loss.gradient_norm(2.0),
+        adjacency="replace",
     )
     spans = []
     for steps in (100, 100, 1100):  # the first compiles
@@ -322,6 +324,7 @@ def graphs() -> None:
             gradient_norm=loss.gradient_norm(2.0),
             release=TailAverage(20),
             diameter=5.0,
+            adjacency="replace",
         )
         settings = {"labels": y, "feature_bound": 2.0, "regularization": 1e-3}
         held, spans = {}, {}

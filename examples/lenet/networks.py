@@ -336,6 +336,7 @@ class LeNetSGLD:
             gradient_norm=self.clip,
             batches=WithoutReplacement(self.batch),
             clipping="gradient",
+            adjacency="replace",
         )
 
     def observe(self, nets: LeNets) -> Any:

@@ -37,7 +37,7 @@ def setting(condition, epochs, step_size, **changes):
         "gradient_norm": 0.5,
         "batches": Shuffled(1),
     }
-    return Training(**(settings | changes)), loss, spectrum
+    return Training(**({"adjacency": "replace"} | settings | changes)), loss, spectrum
 
 
 def noise_risk(training, loss, spectrum):

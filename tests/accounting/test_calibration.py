@@ -36,7 +36,7 @@ SCHEMES = {
 def run(batches, **changes):
     fields = dict(records=1000, steps=40, step_size=0.1, noise=0.05, gradient_norm=2.0)
     fields["adjacency"] = "zero-out" if isinstance(batches, Poisson) else "replace"
-    return Training(**{**fields, "batches": batches, **changes})
+    return Training(**{"adjacency": "replace", **fields, "batches": batches, **changes})
 
 
 def epsilon(training, loss=RIDGE):

@@ -30,7 +30,7 @@ def run(batches, steps=24, **changes):
         noise=0.1,
         gradient_norm=1.0,
         batches=batches,
-        **changes,
+        **({"adjacency": "replace"} | changes),
     )
 
 

@@ -32,7 +32,7 @@ def run(batches, **changes):
         "gradient_norm": 5.0,
         "batches": batches,
     }
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 def test_the_reference_run():

@@ -35,7 +35,7 @@ def run(**changes):
         "gradient_norm": 1.0,
         "batches": FullBatch(),
     }
-    return Training(**(settings | changes))
+    return Training(**({"adjacency": "replace"} | settings | changes))
 
 
 def simulated(training, weights, seed):

@@ -114,7 +114,10 @@ def test_cut_searches_refuse_or_meet_the_target(monkeypatch):
 def test_bursts_and_schedules_meet_their_target_by_the_accountant():
     loss = Loss(smoothness=1.0, regularization=0.1)
     fields = dict(records=20, steps=12, step_size=0.2, noise=0.1, gradient_norm=1.0)
-    ordered, full = (Training(**fields, batches=b) for b in (Shuffled(4), FullBatch()))
+    ordered, full = (
+        Training(**({"adjacency": "replace"} | fields), batches=b)
+        for b in (Shuffled(4), FullBatch())
+    )
     burst = calibrate(ordered, loss, 0.5, DELTA, final_noise="best")
     assert burst.final_noise > 1
     for chosen in (burst, optimal_schedule(full, loss, 0.5, DELTA)):
@@ -125,7 +128,13 @@ def test_from_the_plateau_on_epsilon_does_not_pass_what_is_said():
     """`plateau` is a statement about steps; the epsilon of a longer run is accounted anew."""
     loss = Loss(smoothness=1.0, regularization=0.2)
     run = Training(
-        records=20, steps=10, step_size=0.5, noise=0.2, gradient_norm=1.0, batches=FullBatch()
+        records=20,
+        steps=10,
+        step_size=0.5,
+        noise=0.2,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     steps = plateau(run, loss, DELTA)
     assert steps is not None

@@ -133,7 +133,13 @@ def test_a_crafted_gradient_attains_the_bound_of_linear_losses():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(10, 3)) * [0.3, 0.3, 0.0]
     run = Training(
-        records=10, steps=9, step_size=1.0, noise=0.25, gradient_norm=1.0, batches=FullBatch()
+        records=10,
+        steps=9,
+        step_size=1.0,
+        noise=0.25,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
 
     u = np.array([0.0, 0.0, 1.0])
@@ -158,7 +164,13 @@ def test_a_mislabelled_record_is_seen():
     X[0] = [0.0, 1.0]
     y = np.where(X[:, 0] >= 0, 1.0, -1.0)
     run = Training(
-        records=30, steps=80, step_size=2.0, noise=0.05, gradient_norm=1.5, batches=FullBatch()
+        records=30,
+        steps=80,
+        step_size=2.0,
+        noise=0.05,
+        gradient_norm=1.5,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     found = audit(
         LinearCohort(Logistic(), run),

@@ -34,7 +34,13 @@ def randomised_response(rng, shape, epsilon=2.0):
 
 
 RUN = Training(
-    records=4, steps=12, step_size=0.3, noise=1.0, gradient_norm=4.0, batches=FullBatch()
+    records=4,
+    steps=12,
+    step_size=0.3,
+    noise=1.0,
+    gradient_norm=4.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 QUADRATIC = Loss(smoothness=1.0, strong_convexity=1.0)
 POWERS = 0.7 ** np.arange(12)

@@ -31,7 +31,7 @@ Y = np.where(RNG.random(N) < 0.5, 1.0, -1.0)
 
 def describe(batches, **changes):
     options = {"records": N, "steps": 30, "step_size": 0.7, "noise": 0.0, "gradient_norm": 1.0}
-    return Training(**{**options, **changes}, batches=batches)
+    return Training(**{"adjacency": "replace", **options, **changes}, batches=batches)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,13 @@ QUADRATIC = Loss(smoothness=1.0, strong_convexity=1.0)
 def test_noisy_descent_on_a_quadratic():
     """10,000 models: at least 0.93 of the certified mu."""
     run = Training(
-        records=5, steps=200, step_size=0.1, noise=0.35, gradient_norm=4.0, batches=FullBatch()
+        records=5,
+        steps=200,
+        step_size=0.1,
+        noise=0.35,
+        gradient_norm=4.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     train = QuadraticDescent(run, QUADRATIC)
     guarantee = account(run, QUADRATIC)
@@ -113,7 +119,13 @@ def test_linear_cohorts_are_bracketed():
     X = rng.standard_normal((n, 2)) * [0.5, 0.05]
     y = np.where(X[:, 0] > 0, 1.0, -1.0)
     run = Training(
-        records=n, steps=60, step_size=1.0, noise=0.06, gradient_norm=1.0, batches=FullBatch()
+        records=n,
+        steps=60,
+        step_size=1.0,
+        noise=0.06,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     inside = replaced((X, y), 0, [0.0, 1.0], 1.0)
     outside = replaced((X, y), 0, [0.0, 1.0], -1.0)
@@ -135,7 +147,13 @@ def test_linear_cohorts_are_bracketed():
 def test_a_wrong_certificate_is_caught():
     """The trainer forgets four fifths of its noise; the certificate does not know."""
     run = Training(
-        records=5, steps=50, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+        records=5,
+        steps=50,
+        step_size=0.1,
+        noise=1.0,
+        gradient_norm=2.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     cheat = QuadraticDescent(run.scale_noise(0.2), QUADRATIC)
     result = audit(cheat, *cheat.worlds(), models=4000, random_state=0, cohort=1000)

@@ -148,7 +148,13 @@ def test_bad_values_are_marked_at_their_field(explorer: Page, screenshots: Path)
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     run = Training(
-        records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+        records=100,
+        steps=10,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     path = tmp_path / "run.json"
     certify(run, Loss(smoothness=1.0), delta=1e-5).save(path)

@@ -65,7 +65,7 @@ def day(**changes):
         "adjacency": "zero-out",
         "schedule": "equalised",
     }
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 def trained(source=None, run=None, **settings):

@@ -34,7 +34,13 @@ from lastiterate.train import noisy_descent
 
 DELTA = 1e-5
 RUN = Training(
-    records=10, steps=20, step_size=1.0, noise=0.5, gradient_norm=1.0, batches=FullBatch()
+    records=10,
+    steps=20,
+    step_size=1.0,
+    noise=0.5,
+    gradient_norm=1.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 X, Y = np.eye(10)[:, :2] * 0.5, np.zeros(10)
 
@@ -212,7 +218,7 @@ def test_a_prior_of_the_callers_own_is_no_l2_term():
 
 
 def test_returned_iterates_are_of_a_flat_prior_unless_they_say_another():
-    chain = sgld_training(10, 5, 1e-3, clip=1.0, batches=FullBatch())
+    chain = sgld_training(10, 5, 1e-3, clip=1.0, batches=FullBatch(), adjacency="replace")
     with pytest.raises(DescriptionError, match=r"loss\.regularization"):
         Returned(chain, (5,)).guarantee(Loss(smoothness=0.0, regularization=0.5))
 

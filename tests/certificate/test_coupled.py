@@ -130,7 +130,7 @@ def bounded(**changes):
         "gradient_norm": 0.1,
         "batches": FullBatch(),
     }
-    return Training(**(settings | changes))
+    return Training(**({"adjacency": "replace"} | settings | changes))
 
 
 @pytest.fixture(scope="module")

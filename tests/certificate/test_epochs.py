@@ -135,6 +135,7 @@ def test_a_restart_half_a_million_steps_before_the_end_is_certified(scheme):
         gradient_norm=1.0,
         diameter=400.0,
         batches=scheme(1),
+        adjacency="replace",
     )
     certificate = certify(training, Loss(smoothness=1.0), delta=1e-5)
     free = account(training.replace(diameter=math.inf), Loss(smoothness=1.0)).epsilon(1e-5)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from typing import Any
 import pytest
 
 from lastiterate import Certificate, CertificateError, Loss, PrivacyUnit, Training, verify
+from lastiterate.kernel.balls import MalformedError
+from lastiterate.kernel.run import read_run
 from lastiterate.verifier import document
 from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.joint import THEOREM as JOINT
@@ -57,6 +58,22 @@ def test_a_kept_certificate_is_read_and_verified(path):
     for run in loaded.parts or (loaded,):
         assert run.training is not None
         assert Training.from_dict(run.training.to_dict()) == run.training
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_certificate_that_leaves_the_adjacency_out_is_refused(path):
+    """A default of this version must not decide what a file of another one means."""
+    changed = content(path)
+    changed.pop("signatures", None)
+    for run in changed.get("parts", [changed]):
+        read_run(run)
+        del run["training"]["adjacency"]
+        run["sha256"] = document.fingerprint({k: v for k, v in run.items() if k != "sha256"})
+        with pytest.raises(MalformedError, match="training has missing"):
+            read_run(run)
+    changed["sha256"] = document.fingerprint({k: v for k, v in changed.items() if k != "sha256"})
+    with pytest.raises(CertificateError):
+        verify(Certificate(changed))
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
@@ -107,13 +124,13 @@ def test_words_of_provenance_are_documented():
 )
 def test_defaults_of_descriptions_are_part_of_the_format(heading, described):
     documented = table(f"The description: {heading}")
-    assert list(documented) == [field.name for field in dataclasses.fields(described)]
-    for field in dataclasses.fields(described):
-        default = documented[field.name][0].strip("`")
-        if default == "–":
-            assert field.default is dataclasses.MISSING
-        elif default == "implied":
-            assert math.isnan(field.default)
+    stored = [field for field in dataclasses.fields(described) if field.metadata["row"].stored]
+    assert list(documented) == [field.name for field in stored]
+    for field in stored:
+        default, row = documented[field.name][0].strip("`"), field.metadata["row"]
+        if default in ("–", "implied"):  # always written, or derived from other fields
+            derived = field.default in (None, dataclasses.MISSING)
+            assert derived or row.always or row.required
         else:
             assert default == str(field.default).replace("None", "none")
 

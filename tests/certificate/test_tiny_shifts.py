@@ -30,7 +30,7 @@ SCHEMES = {
 
 def run(batches, **changes):
     fields = dict(records=100, steps=20, step_size=0.1, noise=0.1, gradient_norm=1.0)
-    return Training(**{**fields, "batches": batches, **changes})
+    return Training(**{"adjacency": "replace", **fields, "batches": batches, **changes})
 
 
 @pytest.mark.parametrize("noise", [1e16, 1e300])

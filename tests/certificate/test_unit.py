@@ -43,7 +43,7 @@ def run(batches, **changes):
         "gradient_norm": 1.0,
         "batches": batches,
     }
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 CASES = {

@@ -51,7 +51,7 @@ def run(**changes: Any) -> Training:
         "gradient_norm": 1.0,
         "batches": FullBatch(),
     }
-    return Training(**(fields | changes))
+    return Training(**({"adjacency": "replace"} | fields | changes))
 
 
 limits = st.floats(1e-3, 1e3)

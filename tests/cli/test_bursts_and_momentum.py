@@ -13,6 +13,7 @@ from lastiterate.cli.main import run
 
 FILE = """
 [training]
+adjacency = "replace"
 records = 4000
 steps = 200
 step_size = 0.5
@@ -24,7 +25,13 @@ batches = {{ scheme = "shuffled", size = 100 }}
 smoothness = 1.0
 """
 PLAIN = Training(
-    records=4000, steps=200, step_size=0.5, noise=0.005, gradient_norm=1.0, batches=Shuffled(100)
+    records=4000,
+    steps=200,
+    step_size=0.5,
+    noise=0.005,
+    gradient_norm=1.0,
+    batches=Shuffled(100),
+    adjacency="replace",
 )
 LOSS = Loss(smoothness=1.0)
 

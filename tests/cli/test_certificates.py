@@ -14,6 +14,7 @@ from lastiterate.cli.main import run
 DESCRIPTION = """
 delta = 1e-6
 [training]
+adjacency = "replace"
 records = 1000
 steps = 100
 step_size = 0.1

@@ -27,10 +27,16 @@ COMMAND = str(Path(sysconfig.get_path("scripts")) / "lastiterate")
 
 RUN = shlex.split(
     "--records 5 --steps 200 --step-size 0.1 --noise 1 --gradient-norm 2 --batches full "
-    "--smoothness 1 --strong-convexity 1"
+    "--adjacency replace --smoothness 1 --strong-convexity 1"
 )
 TRAINING = Training(
-    records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+    records=5,
+    steps=200,
+    step_size=0.1,
+    noise=1.0,
+    gradient_norm=2.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 LOSS = Loss(smoothness=1.0, strong_convexity=1.0)
 
@@ -313,7 +319,8 @@ def test_dp_sgd_and_langevin_flags_replace_the_noise_of_the_file(file: Path) -> 
 def test_a_norm_beside_a_langevin_sensitivity(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     text = (
-        "[training]\nrecords = 60\nsteps = 6\nstep_size = 1.0\nsigma = 1.5\n"
+        "[training]\nadjacency = 'replace'\n"
+        "records = 60\nsteps = 6\nstep_size = 1.0\nsigma = 1.5\n"
         'gradient_sensitivity = 1.0\nbatches = { scheme = "full" }\n[loss]\nkind = "unknown"\n'
     )
     path.write_text(text)
@@ -330,7 +337,8 @@ def test_a_norm_beside_a_langevin_sensitivity(tmp_path: Path) -> None:
 def test_flags_leave_out_a_sensitivity_that_was_declared_for_something_else(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(
-        "[training]\nrecords = 60\nsteps = 6\nstep_size = 1.0\nnoise = 1.0\nsensitivity = 0.5\n"
+        "[training]\nadjacency = 'replace'\n"
+        "records = 60\nsteps = 6\nstep_size = 1.0\nnoise = 1.0\nsensitivity = 0.5\n"
         'gradient_norm = 3.0\nbatches = { scheme = "full" }\n[loss]\nkind = "unknown"\n'
     )
     assert combine(path, flags("--steps 7 --gradient-norm 3")).training.sensitivity == 0.5

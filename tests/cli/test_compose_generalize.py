@@ -92,12 +92,19 @@ def test_generalize_for_people(ask) -> None:
 def test_generalize_a_run(ask, tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(
-        "[training]\nrecords = 5000\nsteps = 200\nstep_size = 0.1\nnoise = 0.05\n"
+        "[training]\nadjacency = 'replace'\n"
+        "records = 5000\nsteps = 200\nstep_size = 0.1\nnoise = 0.05\n"
         'gradient_norm = 2.0\nbatches = { scheme = "full" }\n[loss]\nsmoothness = 1.0\n'
     )
     _, out, _ = ask(f"generalize {path} --json")
     run_ = Training(
-        records=5000, steps=200, step_size=0.1, noise=0.05, gradient_norm=2.0, batches=FullBatch()
+        records=5000,
+        steps=200,
+        step_size=0.1,
+        noise=0.05,
+        gradient_norm=2.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     found = generalization(account(run_, Loss(smoothness=1.0)))
     assert json.loads(out)["high_probability"] == found.high_probability

@@ -20,7 +20,7 @@ OLD = b"somebody filed this"
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     training = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
-                        batches=FullBatch())  # fmt: skip
+                        batches=FullBatch(), adjacency="replace")  # fmt: skip
     certify(training, Loss(smoothness=1.0), 1e-5).save("a.json")
     return tmp_path
 

@@ -30,7 +30,13 @@ from lastiterate.report.run_folder import ABOUT, RunFolder
 
 HOSTILE = '</title></script><script>document.title="owned"</script><img src=x onerror=alert(1)>'
 RUN = Training(
-    records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+    records=100,
+    steps=10,
+    step_size=0.1,
+    noise=0.1,
+    gradient_norm=1.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 LOSS = Loss(smoothness=1.0)
 Call = Callable[..., tuple[int, str, str]]
@@ -639,7 +645,13 @@ def test_no_key_is_not_any_key(tmp_path: Path) -> None:
     """A list of trusted keys that came out empty trusts nobody; only None asks for no signature."""
     path = tmp_path / "certificate.json"
     described = Training(
-        records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+        records=5,
+        steps=200,
+        step_size=0.1,
+        noise=1.0,
+        gradient_norm=2.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     certify(described, Loss(smoothness=1.0), delta=1e-5).save(path)
     assert RunFolder.read(path).status == "verified"

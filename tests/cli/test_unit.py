@@ -29,6 +29,7 @@ FILE = """
 delta = 1e-6
 {above}
 [training]
+adjacency = "replace"
 records = 6000
 steps = 200
 step_size = 1.0
@@ -41,7 +42,13 @@ smoothness = 1.0
 """
 RUN, LOSS = (
     Training(
-        records=6000, steps=200, step_size=1.0, noise=1.0, gradient_norm=15.0, batches=Cyclic(60)
+        records=6000,
+        steps=200,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=15.0,
+        batches=Cyclic(60),
+        adjacency="replace",
     ),
     Loss(smoothness=1.0),
 )

@@ -165,7 +165,13 @@ def test_a_caveat_on_classes_is_printed_only_where_it_applies(folder, command, t
 
 def test_a_bound_on_all_iterates_is_not_said_to_need_secret_ones(command, tmp_path):
     described = Training(
-        records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+        records=100,
+        steps=10,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     certify(described, Loss.unknown(), 1e-5).save(tmp_path / "all.json")
     certify(described, Loss(1.0, strong_convexity=1.0), 1e-5).save(tmp_path / "last.json")
@@ -243,7 +249,13 @@ def test_a_table_that_needs_a_missing_package_is_said_before_the_schema(
 
 def test_verify_says_unit_delta_and_theory(command, tmp_path):
     described = Training(
-        records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+        records=100,
+        steps=10,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     person = PrivacyUnit(records=3)
     certificate = certify(described, Loss(smoothness=1.0), 1e-5, unit=person)

@@ -33,7 +33,7 @@ positive = st.floats(1e-150, 1e100)
 
 
 def run(batches=None, **settings):
-    return Training(batches=batches or FullBatch(), **{**RUN, **settings})
+    return Training(batches=batches or FullBatch(), **{"adjacency": "replace", **RUN, **settings})
 
 
 @given(records=st.integers(1, 2**53), norm=positive, error=st.floats(0, 1e100), rate=positive)
@@ -124,6 +124,7 @@ def test_gradients_that_others_compute_are_said_to_round_nothing_more():
         batches=FullBatch(),
         diameter=2.0,
         arithmetic=Arithmetic(2.0**-20, 1e-9, 4),
+        adjacency="replace",
     )
 
     def said(loss, training=run, hidden_state=True):

@@ -294,7 +294,13 @@ def test_a_child_of_a_scheme_is_refused(kind):
     for read in (
         lambda b: read_batches("batches", b),
         lambda b: Training(
-            records=9, steps=4, step_size=0.1, noise=1.0, gradient_norm=1.0, batches=b
+            records=9,
+            steps=4,
+            step_size=0.1,
+            noise=1.0,
+            gradient_norm=1.0,
+            batches=b,
+            adjacency="replace",
         ),
     ):
         with pytest.raises(DescriptionError, match=r"^batches must"):

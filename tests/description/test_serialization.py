@@ -124,7 +124,13 @@ def test_the_text_is_what_other_programs_read(training: Training, loss: Loss) ->
 
 def test_a_sensitivity_read_back_follows_the_adjacency() -> None:
     run = Training(
-        records=10, steps=1, step_size=1.0, noise=1.0, gradient_norm=3.0, batches=FullBatch()
+        records=10,
+        steps=1,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=3.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     assert "sensitivity" not in run.to_dict()
     assert Training.from_toml(run.to_toml()).replace(adjacency="zero-out").sensitivity == 3.0
@@ -137,6 +143,7 @@ GOOD = {
     "noise": 1.0,
     "gradient_norm": 1.0,
     "batches": {"scheme": "full"},
+    "adjacency": "zero-out",
 }
 
 

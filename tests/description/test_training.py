@@ -40,7 +40,7 @@ def training(**changes: Any) -> Training:
         "gradient_norm": 3.0,
         "batches": Shuffled(10),
     }
-    return Training(**(fields | changes))
+    return Training(**({"adjacency": "replace"} | fields | changes))
 
 
 # --- validation: the field, its value, what is allowed -------------------------------------------
@@ -272,7 +272,7 @@ def test_a_replaced_length_contradicts_carried_epochs() -> None:
 
 def test_fields_are_given_by_name() -> None:
     with pytest.raises(TypeError):
-        Training(100, 10, 0.1, 0.2, 3.0, FullBatch())  # type: ignore[misc]
+        Training(100, 10, 0.1, 0.2, 3.0, FullBatch(), adjacency="replace")  # type: ignore[misc]
 
 
 def test_every_field_has_a_help_text_and_refuses_a_wrong_type() -> None:
@@ -453,7 +453,12 @@ def test_dp_sgd_with_an_equalised_schedule_keeps_the_base_noise() -> None:
 @given(sizes, sizes, sizes)
 def test_langevin_by_hand(eta: float, sigma: float, change: float) -> None:
     run = Training.langevin(
-        records=20, steps=5, step_size=eta, sigma=sigma, gradient_sensitivity=change
+        records=20,
+        steps=5,
+        step_size=eta,
+        sigma=sigma,
+        gradient_sensitivity=change,
+        adjacency="replace",
     )
     assert run.noise == pytest.approx(math.sqrt(2 * eta * sigma**2), rel=1e-12, abs=0)
     assert run.sensitivity == change
@@ -473,7 +478,12 @@ def test_langevin_by_hand(eta: float, sigma: float, change: float) -> None:
 
 def test_langevin_with_a_schedule() -> None:
     run = Training.langevin(
-        records=20, steps=2, step_size=(x for x in (0.5, 2.0)), sigma=3.0, gradient_sensitivity=1.0
+        records=20,
+        steps=2,
+        step_size=(x for x in (0.5, 2.0)),
+        sigma=3.0,
+        gradient_sensitivity=1.0,
+        adjacency="replace",
     )
     assert run.noises == pytest.approx([3.0, 6.0], rel=1e-15)
 
@@ -505,5 +515,5 @@ def test_langevin_fields(field: str, value: object) -> None:
         "gradient_sensitivity": 1.0,
     }
     with pytest.raises(DescriptionError) as error:
-        Training.langevin(**(fields | {field: value}))
+        Training.langevin(**({"adjacency": "replace"} | fields | {field: value}))
     assert error.value.field == field

@@ -120,6 +120,7 @@ def test_windows() -> None:
             gradient_norm=T / 2,
             batches=FullBatch(),
             release=TailAverage(k),
+            adjacency="replace",
         )
         mu = account(run, Loss(smoothness=1.0, strong_convexity=1.0)).mu
         assert mu is not None
@@ -142,6 +143,7 @@ def test_bursts() -> None:
             noise=1.0,
             gradient_norm=0.5,
             batches=Shuffled(1),
+            adjacency="replace",
         )
 
         def risk(trial: Training, loss: Loss = loss, spectrum: np.ndarray = spectrum) -> float:

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 def run(noise=0.01, **changes):
     told = {"records": 1000, "steps": 50, "step_size": 1.0, "gradient_norm": 1.0}
     told |= {"batches": FullBatch(), "adjacency": "zero-out", "noise": noise}
-    return Training(**(told | changes))
+    return Training(**({"adjacency": "replace"} | told | changes))
 
 
 class TestContract(privacy_accountant_test.PrivacyAccountantTest):

@@ -37,7 +37,13 @@ def test_the_sentence_is_neither_below_the_curve_nor_far_above(mus: list[float])
 
 def test_one_gaussian_is_said_exactly() -> None:
     run = Training(
-        records=10, steps=1, step_size=1.0, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+        records=10,
+        steps=1,
+        step_size=1.0,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     about = Description(run, Loss(smoothness=1.0), 1e-5)
     bound = find(Task("bound", about, FULL_BATCH.key))

@@ -263,7 +263,13 @@ def test_no_form_breaks_the_page(pool: Pool, state: dict[str, str], before: Any)
 
 def certificate() -> str:
     run = Training(
-        records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+        records=100,
+        steps=10,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     return certify(run, Loss(smoothness=1.0), delta=1e-5).to_json()
 

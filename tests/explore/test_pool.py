@@ -37,7 +37,13 @@ def search(limit: float) -> Task:
 
 def quick(noise: float) -> Task:
     run = Training(
-        records=100, steps=10, step_size=0.1, noise=noise, gradient_norm=1.0, batches=FullBatch()
+        records=100,
+        steps=10,
+        step_size=0.1,
+        noise=noise,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     return Task("bound", Description(run, Loss(smoothness=1.0), 1e-5), "taut-string")
 

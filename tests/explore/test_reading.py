@@ -33,6 +33,7 @@ def test_the_form_describes_the_run_it_says() -> None:
         noise=0.0005,
         gradient_norm=5.0,
         batches=Shuffled(1500),
+        adjacency="replace",
     )
     assert found.loss == Loss(smoothness=0.25, regularization=0.002)
     assert found.delta == 1e-5
@@ -235,6 +236,7 @@ def test_presets_can_be_read() -> None:
         gradient_norm=2.0,
         batches=FullBatch(),
         diameter=1.0,
+        adjacency="replace",
     )
     c = Training.langevin(
         records=5000,
@@ -243,6 +245,7 @@ def test_presets_can_be_read() -> None:
         sigma=0.02,
         gradient_sensitivity=4.0,
         gradient_norm=2.0,
+        adjacency="replace",
     )
     assert runs["chourasia-figure-2"].training.replace(noise=c.noise) == c
     assert math.isclose(runs["chourasia-figure-2"].training.noise, c.noise, rel_tol=1e-15)

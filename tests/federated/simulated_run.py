@@ -56,7 +56,9 @@ def train(message: Message, context: Context) -> Message:
 
 def describe() -> Federation:
     if MODE == "faults":  # two of ten clients never connect
-        return Federation(clients=10, sampled=10, rounds=3, clip=1.0, noise_multiplier=1e-12)
+        return Federation(
+            clients=10, sampled=10, rounds=3, clip=1.0, noise_multiplier=1e-12, adjacency="replace"
+        )
     return Federation(
         clients=CONNECTED, sampled=4, rounds=3, clip=1.0, noise_multiplier=2.0, sampling="poisson"
     )
@@ -78,7 +80,9 @@ server = ServerApp()
 @server.main()
 def main(grid: Grid, context: Context) -> None:
     seed = 0 if MODE == "faults" else None
-    strategy = PrivateFedAvg(describe(), budget=BUDGET, patience=2.0, random_state=seed)
+    strategy = PrivateFedAvg(
+        describe(), budget=BUDGET, patience=2.0, random_state=seed, adjacency="replace"
+    )
     before = strategy.rounds_left
     try:
         strategy.release()

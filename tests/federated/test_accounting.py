@@ -77,7 +77,9 @@ def test_worst_federations_attain_the_number(noise, epsilon) -> None:
     """The others all send what the replacing client sends; or, with coins, nothing."""
     worst = np.array([1.0, -1.0, -1.0, -1.0]), np.full(4, -1.0)
     truth = one_round(*(subset_sums(u, 1) for u in worst), noise, epsilon)
-    assert account_federated(4, 1, 1, 1.0, noise).delta(epsilon) == pytest.approx(truth, rel=2e-3)
+    assert account_federated(4, 1, 1, 1.0, noise, adjacency="replace").delta(
+        epsilon
+    ) == pytest.approx(truth, rel=2e-3)
     alone = np.array([1.0, 0.0, 0.0, 0.0]), np.zeros(4)
     truth = one_round(*(coin_sums(u, 0.25) for u in alone), noise, epsilon)
     bound = account_federated(4, 1, 1, 1.0, noise, sampling="poisson").delta(epsilon)
@@ -135,7 +137,7 @@ def test_equals_opacus_convention() -> None:
 
 
 def test_gaussian_when_everybody_takes_part() -> None:
-    g = account_federated(10, 10, 9, 1.0, 6.0)
+    g = account_federated(10, 10, 9, 1.0, 6.0, adjacency="replace")
     assert 1.0 <= g.mu <= 1.0 + 1e-6  # the grid that noise is added on
     assert g.epsilon(1e-5) == pytest.approx(gaussian.epsilon(1.0, 1e-5))
     assert account_federated(10, 10, 9, 1.0, 6.0, adjacency="zero-out").mu == pytest.approx(
@@ -144,14 +146,14 @@ def test_gaussian_when_everybody_takes_part() -> None:
 
 
 def test_nothing_costs_nothing_and_no_noise_hides_nothing() -> None:
-    assert account_federated(10, 5, 0, 1.0, 1.0).epsilon(1e-5) == 0.0
+    assert account_federated(10, 5, 0, 1.0, 1.0, adjacency="replace").epsilon(1e-5) == 0.0
     for sampling in ("poisson", "without-replacement"):
         assert account_federated(10, 5, 3, 1.0, 0.0, sampling=sampling).epsilon(1e-5) == math.inf
 
 
 def test_more_noise_more_clients_fewer_rounds_cost_less() -> None:
     def epsilon(clients=100, rounds=20, noise=1.0) -> float:
-        return account_federated(clients, 10, rounds, 1.0, noise).epsilon(1e-5)
+        return account_federated(clients, 10, rounds, 1.0, noise, adjacency="replace").epsilon(1e-5)
 
     assert epsilon(noise=1.5) < epsilon() < epsilon(rounds=30)
     assert epsilon(clients=200) < epsilon()
@@ -161,7 +163,9 @@ SMOOTH = Loss(smoothness=0.25, regularization=0.05)
 
 
 def outsiders(**changes) -> FederatedGuarantee:
-    fields = {"loss": SMOOTH, "clipping": "none", "server_step": 1.0, **changes}
+    poisson = changes.get("sampling") == "poisson"
+    fields = {"adjacency": "zero-out" if poisson else "replace", "loss": SMOOTH}
+    fields |= {"clipping": "none", "server_step": 1.0, **changes}
     return account_federated(50, fields.pop("sampled", 50), 400, 1.0, 10.0, **fields)
 
 
@@ -233,7 +237,15 @@ def test_silent_clients_do_not_contract() -> None:
     true_mu = 2.0 * powers.sum() / (noise * math.sqrt((powers**2).sum()))
     strong = Loss(smoothness=1.0, strong_convexity=1.0)
     g = account_federated(
-        50, 50, rounds, 1.0, noise, loss=strong, clipping="none", server_step=step
+        50,
+        50,
+        rounds,
+        1.0,
+        noise,
+        loss=strong,
+        clipping="none",
+        server_step=step,
+        adjacency="replace",
     )
     assert account(g.training, strong).mu < 0.5 * true_mu  # what a full house would get
     assert g.outsiders is not None
@@ -257,7 +269,7 @@ def test_generalization_to_new_clients() -> None:
     g = account_federated(10_000, 100, 20, 1.0, 20.0, sampling="poisson")
     assert found.best_expected.value == pytest.approx(2 * g.delta(0.0), rel=1e-6)
     assert found.population_risk(0.1) >= 0.1
-    replaced = account_federated(10_000, 10_000, 20, 1.0, 400.0)
+    replaced = account_federated(10_000, 10_000, 20, 1.0, 400.0, adjacency="replace")
     expected = 2 * 0.5 * math.erf(replaced.mu / math.sqrt(8))
     assert generalization(replaced).expected == pytest.approx(expected, rel=1e-6)
 
@@ -287,7 +299,7 @@ def test_bad_descriptions_name_their_field(change, field) -> None:
 
 def test_only_two_audiences_are_known() -> None:
     with pytest.raises(DescriptionError, match="against"):
-        account_federated(10, 2, 3, 1.0, 1.0).epsilon(1e-5, against="everyone")
+        account_federated(10, 2, 3, 1.0, 1.0, adjacency="replace").epsilon(1e-5, against="everyone")
 
 
 @given(
@@ -296,6 +308,6 @@ def test_only_two_audiences_are_known() -> None:
     loss=st.sampled_from([None, SMOOTH, Loss.unknown()]),
 )
 def test_descriptions_survive_text(clients, rounds, loss) -> None:
-    run = Federation(clients, 1, rounds, 0.5, 1.5, loss=loss)
+    run = Federation(clients, 1, rounds, 0.5, 1.5, loss=loss, adjacency="replace")
     assert Federation.from_json(run.to_json()) == run
     assert Federation.from_toml(run.to_toml()) == run

@@ -76,6 +76,7 @@ def test_the_update_is_the_one_described() -> None:
         server_step=0.5,
         local_step=0.2,
         loss=Loss(smoothness=1.0, regularization=0.1),
+        adjacency="replace",
     )
     model = {"a": np.ones((2, 2)), "b": np.full(1, 2.0)}
     updates = [np.arange(5.0), np.ones(5)]  # two answered of ten: the divisor stays ten
@@ -87,7 +88,13 @@ def test_the_update_is_the_one_described() -> None:
 
 def test_noise_has_the_described_size() -> None:
     run = Federation(
-        clients=50, sampled=10, rounds=1, clip=3.0, noise_multiplier=2.0, server_step=0.5
+        clients=50,
+        sampled=10,
+        rounds=1,
+        clip=3.0,
+        noise_multiplier=2.0,
+        server_step=0.5,
+        adjacency="replace",
     )
     new = next_model({"w": np.zeros(200_000)}, [], run, SeededSource(0))["w"]
     assert np.std(new) == pytest.approx(0.5 * 2.0 * 3.0 / 10, rel=0.01)
@@ -95,7 +102,9 @@ def test_noise_has_the_described_size() -> None:
 
 
 def test_types_of_the_model_are_kept_and_overflow_is_not_infinite() -> None:
-    run = Federation(clients=1, sampled=1, rounds=1, clip=1e30, noise_multiplier=1.0)
+    run = Federation(
+        clients=1, sampled=1, rounds=1, clip=1e30, noise_multiplier=1.0, adjacency="replace"
+    )
     new = next_model({"w": np.zeros(50, dtype=np.float16)}, [], run, SeededSource(0))["w"]
     assert new.dtype == np.float16
     assert np.all(np.isfinite(new))
@@ -133,6 +142,7 @@ def test_one_client_moves_the_computed_model_by_what_is_charged(
         noise_multiplier=multiplier,
         server_step=step,
         parameters=4,
+        adjacency="replace",
     )
     if np.abs(model).max() > BOX * run.spacing(4):
         model = model / 2.0**40
@@ -150,7 +160,9 @@ def test_one_client_moves_the_computed_model_by_what_is_charged(
 
 
 def test_models_end_at_the_box_and_begin_inside_of_it() -> None:
-    run = Federation(clients=1, sampled=1, rounds=1, clip=1.0, noise_multiplier=1.0)
+    run = Federation(
+        clients=1, sampled=1, rounds=1, clip=1.0, noise_multiplier=1.0, adjacency="replace"
+    )
     box = BOX * run.spacing(2)
     with pytest.raises(DescriptionError, match="arrays"):
         next_model({"w": np.array([2 * box, 0.0])}, [], run, SecureSource())
@@ -163,7 +175,15 @@ def test_models_end_at_the_box_and_begin_inside_of_it() -> None:
 def test_a_wild_decay_stays_in_the_box() -> None:
     """decay = 1e12: the product leaves the box, and its rounding would be seen in the sum."""
     loss = Loss(smoothness=1.0, regularization=1e12)
-    run = Federation(clients=2, sampled=2, rounds=1, clip=1.0, noise_multiplier=1.0, loss=loss)
+    run = Federation(
+        clients=2,
+        sampled=2,
+        rounds=1,
+        clip=1.0,
+        noise_multiplier=1.0,
+        loss=loss,
+        adjacency="replace",
+    )
     start, noise, box = np.full(3, 1e3), Fixed(3), BOX * run.spacing(3)
     moved = [
         next_model({"w": start}, [np.full(3, share)], run, noise)["w"] for share in (0.5, -0.5)
@@ -175,7 +195,9 @@ def test_a_wild_decay_stays_in_the_box() -> None:
 @pytest.mark.parametrize("multiplier", [0.01, 1.0, 300.0])
 def test_knowing_the_size_never_costs_more(multiplier) -> None:
     """And the grid fits every size: finer for more parameters, never finer than can be drawn."""
-    run = Federation(clients=50, sampled=9, rounds=1, clip=3.0, noise_multiplier=multiplier)
+    run = Federation(
+        clients=50, sampled=9, rounds=1, clip=3.0, noise_multiplier=multiplier, adjacency="replace"
+    )
     for size in (1, 2, 3, 1000, 2**20 + 1, 2**34):
         known = run.replace(parameters=size).training
         unknown = run.training

@@ -16,7 +16,9 @@ from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.federated.budget import Budget
 from lastiterate.federated.federation import Federation
 
-RUN = Federation(clients=9, sampled=3, rounds=3, clip=1.0, noise_multiplier=6.0)
+RUN = Federation(
+    clients=9, sampled=3, rounds=3, clip=1.0, noise_multiplier=6.0, adjacency="replace"
+)
 
 KILLED = """
 import os, signal, sys

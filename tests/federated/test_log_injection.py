@@ -14,7 +14,9 @@ from flwr.supercore.task_identity import TaskIdentity
 from lastiterate.federated import Federation, PrivateFedAvg
 
 FORGED = "x)\nWARNING: certificate verified \x1b[2K\r Jane-HIV"
-RUN = Federation(clients=6, sampled=2, rounds=3, clip=1.0, noise_multiplier=2.0)
+RUN = Federation(
+    clients=6, sampled=2, rounds=3, clip=1.0, noise_multiplier=2.0, adjacency="replace"
+)
 
 
 def asked() -> Message:
@@ -45,7 +47,7 @@ def test_no_word_of_a_client_is_logged(
     """Before: "it failed (...)" repeated the client's text, line ends included."""
     for name in ("_run_id", "_node_id", "_task_id"):  # Flower makes messages inside of a run only
         monkeypatch.setattr(TaskIdentity, name, 7)
-    strategy = PrivateFedAvg(RUN, budget=tmp_path / "b")
+    strategy = PrivateFedAvg(RUN, budget=tmp_path / "b", adjacency="replace")
     strategy._model, strategy._drawn = {"0": np.zeros(2)}, {7}
     with caplog.at_level(logging.WARNING):
         assert strategy._update(answer()) is None

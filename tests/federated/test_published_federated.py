@@ -61,7 +61,7 @@ def test_long_runs_are_false() -> None:
     # P - e^epsilon Q >= P (1 - e^(epsilon - t)) for the event {loss > t}
     hits = int((loss > claim.epsilon + 2).sum())
     assert beta_law.ppf(1e-6, hits, runs - hits + 1) * -math.expm1(-2.0) > 10 * claim.delta
-    truth = account_federated(1000, 1, 10_000, clip=1.0, noise_multiplier=0.5)
+    truth = account_federated(1000, 1, 10_000, clip=1.0, noise_multiplier=0.5, adjacency="replace")
     assert truth.epsilon(claim.delta) > claim.epsilon + 2
 
 
@@ -70,7 +70,7 @@ def test_corrected_value_against_monte_carlo() -> None:
 
     Over many rounds no single federation attains the bound, which covers both orders at once.
     """
-    truth = account_federated(100, 10, 50, clip=1.0, noise_multiplier=1.0)
+    truth = account_federated(100, 10, 50, clip=1.0, noise_multiplier=1.0, adjacency="replace")
     epsilon = truth.epsilon(0.05)
     rng, runs = np.random.default_rng(1), 40_000
     x = rng.standard_normal((runs, 50)) + 2.0 * (rng.random((runs, 50)) < 0.1)

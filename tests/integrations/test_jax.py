@@ -65,7 +65,7 @@ def zero() -> Any:
 
 def described(batches: Any, noise: float = 0.0, **settings: Any) -> Training:
     told = {"steps": 40, "step_size": 0.5, "gradient_norm": 2.1, **settings}
-    return Training(records=N, noise=noise, batches=batches, **told)
+    return Training(records=N, noise=noise, batches=batches, **({"adjacency": "replace"} | told))
 
 
 def both(training: Training, **settings: Any) -> tuple[np.ndarray, np.ndarray]:

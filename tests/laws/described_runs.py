@@ -29,7 +29,7 @@ NOISES = _random.uniform(0.02, 0.1, 60)
 
 def run(batches, **changes):
     fields = dict(records=100, steps=60, step_size=0.1, noise=0.05, gradient_norm=1.0)
-    return Training(**{**fields, "batches": batches, **changes})
+    return Training(**{"adjacency": "replace", **fields, "batches": batches, **changes})
 
 
 # name: (training, loss, releases)

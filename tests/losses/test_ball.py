@@ -201,7 +201,13 @@ def test_whole_numbers_refuse_it() -> None:
     from lastiterate.train import noisy_descent
 
     run = Training(
-        records=4, steps=1, step_size=1.0, noise=1.0, gradient_norm=0.7, batches=FullBatch()
+        records=4,
+        steps=1,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=0.7,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     X = torch.eye(4, dtype=torch.float64)
     with pytest.raises(UnsupportedError, match="CappedSoftmax"):

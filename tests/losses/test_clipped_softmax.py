@@ -27,6 +27,7 @@ RUN = Training(
     gradient_norm=CLIP,
     batches=FullBatch(),
     clipping="gradient",
+    adjacency="replace",
 )
 
 

@@ -119,7 +119,13 @@ def test_a_stream_has_a_known_order():
 def test_very_long_runs_are_not_compared():
     loss = Loss(smoothness=0.25)
     run = Training(
-        records=10**6, steps=10**6, step_size=1.0, noise=0.0, gradient_norm=1.0, batches=FullBatch()
+        records=10**6,
+        steps=10**6,
+        step_size=1.0,
+        noise=0.0,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     assert ended(run, loss, 10, 1.0, 1e-6)[0].release == TailAverage(500_000)
     odd = run.replace(batches=Shuffled(3), steps=10**6 + 1)

@@ -261,7 +261,13 @@ def test_weights_that_are_none_are_refused_and_not_shown(weights: Any) -> None:
         PrivateLogisticRegression(1.0, 1e-4, classes=[0, 1]).fit(X, y, sample_weight=weights)
     assert not any(text in str(refused.value) for text in ("1.5", "0.125", "nan", "inf"))
     run = Training(
-        records=3, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0, batches=FullBatch()
+        records=3,
+        steps=1,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     with pytest.raises(DescriptionError, match="weights"):
         noisy_descent(Logistic(), X, run, labels=[1, -1, 1], weights=weights)
@@ -307,7 +313,13 @@ def test_what_would_train_or_repeat_the_run_without_its_weights_is_refused(
 def test_a_checkpoint_of_other_weights_is_refused(cancer: Any) -> None:
     X, y, weights = cancer
     run = Training(
-        records=len(y), steps=9, step_size=1.0, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+        records=len(y),
+        steps=9,
+        step_size=1.0,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     labels, store = np.where(y == 1, 1.0, -1.0), MemoryCheckpoint(every=2)
 

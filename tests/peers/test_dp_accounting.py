@@ -117,6 +117,7 @@ def test_a_poisson_step_with_a_replaced_record(rate, deviation, sensitivity, eps
         noise=deviation,
         gradient_norm=sensitivity,
         batches=Poisson(rate),
+        adjacency="replace",
     )
     found = account(run, Loss.unknown()).delta(epsilon)
     assert delta * (1 - 1e-6) - DIGITS <= found <= delta * 1.001 + 1e-6

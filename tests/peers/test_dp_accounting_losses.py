@@ -154,6 +154,7 @@ def test_noise_of_a_poisson_step(sensitivity, rate, order, epsilon, delta, devia
             noise=noise,
             gradient_norm=sensitivity,
             batches=Poisson(rate),
+            adjacency="replace",
         )
         return account(run, Loss.unknown()).delta(epsilon)
 

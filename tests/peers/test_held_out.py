@@ -180,7 +180,13 @@ def test_many_runs_are_the_librarys_descent_without_noise() -> None:
     y = rng.integers(0, 3, 60)
     problem = Problem.of([(X, X, y, y)], "classes", "cpu", ones=False)
     run = Training(
-        records=60, steps=7, step_size=2.0, noise=0.0, gradient_norm=1.0, batches=FullBatch()
+        records=60,
+        steps=7,
+        step_size=2.0,
+        noise=0.0,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     for cap in (0.2, 1.0):
         loss = CappedSoftmax(3, cap).regularity(1.0, 0.1)

@@ -165,6 +165,7 @@ def test_shares_of_the_tutorial(share):
         noise=0.001 * multiplier * length,
         gradient_norm=length,
         batches=Cyclic(batch),
+        adjacency="replace",
     )
     per_epoch = records // batch
     place = math.ceil(per_epoch * share)

@@ -130,7 +130,13 @@ def test_a_sampled_gaussian_is_never_undersold(q: float, mu: float, rate: float)
 def test_pairs_of_a_certificate_give_the_whole_test(noise: float) -> None:
     """One step on all records is one Gaussian: without its mu, the pairs come close to it."""
     run = Training(
-        records=10, steps=1, step_size=1.0, noise=noise, gradient_norm=1.0, batches=FullBatch()
+        records=10,
+        steps=1,
+        step_size=1.0,
+        noise=noise,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     certificate = certify(run, Loss(smoothness=1.0), delta=1e-5)
     for rate in FALSE_ALARMS:
@@ -141,7 +147,13 @@ def test_pairs_of_a_certificate_give_the_whole_test(noise: float) -> None:
 
 def test_pairs_of_a_hidden_position_are_those_of_the_accountant() -> None:
     run = Training(
-        records=100, steps=30, step_size=0.5, noise=0.2, gradient_norm=1.0, batches=Shuffled(10)
+        records=100,
+        steps=30,
+        step_size=0.5,
+        noise=0.2,
+        gradient_norm=1.0,
+        batches=Shuffled(10),
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0, regularization=0.1)
     guarantee = account(run, loss)
@@ -160,7 +172,13 @@ def test_printed_rates_are_rounded_up(rate: float) -> None:
 def test_a_certificate_of_shuffled_batches_uses_its_whole_curve(noise: float) -> None:
     """Where the position is hidden there is no mu: the verifier's own average is the truth."""
     run = Training(
-        records=60, steps=12, step_size=0.5, noise=noise, gradient_norm=1.0, batches=Shuffled(10)
+        records=60,
+        steps=12,
+        step_size=0.5,
+        noise=noise,
+        gradient_norm=1.0,
+        batches=Shuffled(10),
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0, regularization=0.1)
     certificate = certify(run, loss, delta=1e-6)

@@ -32,7 +32,13 @@ from lastiterate.report.figures.curve import tradeoff_of_pairs
 
 LOSS = Loss(smoothness=1.0, strong_convexity=1.0)
 FULL = Training(
-    records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+    records=5,
+    steps=200,
+    step_size=0.1,
+    noise=1.0,
+    gradient_norm=2.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 SMALL = FULL.replace(records=60, noise=0.05, steps=12)
 REGULARISED = Loss(smoothness=1.0, regularization=0.1)

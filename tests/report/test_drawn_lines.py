@@ -15,7 +15,13 @@ from lastiterate.report import epsilon_growth, privacy_curve, tradeoff
 from lastiterate.report.figures.growth import stopped
 
 FULL = Training(
-    records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+    records=5,
+    steps=200,
+    step_size=0.1,
+    noise=1.0,
+    gradient_norm=2.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 CONVEX = Loss(smoothness=1.0)
 # The bounded run of the coupling bound, computed at two numbers of steps only.
@@ -27,6 +33,7 @@ COUPLED = Training(
     gradient_norm=3.0,
     batches=FullBatch(),
     diameter=0.1,
+    adjacency="replace",
 )
 REGULARISED = Loss(smoothness=1.0, regularization=0.1)
 RUNS = {

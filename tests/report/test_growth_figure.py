@@ -28,7 +28,13 @@ from lastiterate.report.figures.growth import stopped
 STRONGLY_CONVEX = Loss(smoothness=1.0, strong_convexity=1.0)
 REGULARISED = Loss(smoothness=1.0, regularization=0.1)
 FULL = Training(
-    records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+    records=5,
+    steps=200,
+    step_size=0.1,
+    noise=1.0,
+    gradient_norm=2.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 SMALL = FULL.replace(records=60, noise=0.05, steps=12)
 SHRINKING = FULL.replace(step_size=0.1 / np.sqrt(np.arange(1, 201)))

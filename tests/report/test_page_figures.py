@@ -26,7 +26,13 @@ from lastiterate.report.run_folder import RunFolder
 
 LOSS = Loss(smoothness=1.0, regularization=0.3)
 RUN = Training(
-    records=50, steps=40, step_size=0.37, noise=0.11, gradient_norm=1.0, batches=FullBatch()
+    records=50,
+    steps=40,
+    step_size=0.37,
+    noise=0.11,
+    gradient_norm=1.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 SHUFFLED = RUN.replace(batches=Shuffled(10))
 DELTA = 3.3e-5

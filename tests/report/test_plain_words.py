@@ -108,7 +108,13 @@ def test_every_assumption_is_ticked_or_proved(trainer: str | None) -> None:
 
 def test_figures_are_at_the_delta_of_the_headline(tmp_path: Path) -> None:
     run = Training(
-        records=300, steps=60, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=Shuffled(30)
+        records=300,
+        steps=60,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=Shuffled(30),
+        adjacency="replace",
     )
     path = tmp_path / "certificate.json"
     certify(run, Loss(smoothness=1.0), delta=3e-7).save(path)
@@ -119,7 +125,13 @@ def test_figures_are_at_the_delta_of_the_headline(tmp_path: Path) -> None:
 
 def test_the_command_writes_the_summary(tmp_path: Path, capsys: Any) -> None:
     run = Training(
-        records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+        records=100,
+        steps=10,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     certify(run, Loss(smoothness=1.0), delta=1e-5).save(tmp_path / "c.json")
     page = tmp_path / "s.html"
@@ -136,7 +148,13 @@ def test_a_summary_computes_no_figures(tmp_path: Path, monkeypatch: Any, capsys:
 
     monkeypatch.setattr("lastiterate.report.page.figures_of", computed)
     run = Training(
-        records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+        records=100,
+        steps=10,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     certify(run, Loss(smoothness=1.0), delta=1e-5).save(tmp_path / "c.json")
     page = tmp_path / "summary.html"

@@ -27,7 +27,13 @@ from lastiterate.cli.main import run as command
 from lastiterate.report.recipe import python_recipe, toml_recipe, writable
 
 BASE = Training(
-    records=100, steps=20, step_size=0.3, noise=0.2, gradient_norm=1.0, batches=FullBatch()
+    records=100,
+    steps=20,
+    step_size=0.3,
+    noise=0.2,
+    gradient_norm=1.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 CONVEX = Loss(smoothness=1.0, regularization=0.1)
 RUNS = {

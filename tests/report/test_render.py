@@ -30,7 +30,13 @@ from lastiterate.unlearning import plan_unlearning
 
 LOSS = Loss(smoothness=1.0, regularization=0.1)
 RUN = Training(
-    records=60, steps=30, step_size=0.1, noise=0.05, gradient_norm=2.0, batches=Shuffled(10)
+    records=60,
+    steps=30,
+    step_size=0.1,
+    noise=0.05,
+    gradient_norm=2.0,
+    batches=Shuffled(10),
+    adjacency="replace",
 )
 FULL = RUN.replace(batches=FullBatch())
 LOOKS = tuple(

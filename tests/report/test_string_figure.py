@@ -28,7 +28,13 @@ from lastiterate.theory.run import Run
 
 STRONGLY_CONVEX = Loss(smoothness=1.0, strong_convexity=1.0)
 FULL = Training(
-    records=5, steps=60, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+    records=5,
+    steps=60,
+    step_size=0.1,
+    noise=1.0,
+    gradient_norm=2.0,
+    batches=FullBatch(),
+    adjacency="replace",
 )
 
 

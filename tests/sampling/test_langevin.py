@@ -202,7 +202,7 @@ def test_clipped_step_moves_at_most_by_the_sensitivity() -> None:
             for a, b in ((X, y), (X2, y2))
         )
         gap = np.linalg.norm(one.last - other.last)
-        training = sgld_training(24, 1, 0.1, 0.4, Cyclic(6))
+        training = sgld_training(24, 1, 0.1, 0.4, Cyclic(6), adjacency="replace")
         limit = training.step_size * training.sensitivity / 6
         assert 0.05 * limit < gap <= limit * (1 + 1e-12)
         assert limit == pytest.approx(0.1 * 24 * 0.4 / 6)
@@ -429,7 +429,9 @@ def test_one_record_moves_a_step_by_what_is_charged() -> None:
 
     rng = np.random.default_rng(5)
     for trial in range(200):
-        chain = sgld_training(24, 1, 10.0 ** rng.uniform(-6, 0), 0.4, FullBatch())
+        chain = sgld_training(
+            24, 1, 10.0 ** rng.uniform(-6, 0), 0.4, FullBatch(), adjacency="replace"
+        )
         theta = 10.0 ** rng.uniform(-3, 6) * rng.standard_normal((1, 3))
         grid = chain_grid(chain, theta, prior_precision=None)
         steps = GridSteps(grid, np.zeros(1), SecureSource())  # scale 0: no noise

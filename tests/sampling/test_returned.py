@@ -84,10 +84,14 @@ def test_the_guarantee_is_above_the_exact_law(
     clip = float(rng.uniform(0.1, 2.0))
     after = tuple(range(min(burn, steps - 1) + 1, steps + 1, thin))
     releases = tuple(sorted({*after, steps}))
-    chain = sgld_training(records, steps, etas, clip, batches, temperature=temperature)
+    chain = sgld_training(
+        records, steps, etas, clip, batches, temperature=temperature, adjacency="replace"
+    )
     # Linear losses: smoothness 0, and a prior that is the data-free term p/n.
     loss = Loss(smoothness=0.0, regularization=prior / records) if regular else Loss.unknown()
-    found = Returned(chain, releases, chains, regularization=prior / records).guarantee(loss)
+    found = Returned(chain, releases, chains, regularization=prior / records).guarantee(
+        loss, adjacency="replace"
+    )
     scale = records / batches.divisor(records)
     push = etas / 2 * scale * 2 * clip
     for position in range(per_epoch):
@@ -104,10 +108,10 @@ def test_the_guarantee_is_above_the_exact_law(
 
 def test_the_bound_is_attained_when_all_iterates_are_returned() -> None:
     etas, chains = np.full(30, 0.02), 7
-    chain = sgld_training(10, 30, etas, 1.0, FullBatch())
+    chain = sgld_training(10, 30, etas, 1.0, FullBatch(), adjacency="replace")
     releases = tuple(range(1, 31))
     truth = exact_mu(etas, np.sqrt(etas), 0.0, releases, np.ones(30, bool), etas)
-    found = Returned(chain, releases, chains).guarantee()
+    found = Returned(chain, releases, chains).guarantee(adjacency="replace")
     assert found.mu == pytest.approx(math.sqrt(chains) * truth, rel=1e-9)
     assert found.mu >= math.sqrt(chains) * truth * (1 - 1e-12)
 
@@ -137,7 +141,7 @@ def test_the_defect_that_was_reported() -> None:
     truth = exact_mu(etas, np.sqrt(etas), 1.0, kept, np.ones(100, bool), etas)
     true_epsilon = gaussian.epsilon(math.sqrt(50) * truth, 1e-5)
     assert before < true_epsilon / 5  # what .training used to say
-    assert samples.guarantee(loss).epsilon(1e-5) >= true_epsilon
+    assert samples.guarantee(loss, adjacency="replace").epsilon(1e-5) >= true_epsilon
 
 
 def test_four_hundred_draws_are_not_one() -> None:
@@ -153,7 +157,7 @@ def test_four_hundred_draws_are_not_one() -> None:
     truth = gaussian.epsilon(math.sqrt(8 * 50) * 0.1, 1e-5)
     assert one == pytest.approx(0.34, abs=0.005)
     assert truth == pytest.approx(10.0, abs=0.005)
-    assert truth <= samples.guarantee(loss).epsilon(1e-5) <= truth * (1 + 1e-6)
+    assert truth <= samples.guarantee(loss, adjacency="replace").epsilon(1e-5) <= truth * (1 + 1e-6)
     moved = sample(
         start=np.zeros((8, 1)), steps=50, prior_precision=200.0, random_state=1, flip=True
     )
@@ -194,20 +198,20 @@ def test_who_gets_no_guarantee() -> None:
         samples = sample(**seeded)
         assert samples.experiment
         with pytest.raises(AssumptionError, match="experiment"):
-            samples.guarantee()
+            samples.guarantee(adjacency="replace")
     with pytest.raises(AssumptionError, match="clip"):
-        sample(clip=None).guarantee()
+        sample(clip=None).guarantee(adjacency="replace")
     assert sample(clip=None).returned is None
-    assert math.isinf(sample(temperature=0.0).guarantee().epsilon(1e-5))
+    assert math.isinf(sample(temperature=0.0).guarantee(adjacency="replace").epsilon(1e-5))
     assert not sample().experiment
-    assert "3 chains" in str(sample().guarantee())
+    assert "3 chains" in str(sample().guarantee(adjacency="replace"))
 
 
 def test_a_loss_is_what_whoever_asks_declares() -> None:
     """No row is looked at, nor is what scores round charged: this library proves nothing there."""
     proved = Logistic().regularity(1e-3, regularization=1 / 20)
     samples = sample(steps=100, burn_in=99)
-    said = " ".join(map(str, samples.guarantee(proved).assumptions))
+    said = " ".join(map(str, samples.guarantee(proved, adjacency="replace").assumptions))
     assert "proved by this library" not in said
     assert "declared by the user" in said
     assert "what computing one gradient rounds" in said
@@ -253,8 +257,8 @@ def test_chains_of_shuffled_batches_against_the_exact_mixture(chains: int) -> No
     the two is an average over 400,000 draws of the exact likelihood ratio, less five errors.
     """
     eta, clip = 0.3, 1.0
-    chain = sgld_training(4, 2, eta, clip, Shuffled(2))
-    found = Returned(chain, (1, 2), chains).guarantee()
+    chain = sgld_training(4, 2, eta, clip, Shuffled(2), adjacency="replace")
+    found = Returned(chain, (1, 2), chains).guarantee(adjacency="replace")
     # The shift of a step in units of its noise; without the record's other value the mean is 0.
     move = eta / 2 * 2 * 2 * clip / math.sqrt(eta)
     rng = np.random.default_rng(1)
@@ -396,7 +400,7 @@ def test_a_likelihood_that_clips_by_its_own_word_gets_no_guarantee() -> None:
         )
         assert samples.experiment
         with pytest.raises(AssumptionError, match="likelihood of your own"):
-            samples.guarantee()
+            samples.guarantee(adjacency="replace")
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
@@ -450,5 +454,8 @@ def test_chains_of_one_hidden_partition_each_are_composed() -> None:
         adjacency="replace",
     )
     loss = Loss(smoothness=1.0)
-    one, two = (Returned(run, (100,), chains=c).guarantee(loss).epsilon(1e-5) for c in (1, 2))
+    one, two = (
+        Returned(run, (100,), chains=c).guarantee(loss, adjacency="replace").epsilon(1e-5)
+        for c in (1, 2)
+    )
     assert 0 < one < two < math.inf

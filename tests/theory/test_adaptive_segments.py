@@ -251,7 +251,13 @@ def test_the_adaptive_counterexample():
 
 
 RUN = Training(
-    records=40, steps=60, step_size=0.5, noise=0.3, gradient_norm=1.0, batches=Shuffled(4)
+    records=40,
+    steps=60,
+    step_size=0.5,
+    noise=0.3,
+    gradient_norm=1.0,
+    batches=Shuffled(4),
+    adjacency="replace",
 )
 LOSS = Loss(smoothness=1.0, regularization=0.05)
 

@@ -245,7 +245,7 @@ def run_of(count: int, epochs: float, ratio: float, **changes) -> Training:
         batches=RandomAllocation(20),
         adjacency="zero-out",
     )
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 CONVEX = Loss(smoothness=1.0)

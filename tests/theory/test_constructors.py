@@ -28,19 +28,25 @@ def described(rng):
     kind = rng.choice(["plain", "langevin", "dp_sgd", "equalised", "burst"])
     nus = np.full(steps, size * spread / n)
     if kind == "langevin":
-        run = Training.langevin(sigma=spread / n, gradient_sensitivity=size, **common)
+        run = Training.langevin(
+            sigma=spread / n, gradient_sensitivity=size, **({"adjacency": "replace"} | common)
+        )
         return run, etas * size / n, np.sqrt(2 * etas) * spread / n
     if kind == "dp_sgd":
         run = Training.dp_sgd(noise_multiplier=spread, clip=size, batches=FullBatch(), **common)
         return run, etas * size / n, etas * spread * size / n
     common |= {"noise": float(nus[0]), "gradient_norm": size, "batches": FullBatch()}
     if kind == "equalised":
-        run = Training(**{**common, "step_size": eta}, schedule="equalised")
+        run = Training(**{"adjacency": "replace", **common, "step_size": eta}, schedule="equalised")
         return run, np.full(steps, eta * 2 * size / n), nus
     if kind == "burst":
         nus[-1] *= 3.0
-        return Training(**common, final_noise=9.0), etas * 2 * size / n, nus
-    return Training(**common), etas * 2 * size / n, nus
+        return (
+            Training(**({"adjacency": "replace"} | common), final_noise=9.0),
+            etas * 2 * size / n,
+            nus,
+        )
+    return Training(**({"adjacency": "replace"} | common)), etas * 2 * size / n, nus
 
 
 def check_linear(seed, count):

@@ -48,7 +48,7 @@ def describe(**changes):
         "batches": Shuffled(1),
         "correlation": fractional(0.5, 12),
     }
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 def taken_back(rng, length):

@@ -43,7 +43,7 @@ def bounded_run(D, s, steps, **changes):
         "gradient_norm": s / 2,
         "batches": FullBatch(),
     }
-    return Training(**(settings | changes))
+    return Training(**({"adjacency": "replace"} | settings | changes))
 
 
 @pytest.mark.parametrize(("D", "s", "steps", "c", "goal"), TABLE)

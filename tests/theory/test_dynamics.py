@@ -130,7 +130,13 @@ def test_margin_clipping_keeps_only_the_curvature_of_the_l2_term():
 def test_hoelder_and_bounded_moduli():
     rng = np.random.default_rng(4)
     run = Training(
-        records=1, steps=1, step_size=0.7, noise=1.0, gradient_norm=1.0, batches=FullBatch()
+        records=1,
+        steps=1,
+        step_size=0.7,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     etas = np.array([0.7])
     rough = dynamics.modulus(etas, run, Loss.holder(constant=2.0, exponent=0.5))

@@ -111,7 +111,7 @@ def training(**changes) -> Training:
         batches=Shuffled(10),
         adjacency="replace",
     )
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])

@@ -59,6 +59,7 @@ def figure_one(steps: int) -> Training:
         gradient_norm=2.0,
         batches=FullBatch(),
         diameter=1.0,
+        adjacency="replace",
     )
 
 
@@ -124,6 +125,7 @@ def random_quadratic(rng):
         noise=nu,
         gradient_norm=sensitivity / 2,
         batches=FullBatch(),
+        adjacency="replace",
     )
     return training, Loss(smoothness=high, strong_convexity=low), true_mu
 
@@ -166,6 +168,7 @@ def test_attained_by_quadratics_of_least_curvature():
             noise=1.0,
             gradient_norm=1.0,
             batches=FullBatch(),
+            adjacency="replace",
         )
         loss = Loss(smoothness=h, strong_convexity=h)
         c = 1 - eta * h
@@ -188,7 +191,13 @@ def test_corollary_two_against_squared_losses():
         h = rng.uniform(0.01, 1.99)
         steps = int(rng.integers(1, 60))
         training = Training(
-            records=1, steps=steps, step_size=h, noise=1.0, gradient_norm=0.5, batches=FullBatch()
+            records=1,
+            steps=steps,
+            step_size=h,
+            noise=1.0,
+            gradient_norm=0.5,
+            batches=FullBatch(),
+            adjacency="replace",
         )
         bound = THEOREM["chourasia-ye-shokri-2021-corollary-2"].evaluate(training, STRONGLY_CONVEX)
         powers = (1 - h) ** np.arange(steps)
@@ -209,6 +218,7 @@ def test_bare_diameter_is_refuted_and_the_correction_holds():
         gradient_norm=s / 2,
         batches=FullBatch(),
         diameter=diameter,
+        adjacency="replace",
     )
     curve = THEOREM["output-perturbation"].evaluate(training, CONVEX).curve
     assert curve.mu == pytest.approx((diameter + s) / nu)
@@ -253,6 +263,7 @@ def test_bounded_walks_on_a_grid_stay_below():
             gradient_norm=s / 2,
             batches=FullBatch(),
             diameter=diameter,
+            adjacency="replace",
         )
         loss = Loss(smoothness=rng.uniform(0, 1.5), regularization=rng.choice([0.0, 0.1]))
         g = account(training, loss)
@@ -263,7 +274,13 @@ def test_bounded_walks_on_a_grid_stay_below():
 
 def test_releases_add_up_and_tail_average_pays_for_its_window():
     training = Training(
-        records=10, steps=60, step_size=0.1, noise=0.3, gradient_norm=1.0, batches=FullBatch()
+        records=10,
+        steps=60,
+        step_size=0.1,
+        noise=0.3,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     first = account(training.replace(steps=20), loss).mu
@@ -343,6 +360,7 @@ def test_random_schedules_are_monotone_in_noise():
             gradient_norm=1.0,
             batches=FullBatch(),
             diameter=rng.choice([math.inf, 0.5]),
+            adjacency="replace",
         )
         loss = Loss(smoothness=1.5, regularization=rng.choice([0.0, 0.3]))
         string = THEOREM["taut-string"]

@@ -91,7 +91,7 @@ class Instance:
             "diameter": self.diameter,
             "arithmetic": Arithmetic(grid=self.grid, error=self.error),
         }
-        return Training(**{**settings, **fields})
+        return Training(**{"adjacency": "replace", **settings, **fields})
 
     @property
     def loss(self):
@@ -264,6 +264,7 @@ def planar(rng, step=None, radius=None, diameter=None):
         diameter=2 * radius if diameter is None else diameter,
         arithmetic=Arithmetic(grid=grid, coordinates=2),
         proximal=step,
+        adjacency="replace",
     )
     return never_below(account(run, Loss(smoothness=0.0, regularization=1 - c)), p, q)
 
@@ -405,6 +406,7 @@ def test_a_grid_remembers_what_real_numbers_forget(scheme):
         gradient_norm=3 * push,
         batches=scheme(3),
         arithmetic=Arithmetic(grid=grid),
+        adjacency="replace",
     )
     loss = Loss(smoothness=0.0, regularization=1 - c)
     truth = stick(p, q, 1.0)
@@ -426,6 +428,7 @@ def test_steps_without_noise_leave_what_they_drift_to_the_next_with_noise(scheme
         gradient_norm=1.0,
         batches=scheme(10),
         arithmetic=Arithmetic(grid=2.0**-20, error=1e-6, coordinates=9),
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0, regularization=0.1)
     exact = account(run.replace(arithmetic="exact"), loss).epsilon(1e-5)
@@ -445,6 +448,7 @@ def test_what_long_runs_drift_is_forgotten_as_they_forget():
         gradient_norm=1.0,
         batches=Cyclic(10),
         arithmetic=Arithmetic(grid=2.0**-20),
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0, regularization=0.2)
     mu, exact = (account(each, loss).mu for each in (run, run.replace(arithmetic="exact")))

@@ -355,6 +355,7 @@ RUN = Training(
     noise=1.0,
     gradient_norm=15.0,
     batches=Shuffled(60),
+    adjacency="replace",
 )
 CONVEX = Loss(smoothness=1.0)
 

@@ -239,7 +239,7 @@ RIDGE = Loss(smoothness=0.5, regularization=0.3)
 
 def unlike(batches, steps, noise, **changes):
     fields = dict(records=12, steps=len(steps), step_size=steps, noise=noise, gradient_norm=1.0)
-    return Training(**{**fields, "batches": batches, **changes})
+    return Training(**{"adjacency": "replace", **fields, "batches": batches, **changes})
 
 
 CROSSED = {
@@ -286,7 +286,7 @@ def test_an_iterate_that_is_released_never_helps(name):
 
 def bounded_run(**changes):
     fields = dict(records=10, steps=40, step_size=1.0, noise=0.4, gradient_norm=1.0, diameter=1.0)
-    return Training(**{**fields, "batches": FullBatch(), **changes})
+    return Training(**{"adjacency": "replace", **fields, "batches": FullBatch(), **changes})
 
 
 @pytest.mark.parametrize("batches", [FullBatch(), Cyclic(5), Shuffled(5)])
@@ -354,7 +354,7 @@ def wide_run(batches, adjacency, **changes):
     """Smooth, contracting, bounded: every hidden-state theorem applies, and little is gained."""
     fields = dict(records=20, steps=8, noise=0.05, gradient_norm=1.0, diameter=5.0)
     fields |= dict(step_size=np.linspace(0.3, 0.1, 8), batches=batches, adjacency=adjacency)
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])

@@ -181,6 +181,7 @@ def test_only_composition_speaks():
             batches=batches,
             diameter=1.0,
             momentum=0.9,
+            adjacency="replace",
         )
         table = compare(run, loss, published=True)
         assert {row.theorem.key for row in table} <= COMPOSITIONS
@@ -219,6 +220,7 @@ def test_the_worst_case_attack_runs_it():
         gradient_norm=1.0,
         batches=FullBatch(),
         momentum=0.8,
+        adjacency="replace",
     )
     attack = QuadraticDescent(run, Loss(smoothness=1.0, strong_convexity=0.6))
     inside, outside = attack.worlds()
@@ -239,6 +241,7 @@ def test_what_needs_plain_descent_refuses():
         gradient_norm=1.0,
         batches=Shuffled(5),
         momentum=0.5,
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0, strong_convexity=0.1)
     assert plateau(run, loss, 1e-5) is None
@@ -260,6 +263,7 @@ def test_the_description_carries_it():
         gradient_norm=1.0,
         batches=Shuffled(5),
         momentum=0.5,
+        adjacency="replace",
     )
     assert Training.from_dict(run.to_dict()) == run
     assert Training.from_json(run.to_json()) == run

@@ -35,7 +35,7 @@ def run(**changes):
         "gradient_norm": 1.0,
         "batches": Poisson(0.1),
     }
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 def random_payments(rng, c, left, tail):
@@ -71,6 +71,7 @@ def test_a_described_run_has_that_value():
         noise=0.5 / 100,
         gradient_norm=1.0,
         batches=Poisson(0.01),
+        adjacency="replace",
     )
     guarantee = account(training, Loss.unknown())
     assert guarantee.epsilon(1e-6) == pytest.approx(3.214, abs=1e-3)

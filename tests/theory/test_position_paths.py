@@ -47,6 +47,7 @@ def random_run(rng, *, constant=None):
         gradient_norm=float(rng.uniform(0.2, 2.0)),
         diameter=float(10.0 ** rng.uniform(-1.5, 0.7)),
         batches=rng.choice(ORDERED)(size),
+        adjacency="replace",
     )
 
 
@@ -62,7 +63,15 @@ def random_loss(rng):
 
 def long_run(batches, scheme, **changes):
     fields = dict(steps=2000, step_size=0.1, noise=0.05, gradient_norm=1.0, diameter=0.05)
-    return Training(**{**fields, "records": 10 * batches, "batches": scheme(10), **changes})
+    return Training(
+        **{
+            "adjacency": "replace",
+            **fields,
+            "records": 10 * batches,
+            "batches": scheme(10),
+            **changes,
+        }
+    )
 
 
 @pytest.mark.parametrize("scheme", ORDERED)
@@ -204,7 +213,7 @@ def squares(run, loss, witness):
 
 def covered_run(**changes):
     fields = dict(records=12, steps=40, step_size=0.5, noise=0.3, gradient_norm=1.0, diameter=0.1)
-    return Training(**{**fields, "batches": Shuffled(2), **changes})
+    return Training(**{"adjacency": "replace", **fields, "batches": Shuffled(2), **changes})
 
 
 def test_a_path_covers_earlier_records_among_equal_steps_only():

@@ -43,7 +43,7 @@ LOSSES = [
 
 def run(batches, **changes):
     fields = dict(records=20, steps=6, step_size=0.1, noise=0.1, gradient_norm=1.0)
-    return Training(batches=batches, **{**fields, **changes})
+    return Training(batches=batches, **{"adjacency": "replace", **fields, **changes})
 
 
 @pytest.mark.parametrize("batches", SCHEMES)
@@ -160,6 +160,7 @@ def test_the_verifier_of_couplings_never_shortens_an_impulse(norm):
         gradient_norm=norm,
         diameter=4 * norm,
         batches=FullBatch(),
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0)
     bound = next(b for b in account(training, loss).bounds if b.theorem.key == "stopped-coupling")

@@ -53,7 +53,15 @@ def test_what_a_theorem_supports_is_a_feature_of_runs():
 )
 def test_a_theorem_covers_its_schemes_alone(batches):
     run = Run(
-        Training(records=8, steps=4, step_size=0.1, noise=1.0, gradient_norm=1.0, batches=batches),
+        Training(
+            records=8,
+            steps=4,
+            step_size=0.1,
+            noise=1.0,
+            gradient_norm=1.0,
+            batches=batches,
+            adjacency="replace",
+        ),
         Loss(smoothness=1.0),
     )
     for theorem in ROWS.values():
@@ -73,7 +81,13 @@ def test_every_theorem_says_which_schemes_it_covers():
 def test_a_refuted_claim_has_a_counterexample_and_no_bound():
     run = Run(
         Training(
-            records=8, steps=4, step_size=0.1, noise=1.0, gradient_norm=1.0, batches=FullBatch()
+            records=8,
+            steps=4,
+            step_size=0.1,
+            noise=1.0,
+            gradient_norm=1.0,
+            batches=FullBatch(),
+            adjacency="replace",
         ),
         Loss(smoothness=1.0),
     )
@@ -94,6 +108,7 @@ def test_published_bounds_are_compared_when_asked():
         gradient_norm=2.0,
         batches=FullBatch(),
         diameter=1.0,
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     own, every = compare(run, loss), compare(run, loss, published=True)

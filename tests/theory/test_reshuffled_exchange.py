@@ -106,7 +106,9 @@ def of_batches(batches: int, steps: int, ratio: float, c: float, adjacency: str,
         batches=Reshuffled(1),
         adjacency=adjacency,
     )
-    return Training(**{**fields, **changes}), Loss(smoothness=1.0, regularization=1 - c)
+    return Training(**{"adjacency": "replace", **fields, **changes}), Loss(
+        smoothness=1.0, regularization=1 - c
+    )
 
 
 @pytest.mark.parametrize(("batches", "epochs", "c", "ratio", "replace", "zero_out"), TABLE)

@@ -84,6 +84,7 @@ def ordered(scheme, c, share, error, batches, epochs):
         gradient_norm=3 * share,
         batches=scheme(3),
         arithmetic=Arithmetic(error=error),
+        adjacency="replace",
     )
     return run, Loss(smoothness=0.0, regularization=1.0 - c)
 

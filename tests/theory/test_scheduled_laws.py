@@ -83,6 +83,7 @@ def check_linear_run(rng, scheme, schedule, rho):
         gradient_norm=rng.uniform(0.2, 0.8),
         batches=batches,
         release=TailAverage(window),
+        adjacency="replace",
     )
     guarantee = account(run, loss)
     bounds = {epsilon: guarantee.delta(epsilon) for epsilon in (0.2, 1.0, 2.5)}
@@ -131,6 +132,7 @@ def test_window_table(c, steps, window, linear, bound):
         gradient_norm=0.5,
         batches=FullBatch(),
         release=TailAverage(window),
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0, strong_convexity=1.0)
     mu = account(run, loss).mu

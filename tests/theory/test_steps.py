@@ -88,7 +88,7 @@ def test_impulses_that_differ_never_meet_a_closed_form():
 
 def run(**changes):
     fields = {"records": 100, "steps": 6, "step_size": 0.1, "noise": 0.2, "gradient_norm": 1.0}
-    return Training(**{**fields, "batches": FullBatch(), **changes})
+    return Training(**{"adjacency": "replace", **fields, "batches": FullBatch(), **changes})
 
 
 def test_a_run_is_constant_where_its_description_is():

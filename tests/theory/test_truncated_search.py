@@ -49,7 +49,12 @@ def truth(training, epsilon):
 def long_run(steps=2100, **changes):
     fields = dict(records=10_000, noise=10.0, gradient_norm=1.0, diameter=1.0)
     sizes = [500_000 / k for k in range(1, steps + 1)]
-    return Training(steps=steps, step_size=sizes, batches=FullBatch(), **{**fields, **changes})
+    return Training(
+        steps=steps,
+        step_size=sizes,
+        batches=FullBatch(),
+        **{"adjacency": "replace", **fields, **changes},
+    )
 
 
 def check_torn(run, loss):
@@ -90,6 +95,7 @@ def random_description(rng):
         gradient_norm=float(rng.uniform(0.2, 2.0)),
         diameter=float(rng.uniform(0.5, 2.0)),
         batches=FullBatch(),
+        adjacency="replace",
     )
 
 
@@ -141,6 +147,7 @@ def test_the_certificate_of_a_cut_search_verifies(loss, monkeypatch):
         gradient_norm=1.0,
         diameter=0.05,
         batches=FullBatch(),
+        adjacency="replace",
     )
     certificate = certify(run, loss, delta=1e-5)
     (stretch,) = certificate.content["witness"]["stretches"]
@@ -160,6 +167,7 @@ def test_the_verifier_starts_from_the_diameter_after_skipped_steps():
         gradient_norm=1.0,
         diameter=2.0,
         batches=FullBatch(),
+        adjacency="replace",
     )
     case, check = Case(run, Loss.unknown()), CHECKS["taut-string"]
 
@@ -189,6 +197,7 @@ def test_a_tampered_start_changes_nothing(monkeypatch):
         gradient_norm=1.0,
         diameter=0.05,
         batches=FullBatch(),
+        adjacency="replace",
     )
     certificate = certify(run, Loss.unknown(), delta=1e-5)
     (stretch,) = certificate.content["witness"]["stretches"]

@@ -61,7 +61,7 @@ def langevin(**changes: object) -> Training:
         "gradient_sensitivity": 1.0,
         "diameter": 0.01,
     }
-    return Training.langevin(**(fields | changes))  # type: ignore[arg-type]
+    return Training.langevin(**({"adjacency": "replace"} | fields | changes))  # type: ignore[arg-type]
 
 
 def test_a_sensitivity_is_no_bound_on_gradients() -> None:
@@ -108,6 +108,7 @@ def test_theorems_that_need_the_norm_say_so(loss: Loss, batches: Batches) -> Non
         gradient_sensitivity=1.0,
         diameter=1.0,
         batches=batches,
+        adjacency="replace",
     )
     told = run.replace(gradient_norm=0.5)
     table = compare(run, loss)
@@ -120,7 +121,12 @@ def test_theorems_that_need_the_norm_say_so(loss: Loss, batches: Batches) -> Non
 def test_a_smooth_loss_needs_no_norm() -> None:
     for loss in (Loss(1.0, 0.5), Loss.nonconvex(smoothness=1.0)):
         run = Training.langevin(
-            records=10, steps=50, step_size=0.1, sigma=1.0, gradient_sensitivity=2.0
+            records=10,
+            steps=50,
+            step_size=0.1,
+            sigma=1.0,
+            gradient_sensitivity=2.0,
+            adjacency="replace",
         )
         told = run.replace(gradient_norm=1.0)
         assert account(run, loss).epsilon(1e-5) == account(told, loss).epsilon(1e-5)
@@ -188,7 +194,12 @@ def test_both_may_be_given_and_must_agree() -> None:
 
 def test_utility_asks_for_the_norm() -> None:
     run = Training.langevin(
-        records=100, steps=20, step_size=0.05, sigma=0.1, gradient_sensitivity=2.0
+        records=100,
+        steps=20,
+        step_size=0.05,
+        sigma=0.1,
+        gradient_sensitivity=2.0,
+        adjacency="replace",
     )
     with pytest.raises(AssumptionError, match=MISSING):
         excess_risk(run, Loss(1.0, 0.1), 3)

@@ -224,6 +224,7 @@ RUN = Training(
     noise=0.0005,
     gradient_norm=5.0,
     batches=Shuffled(1500),
+    adjacency="replace",
 )
 L2 = Loss(smoothness=1.0, regularization=0.002)
 

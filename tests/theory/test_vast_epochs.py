@@ -18,7 +18,7 @@ LOSSES = [Loss(smoothness=1.0), Loss.unknown()]
 
 def described(batches, **changes):
     fields = dict(records=VAST, steps=5, step_size=0.1, noise=0.1, gradient_norm=1.0)
-    return Training(**{**fields, "batches": batches, **changes})
+    return Training(**{"adjacency": "replace", **fields, "batches": batches, **changes})
 
 
 @pytest.mark.parametrize("diameter", [math.inf, 1.0])

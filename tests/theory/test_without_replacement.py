@@ -250,7 +250,7 @@ def _run(**changes):
         "gradient_norm": 1.0,
         "batches": WithoutReplacement(2),
     }
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])

@@ -41,6 +41,7 @@ def run(batches, noise):
         noise=noise,
         gradient_norm=LOSS.gradient_norm(1.0),
         batches=batches,
+        adjacency="replace",
     )
 
 

@@ -57,7 +57,7 @@ def describe(loss: LinearLoss, full: bool = True, **changes: object) -> Training
         "batches": FullBatch() if full else Cyclic(500),
         "diameter": 40.0,
     }
-    return Training(**{**settings, **changes})
+    return Training(**{"adjacency": "replace", **settings, **changes})
 
 
 def fit(

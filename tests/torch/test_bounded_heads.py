@@ -84,7 +84,9 @@ def test_constants_asked_after_a_run_hold_for_all_of_it():
     before, smoothness = head.gradient_norm, head.regularity().smoothness
     x, y = torch.randn(20, 4, dtype=torch.float64), torch.arange(20) % 3
     fields = dict(records=20, steps=20, step_size=0.5, noise=1e-3, batches=FullBatch())
-    run = Training(gradient_norm=before, diameter=2 * head.radius, **fields)
+    run = Training(
+        gradient_norm=before, diameter=2 * head.radius, **({"adjacency": "replace"} | fields)
+    )
     noisy_module_descent(head, nn.CrossEntropyLoss(), x, y, run, regularization=1.0)
     assert nn.utils.parameters_to_vector(head.parameters()).norm() < 4.1
     assert head.gradient_norm >= before
@@ -96,7 +98,11 @@ def test_a_wider_ball_than_the_head_knows_is_not_proved():
     """Around a start of norm 5 a diameter of 12 reaches norm 11; constants hold up to 6."""
     head = far_head()
     fields = dict(records=20, steps=20, step_size=0.5, noise=1.0, batches=FullBatch())
-    run = Training(gradient_norm=head.gradient_norm, diameter=2 * head.radius, **fields)
+    run = Training(
+        gradient_norm=head.gradient_norm,
+        diameter=2 * head.radius,
+        **({"adjacency": "replace"} | fields),
+    )
     assert account(run, head.regularity()).provenance == "proved"
     for wider in (2 * head.reach, 2.1 * head.radius):
         assert account(run.replace(diameter=wider), head.regularity()).provenance == "declared"
@@ -117,6 +123,7 @@ def test_rows_are_kept_short_and_training_stays_in_the_ball():
         batches=FullBatch(),
         gradient_norm=head.gradient_norm,
         diameter=2 * head.radius,
+        adjacency="replace",
     )
     loss = head.regularity()
     before = nn.utils.parameters_to_vector(head.parameters()).detach().numpy().copy()
@@ -143,6 +150,7 @@ def test_their_constants_are_derived_again(radius, bound):
         gradient_norm=head.gradient_norm,
         batches=FullBatch(),
         diameter=2 * radius,
+        adjacency="replace",
     )
     [regular] = [
         said for said in map(str, assumptions(run, loss, hidden_state=True)) if "smooth" in said

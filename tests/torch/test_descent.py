@@ -67,7 +67,7 @@ def problem(loss, n=N, d=D, seed=0, bound=1.0):
 def describe(loss, batches, **changes):
     K = loss.gradient_norm(1.0)
     settings = {"records": N, "steps": 11, "step_size": 0.4, "noise": 0.05, "gradient_norm": K}
-    return Training(**{**settings, "batches": batches, **changes})
+    return Training(**{"adjacency": "replace", **settings, "batches": batches, **changes})
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -154,7 +154,13 @@ def test_long_rows_are_refused_or_shortened_on_the_fly():
 def test_the_law_of_the_noise():
     """Zero features: the last iterate is a sum of shrunk Gaussians, with a known variance."""
     run = Training(
-        records=4, steps=6, step_size=0.5, noise=0.3, gradient_norm=1.0, batches=FullBatch()
+        records=4,
+        steps=6,
+        step_size=0.5,
+        noise=0.3,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     X, y = np.zeros((4, 4000)), np.array([1.0, -1.0, 1.0, -1.0])
     got = noisy_descent(Logistic(), X, run, labels=y, regularization=0.4)
@@ -170,7 +176,13 @@ def test_the_law_on_data_is_that_of_the_numpy_backend():
     loss = Logistic()
     X, y = problem(loss, n=8, d=2)
     run = Training(
-        records=8, steps=5, step_size=1.0, noise=0.2, gradient_norm=1.0, batches=Shuffled(2)
+        records=8,
+        steps=5,
+        step_size=1.0,
+        noise=0.2,
+        gradient_norm=1.0,
+        batches=Shuffled(2),
+        adjacency="replace",
     )
     same = {"labels": y, "progress": False}
     a = [noisy_descent(loss, X, run, **same, device="cpu").parameters[0] for _ in range(400)]

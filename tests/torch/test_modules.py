@@ -46,7 +46,7 @@ def describe(batches, **changes):
         "clipping": "gradient",
         "batches": batches,
     }
-    return Training(**{**settings, **changes})
+    return Training(**{"adjacency": "replace", **settings, **changes})
 
 
 def reference(net, X, y, run, l2, seed):

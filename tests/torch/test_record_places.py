@@ -40,7 +40,7 @@ def describe(records=N, batches=None, **changes):
         "batches": Poisson(0.25) if batches is None else batches,
         "adjacency": "zero-out",
     }
-    return Training(**{**settings, **changes})
+    return Training(**{"adjacency": "replace", **settings, **changes})
 
 
 class Words(nn.Module):

@@ -76,6 +76,7 @@ def test_estimates_are_accounted_with_but_never_certified():
         gradient_norm=2.0,
         batches=FullBatch(),
         diameter=1.0,
+        adjacency="replace",
     )
     for loss in found.losses.values():
         assert loss.provenance == "estimated"

@@ -60,7 +60,7 @@ def describe(batches, **changes):
         "batches": batches,
         "release": TailAverage(9),
     }
-    return Training(**{**settings, **changes})
+    return Training(**{"adjacency": "replace", **settings, **changes})
 
 
 forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")

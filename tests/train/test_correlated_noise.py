@@ -22,6 +22,7 @@ RUN = Training(
     gradient_norm=1.0,
     batches=FullBatch(),
     correlation=fractional(0.5, 5),
+    adjacency="replace",
 )
 X = np.random.default_rng(0).standard_normal((20, 3))
 X /= np.linalg.norm(X, axis=1, keepdims=True)

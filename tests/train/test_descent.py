@@ -70,7 +70,7 @@ def describe(loss, batches, **changes):
         "gradient_norm": loss.gradient_norm(1.0),
         "batches": batches,
     }
-    return Training(**{**settings, **changes})
+    return Training(**{"adjacency": "replace", **settings, **changes})
 
 
 def reference(loss, X, y, training, l2, seed, start, R=1.0):
@@ -188,7 +188,13 @@ def test_blocks_of_rows_add_up():
     slope = -y / (1 + np.exp(y * (X @ start)))
     for batches in (FullBatch(), WithoutReplacement(n), Poisson(1.0)):
         run = Training(
-            records=n, steps=1, step_size=1.0, noise=0.0, gradient_norm=1.0, batches=batches
+            records=n,
+            steps=1,
+            step_size=1.0,
+            noise=0.0,
+            gradient_norm=1.0,
+            batches=batches,
+            adjacency="replace",
         )
         found = noisy_descent(Logistic(), X, run, labels=y, start=start)
         expected = start - X.T @ slope / n
@@ -210,6 +216,7 @@ def test_the_law_on_a_quadratic_is_gaussian_with_the_exact_mean_and_covariance()
         gradient_norm=50.0,
         batches=FullBatch(),
         clipping="margin",
+        adjacency="replace",
     )
     source = SecureSource()
     found = np.array(
@@ -242,7 +249,13 @@ def test_the_law_of_many_chains_at_once_with_a_gradient_function():
         return curvature[indices, None] * (theta[None, :] - centre[indices, None])
 
     run = Training(
-        records=n, steps=steps, step_size=eta, noise=nu, gradient_norm=1e6, batches=FullBatch()
+        records=n,
+        steps=steps,
+        step_size=eta,
+        noise=nu,
+        gradient_norm=1e6,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     found = noisy_descent(gradient, None, run, start=np.full(copies, 2.0))
     m, v = 2.0, 0.0
@@ -272,6 +285,7 @@ def test_fresh_batches_have_the_mean_of_the_full_batch(batches):
         gradient_norm=50.0,
         batches=batches,
         clipping="margin",
+        adjacency="replace",
     )
     source = SecureSource()
     ends = np.array(
@@ -557,6 +571,7 @@ def test_a_source_that_calls_itself_secure_makes_an_experiment(noise, backend):
         gradient_norm=1.0,
         batches=FullBatch(),
         clipping="gradient",
+        adjacency="replace",
     )
     X, y = np.eye(4), np.array([1.0, -1.0, 1.0, -1.0])
     if backend == "numpy":
@@ -590,6 +605,7 @@ def test_a_function_that_writes_into_its_indices_moves_no_later_batch(batches):
         gradient_norm=1.0,
         batches=batches,
         clipping="gradient",
+        adjacency="replace",
     )
     seen = []
 
@@ -619,6 +635,7 @@ def test_gradients_that_are_no_real_numbers_are_refused(kind):
         gradient_norm=1.0,
         batches=FullBatch(),
         clipping="gradient",
+        adjacency="replace",
     )
     with pytest.raises(DescriptionError, match="real numbers"):
         noisy_descent(lambda theta, rows: np.ones((2, 2), kind), None, run, start=np.zeros(2))

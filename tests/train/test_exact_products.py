@@ -65,7 +65,7 @@ def one_update(loss, records, R=1.0, **changes):
         "batches": FullBatch(),
         "adjacency": "zero-out",
     }
-    return Training(**{**settings, **changes})
+    return Training(**{"adjacency": "replace", **settings, **changes})
 
 
 def labels_for(loss, rng, records):

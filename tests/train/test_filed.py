@@ -42,7 +42,7 @@ def pieces(X, y, size=130):
 
 def described(batches, **changes):
     given = {"records": N, "steps": 36, "step_size": 0.5, "noise": 0.01, "gradient_norm": 1.0}
-    return Training(**{**given, "batches": batches, **changes})
+    return Training(**{"adjacency": "replace", **given, "batches": batches, **changes})
 
 
 @pytest.mark.parametrize("box", [10**6, 100, 40], ids=["in memory", "some boxes", "boxes in boxes"])

@@ -32,7 +32,7 @@ def steep(theta, rows):
 def describe(batches, **changes):
     fields = dict(records=N, steps=1, step_size=1.0, noise=1.0 / N, gradient_norm=1.0)
     fields |= dict(batches=batches, clipping="gradient", adjacency="zero-out")
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 def test_the_certified_delta_holds_where_a_function_amplifies_what_is_rounded():

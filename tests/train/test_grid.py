@@ -48,7 +48,7 @@ def describe(**changes):
         "gradient_norm": 1.0,
         "batches": FullBatch(),
     }
-    return Training(**{**settings, **changes})
+    return Training(**{"adjacency": "replace", **settings, **changes})
 
 
 def grid_of(run, start=None, radius=math.inf, l2=0.0):

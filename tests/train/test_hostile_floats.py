@@ -56,7 +56,7 @@ def one_update(records, **changes):
         "batches": FullBatch(),
         "adjacency": "zero-out",
     }
-    return Training(**{**settings, **changes})
+    return Training(**{"adjacency": "replace", **settings, **changes})
 
 
 def exact_norm_squared(values):
@@ -590,6 +590,7 @@ def test_rows_that_pass_by_a_hair_turn_no_faster_than_is_charged(kind):
         gradient_norm=1.0,
         batches=FullBatch(),
         diameter=2.0,
+        adjacency="replace",
     )
     X, labels, theta = np.zeros((records, columns)), np.zeros(records), np.zeros(columns)
     X[:, :2] = np.array([0.6, 0.8]) * (1 + 2.99 * (columns + 8) * 2.0**-53)

@@ -28,7 +28,7 @@ def run(**changes):
         "batches": FullBatch(),
         "momentum": 0.8,
     }
-    return Training(**(settings | changes))
+    return Training(**({"adjacency": "replace"} | settings | changes))
 
 
 def trained(training, **changes):

@@ -34,7 +34,9 @@ from lastiterate.train.people import People
 
 def described(batches, records=12, **changes):
     fields = {"step_size": 1.0, "noise": 1.0, "gradient_norm": 1.0, "steps": 6}
-    return Training(records=records, batches=batches, **{**fields, **changes})
+    return Training(
+        records=records, batches=batches, **{"adjacency": "replace", **fields, **changes}
+    )
 
 
 class Answers:
@@ -349,6 +351,7 @@ def test_empty_slots_are_no_records_of_a_declared_sensitivity(sensitivity, schem
         gradient_norm=1.0,
         batches=scheme(1),
         sensitivity=sensitivity,
+        adjacency="replace",
     )
     done = noisy_descent(
         lambda theta, rows: np.ones((len(rows), 1)),

@@ -58,7 +58,7 @@ def describe(**changes):
         "gradient_norm": 1.0,
         "batches": FullBatch(),
     }
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 def table(seed=0, n=40, d=4):

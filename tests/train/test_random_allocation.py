@@ -68,7 +68,7 @@ def training(**changes) -> Training:
         batches=RandomAllocation(SIZE),
         adjacency="zero-out",
     )
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:

@@ -72,7 +72,7 @@ def describe(loss, records, steps, pace, l2, batches, **changes):
         "batches": batches,
         "clipping": loss.clipping,
     }
-    return Training(**{**settings, **changes})
+    return Training(**{"adjacency": "replace", **settings, **changes})
 
 
 @given(
@@ -151,6 +151,7 @@ def test_gradients_that_all_pull_one_way_do_not_reach_the_ball(seed, l2, noise, 
         gradient_norm=1.0,
         batches=batches,
         proximal=after,
+        adjacency="replace",
     )
     given = {"start": start, "regularization": l2, "random_state": int(seed)}
     free = noisy_descent(lambda _, i: np.tile(away, (len(i), 1)), None, run, **given)
@@ -169,6 +170,7 @@ def test_momentum_stays_inside_and_far_from_the_end(momentum):
         gradient_norm=1.0,
         batches=FullBatch(),
         momentum=momentum,
+        adjacency="replace",
     )
     away = np.array([0.6, 0.8])
     given = {"start": np.ones(2), "random_state": 3}

@@ -53,7 +53,7 @@ def describe(loss, **changes):
         "release": TailAverage(7),
         "diameter": 1.5,
     }
-    return Training(**{**settings, **changes})
+    return Training(**{"adjacency": "replace", **settings, **changes})
 
 
 def updates_of(loss, run, products="double"):

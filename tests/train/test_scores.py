@@ -127,6 +127,7 @@ def test_a_computed_gradient_is_never_farther_off_than_is_charged(name):
             gradient_norm=loss.gradient_norm(1.0),
             batches=FullBatch(),
             clipping=loss.clipping,
+            adjacency="replace",
         )
         gradients = LinearGradients(loss, X, y, run, 0.0, 1.0)
         computed = gradients.total(theta, slice(0, len(X))).ravel() / len(X)
@@ -249,6 +250,7 @@ def test_every_engine_is_within_what_it_charges(kind, name):
                 gradient_norm=K,
                 batches=FullBatch(),
                 clipping=clipping,
+                adjacency="replace",
             )
             with mpmath.workdps(50):
                 gradients, rows = engine_of(kind, loss, X, y, run)
@@ -308,6 +310,7 @@ def test_short_tensors_in_double_are_within_what_is_charged(short, name):
                 gradient_norm=K,
                 batches=FullBatch(),
                 clipping=clipping,
+                adjacency="replace",
             )
             with mpmath.workdps(50):
                 labels = np.asarray(y).astype(int).tolist()
@@ -343,6 +346,7 @@ def test_a_loss_without_a_bound_on_its_curvature_is_charged_for_sums_alone():
         gradient_norm=1.0,
         batches=FullBatch(),
         clipping="margin",
+        adjacency="replace",
     )
     found = noisy_descent(Hinge(1.0), X, run, labels=y, feature_bound=1.0)
     assert found.training.arithmetic.error == linear_arithmetic(run, Hinge(1.0), 3).error
@@ -360,6 +364,7 @@ def test_a_short_softmax_gradient_rounds_as_a_long_one_does():
         gradient_norm=1e-6,
         batches=FullBatch(),
         clipping="gradient",
+        adjacency="replace",
     )
     X, y = np.ones((5, 1)), np.arange(5)
     gradients = LinearGradients(loss, X, y, run, 0.0, 1.0)

@@ -19,7 +19,15 @@ torch = pytest.importorskip("torch")
 from lastiterate.torch import noisy_descent as with_torch  # noqa: E402
 
 X, y = np.eye(2), np.array([1.0, -1.0])
-RUN = Training(records=2, steps=3, step_size=1.0, noise=0.1, gradient_norm=1.0, batches=FullBatch())
+RUN = Training(
+    records=2,
+    steps=3,
+    step_size=1.0,
+    noise=0.1,
+    gradient_norm=1.0,
+    batches=FullBatch(),
+    adjacency="replace",
+)
 
 
 def test_the_signatures_are_the_settings():

@@ -54,7 +54,7 @@ def describe(loss, batches, **changes):
         "batches": batches,
         "gradient_norm": loss.gradient_norm(1.0),
     }
-    return Training(**{**settings, **changes})
+    return Training(**{"adjacency": "replace", **settings, **changes})
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -287,7 +287,13 @@ def test_tensors_that_are_no_tables_are_refused(kind):
     models = pytest.importorskip("lastiterate.models")
     table, y = strange_tables()[kind], torch.tensor([1.0, -1.0, 1.0, -1.0])
     run = Training(
-        records=4, steps=1, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+        records=4,
+        steps=1,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     with pytest.raises(DescriptionError, match="data"):
         noisy_descent(Logistic(), table, run, labels=y)
@@ -301,7 +307,13 @@ def test_tensors_that_are_no_tables_are_refused(kind):
 
 def test_complex_arrays_are_refused_on_a_device():
     run = Training(
-        records=2, steps=1, step_size=0.1, noise=0.1, gradient_norm=1.0, batches=FullBatch()
+        records=2,
+        steps=1,
+        step_size=0.1,
+        noise=0.1,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     with pytest.raises(DescriptionError, match="complex"):
         noisy_descent(Logistic(), np.full((2, 2), 1j), run, labels=[1, -1], device="cpu")

@@ -20,6 +20,7 @@ RUN = Training(
     gradient_norm=1.0,
     batches=FullBatch(),
     clipping="gradient",
+    adjacency="replace",
 )
 Y = np.resize([1.0, -1.0], 40)
 

@@ -116,7 +116,13 @@ def test_what_has_no_units_is_refused() -> None:
 
 def test_the_error_is_charged_even_for_billions() -> None:
     run = Training(
-        records=2**31, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0, batches=FullBatch()
+        records=2**31,
+        steps=1,
+        step_size=1.0,
+        noise=1.0,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     found = whole_arithmetic(run, Logistic(), 50)
     assert found is not None

@@ -493,6 +493,7 @@ def test_retraining_and_doing_nothing_stand_beside_the_plan(batches):
         noise=0.0005,
         gradient_norm=5.0,
         batches=batches,
+        adjacency="replace",
     )
     loss = Loss(smoothness=1.0, regularization=0.002)
     plan = plan_unlearning(run, loss, None, 1.0, 1e-5)

@@ -32,7 +32,7 @@ def training(**changes) -> Training:
         batches=RandomAllocation(20),
         adjacency="zero-out",
     )
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def training(**changes) -> Training:
         batches=Shuffled(10),
         adjacency="zero-out",
     )
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 def proved(run: Training, witness, epsilon: float, loss: Loss = LOSS) -> float:

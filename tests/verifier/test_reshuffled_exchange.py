@@ -42,7 +42,7 @@ def training(**changes) -> Training:
         batches=Reshuffled(1),
         adjacency="zero-out",
     )
-    return Training(**{**fields, **changes})
+    return Training(**{"adjacency": "replace", **fields, **changes})
 
 
 def proved(run: Training, witness, epsilon: float, loss: Loss = LOSS) -> float:

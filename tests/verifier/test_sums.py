@@ -114,6 +114,7 @@ def test_a_witness_with_thousands_of_different_pairs_is_refused():
         noise=1.0,
         gradient_norm=1.0,
         batches=Poisson(0.01),
+        adjacency="replace",
     )
     case = Case(run, Loss.unknown())
     with pytest.raises(CertificateError, match="different pairs"):

@@ -71,7 +71,13 @@ def test_a_file_is_checked_without_the_accountant(tmp_path: Path) -> None:
     """Not at import and not later: one certificate of every scheme, and a composition."""
     files = []
     run = Training(
-        records=20, steps=8, step_size=0.2, noise=0.3, gradient_norm=1.0, batches=FullBatch()
+        records=20,
+        steps=8,
+        step_size=0.2,
+        noise=0.3,
+        gradient_norm=1.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     sealed = [
         certify(run.replace(batches=scheme, adjacency="zero-out"), LOSS, delta=1e-3)

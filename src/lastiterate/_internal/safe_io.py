@@ -98,8 +98,8 @@ def read_hashed_json(path: Path) -> tuple[dict[str, Any], str]:
     ...     read_json(path)
     Traceback (most recent call last):
     ...
-    lastiterate.errors.DescriptionError: run.json is 'ValueError: a name twice: steps', but must \
-be one JSON object: what cannot be read as plain data is not read at all.
+    lastiterate.errors.DescriptionError: run.json must be one JSON object, got 'ValueError: a \
+name twice: steps': what cannot be read as plain data is not read at all.
     """
     try:
         _refuse_pipes(path)

@@ -48,7 +48,7 @@ def account(
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
-    ...                batches=FullBatch())
+    ...                batches=FullBatch(), adjacency="replace")
     >>> g = account(run, Loss(smoothness=1.0, strong_convexity=1.0))
     >>> print(f"{g.epsilon(delta=1e-5):.3f} by {g.theorem.name}")
     1.336 by Shifted interpolation (Bok, Su & Altschuler 2024)
@@ -203,7 +203,7 @@ def compare(
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
-    ...                batches=FullBatch())
+    ...                batches=FullBatch(), adjacency="replace")
     >>> loss = Loss(smoothness=1.0, strong_convexity=1.0)
     >>> len(compare(run, loss)) < len(compare(run, loss, published=True))
     True

@@ -200,7 +200,7 @@ class Guarantee:
         return self.words()
 
     def __repr__(self) -> str:
-        return f"<Guarantee: {_finding(self)}>"
+        return f"<Guarantee: {_finding(self)}, {self.training.adjacency}>"
 
     def _repr_html_(self) -> str:
         training, best = self.training, self.best

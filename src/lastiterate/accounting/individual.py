@@ -97,7 +97,7 @@ def individual_epsilons(
 
     >>> from lastiterate import FullBatch, Loss, Training
     >>> run = Training(records=100, steps=50, step_size=0.1, noise=0.05, gradient_norm=1.0,
-    ...                batches=FullBatch())
+    ...                batches=FullBatch(), adjacency="replace")
     >>> guarantee = account(run, Loss(smoothness=1.0))
     >>> table = individual_epsilons(guarantee, first_step=[40], last_step=[], records=[2])
     >>> print(str(table).split("Who may")[0])  # doctest: +ELLIPSIS

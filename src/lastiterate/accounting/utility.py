@@ -23,7 +23,8 @@ def excess_risk(training: Training, loss: Loss, dimension: int) -> float:
     true constant βdσ²/λ).
 
     >>> run = Training.langevin(records=1000, steps=5000, step_size=0.02, sigma=0.01,
-    ...                         gradient_sensitivity=2.0, gradient_norm=1.0, diameter=20.0)
+    ...                         gradient_sensitivity=2.0, gradient_norm=1.0, diameter=20.0,
+    ...                         adjacency="replace")
     >>> round(excess_risk(run, Loss(smoothness=1.0, strong_convexity=0.1), dimension=10), 4)
     0.0291
     """

@@ -80,7 +80,7 @@ def certify(
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
-    ...                batches=FullBatch())
+    ...                batches=FullBatch(), adjacency="replace")
     >>> certificate = certify(run, Loss(smoothness=1.0, strong_convexity=1.0), delta=1e-5)
     >>> print(f"{certificate.epsilon:.3f} by {certificate.theorem}")
     1.336 by Shifted interpolation (Bok, Su & Altschuler 2024)

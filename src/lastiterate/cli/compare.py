@@ -68,7 +68,11 @@ def compare(
     others = [("-", r.theorem.name, r.theorem.status, r.reason) for r in found.inapplicable]
     rows += others if everything else []
     columns = ("epsilon", "theorem", "status", "remark")
-    print_table(f"epsilon at delta = {printed(found.delta)}", columns, rows)
+    print_table(
+        f"epsilon at delta = {printed(found.delta)}, {described.training.adjacency} adjacency",
+        columns,
+        rows,
+    )
     if others and not everything:
         print_text(f"{len(others)} more theorems do not apply to this run: --all says why.")
 

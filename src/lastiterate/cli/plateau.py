@@ -40,10 +40,10 @@ def plateau(described: Described, as_json: AsJson = False) -> None:
     elif step is None:
         print_text(
             f"No plateau found: epsilon keeps growing with the steps ({number(epsilon)} after "
-            f"{training.steps:,} steps, delta = {printed(delta)})."
+            f"{training.steps:,} steps, delta = {printed(delta)}, {training.adjacency})."
         )
     else:
         print_text(
             f"After step {step:,} epsilon grows by less than 1 % for ever: it is "
-            f"{number(epsilon)} there (delta = {printed(delta)})."
+            f"{number(epsilon)} there (delta = {printed(delta)}, {training.adjacency})."
         )

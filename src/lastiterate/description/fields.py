@@ -51,6 +51,8 @@ class Row:
         options: values that the command line takes besides those of the check.
         stored: whether files hold it; otherwise it is another way to give a stored field.
         always: whether files hold it even where it is the default.
+        required: whether a file that does not hold it raises; a changed default must not change
+            what a file means.
     """
 
     check: Check
@@ -60,6 +62,7 @@ class Row:
     options: tuple[str, ...] = ()
     stored: bool = True
     always: bool = False
+    required: bool = False
 
     @property
     def type(self) -> type:

@@ -28,7 +28,7 @@ class Serializable:
         table = {}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             row, value = field.metadata["row"], getattr(self, field.name)
-            if row.stored and (row.always or value != field.default):
+            if row.stored and (row.always or row.required or value != field.default):
                 table[field.name] = _plain(value)
         return table
 
@@ -38,7 +38,8 @@ class Serializable:
         stored = [name for name, row in rows(cls).items() if row.stored]
         fields = known_fields(cls.table_name, table, stored)
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
-            if field.default is dataclasses.MISSING and field.name not in fields:
+            required = field.metadata["row"].required or field.default is dataclasses.MISSING
+            if required and field.name not in fields:
                 raise DescriptionError(f"{cls.table_name}.{field.name}", None, "given")
         return cls(**fields)
 

@@ -90,7 +90,7 @@ class Training(Serializable):
     >>> run = Training(records=60_000, steps=2_000, step_size=0.05, noise=0.0005,
     ...                gradient_norm=5.0, batches=Shuffled(size=1500))
     >>> run.sensitivity, run.epochs
-    (10.0, 50.0)
+    (5.0, 50.0)
     """
 
     table_name = "training"
@@ -131,7 +131,8 @@ class Training(Serializable):
         choice("zero-out", "replace"),
         "Neighbouring datasets: one record's gradient is zeroed out, or the record replaced.",
         NOISE,
-        default="replace",
+        default="zero-out",
+        required=True,
     )
     clipping: Stored[Clipping, str] = field_(
         choice("none", "gradient", "margin"),
@@ -302,7 +303,7 @@ class Training(Serializable):
         steps: int | None = None,
         epochs: float | None = None,
         diameter: float = math.inf,
-        adjacency: str = "replace",
+        adjacency: str = "zero-out",
         clipping: str = "none",
         release: Release = "last",
         schedule: str | None = None,
@@ -324,7 +325,7 @@ class Training(Serializable):
         >>> run = Training.langevin(records=10, steps=5, step_size=0.02, sigma=3.0,
         ...                         gradient_sensitivity=4.0)
         >>> round(run.noise, 3), run.gradient_norm
-        (0.6, inf)
+        (0.6, 4.0)
         """
         fields = _own_fields(locals())
         sigma = LANGEVIN["sigma"].check("sigma", sigma)
@@ -432,7 +433,7 @@ class Training(Serializable):
         >>> run = Training(records=10, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
         ...                batches=FullBatch(), arithmetic=Arithmetic(error=1e-3))
         >>> run.replace(arithmetic="exact").impulse, round(run.impulse, 6)
-        (0.2, 0.202)
+        (0.1, 0.102)
         """
         return self.impulse_of(self.sensitivity)
 
@@ -506,8 +507,8 @@ class Training(Serializable):
 
         >>> run = Training(records=9, steps=1, step_size=1.0, noise=1.0, gradient_norm=1.0,
         ...                batches=FullBatch(), sensitivity=0.5)
-        >>> run.replace(steps=2).sensitivity, run.replace(adjacency="zero-out").sensitivity
-        (0.5, 1.0)
+        >>> run.replace(steps=2).sensitivity, run.replace(adjacency="replace").sensitivity
+        (0.5, 2.0)
         """
         if "sensitivity" in changes:
             changes.setdefault("sensitivity_basis", None)
@@ -532,7 +533,7 @@ class Training(Serializable):
     def __str__(self) -> str:
         batches = self.batches
         how = batches.name if batches.full else f"{batches}"
-        parts = [f"{self.steps:,} steps over {self.records:,} records ({how})"]
+        parts = [f"{self.steps:,} steps over {self.records:,} records ({how}), {self.adjacency}"]
         parts.append(f"step size {self.step_size}, noise {self.noise}")
         parts.append(self._gradients())
         if self.schedule:

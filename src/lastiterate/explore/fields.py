@@ -128,9 +128,9 @@ RUN = (
     Field(
         "adjacency",
         "One record is",
-        "replace",
+        "zero-out",
         kind="choice",
-        options=(("replace", "replaced by another"), ("zero-out", "left out (zeroed)")),
+        options=(("zero-out", "left out (zeroed)"), ("replace", "replaced by another")),
     ),
 )
 

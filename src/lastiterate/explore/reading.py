@@ -157,7 +157,7 @@ def read(state: Mapping[str, str]) -> Reading:
     >>> read(DEFAULTS).description.training.steps
     2000
     >>> read({**DEFAULTS, "records": "none"}).complaints["records"]
-    "records is 'none', but must be a whole number such as 5000 or 5e3: it is counted."
+    "records must be a whole number such as 5000 or 5e3, got 'none': it is counted."
     """
     reading = Reading()
     values = _numbers(state, reading)

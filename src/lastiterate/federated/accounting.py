@@ -54,7 +54,7 @@ def account_federated(
     noise_multiplier: float,
     *,
     sampling: str = "without-replacement",
-    adjacency: str | None = None,
+    adjacency: str = "zero-out",
     server_step: float = 1.0,
     local_step: float = 1.0,
     local_steps: int = 1,
@@ -76,7 +76,7 @@ def account_federated(
         clip: length that every client's update is clipped to.
         noise_multiplier: of the summed updates.
         sampling: "without-replacement" or "poisson".
-        adjacency: "replace" or "zero-out" one client; what the sampling allows by default.
+        adjacency: "zero-out" or "replace" one client.
         server_step: factor on the averaged update.
         local_step, local_steps: step size and number of steps of a client (see `Federation`).
         loss: what is known about the loss, for a bound on the last model alone.

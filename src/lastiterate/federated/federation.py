@@ -77,7 +77,7 @@ class Federation(Serializable):
     clip: float
     noise_multiplier: float
     sampling: Sampling = "without-replacement"
-    adjacency: Adjacency | None = None
+    adjacency: Adjacency = "zero-out"
     server_step: float = 1.0
     local_step: float = 1.0
     local_steps: int = 1
@@ -104,8 +104,6 @@ class Federation(Serializable):
         put("clip", number("clip", self.clip, above=0.0))
         multiplier = number("noise_multiplier", self.noise_multiplier, at_least=0.0)
         put("noise_multiplier", multiplier)
-        if self.adjacency is None:
-            put("adjacency", "zero-out" if self.sampling == "poisson" else "replace")
         one_of("adjacency", self.adjacency, ("replace", "zero-out"))
         for name in ("server_step", "local_step"):
             put(name, number(name, getattr(self, name), above=0.0))
@@ -247,7 +245,7 @@ class Federation(Serializable):
 
         >>> run = Federation(clients=9, sampled=3, rounds=2, clip=1.0, noise_multiplier=6.0)
         >>> round(run.training.noise, 9), run.training.sensitivity, run.training.batches
-        (2.0, 2.0, WithoutReplacement(size=3))
+        (2.0, 1.0, WithoutReplacement(size=3))
 
         What the grid rounds is charged for the model's size, if that is known, and else for any: 4
         times the slack, as an error of the sums. Then nothing is said about last bits.

@@ -389,9 +389,9 @@ def _clipped(shrink: Ball, bend: Ball) -> Ball:
 
 # --- reading --------------------------------------------------------------------------------------
 
-_REQUIRED = ("records", "steps", "step_size", "noise", "batches")
+_REQUIRED = ("records", "steps", "step_size", "noise", "batches", "adjacency")
 _OPTIONAL = (
-    *("gradient_norm", "diameter", "adjacency", "clipping", "sensitivity", "release", "schedule"),
+    *("gradient_norm", "diameter", "clipping", "sensitivity", "release", "schedule"),
     *("final_noise", "momentum", "arithmetic", "proximal", "correlation"),
 )
 _UNIT = ("records", "per_batch", "first_step", "last_step", "gradient_norm")
@@ -414,7 +414,7 @@ def read_run(content: Table) -> Run:
     records = whole(table["records"], "records", 1)
     steps = whole(table["steps"], "steps")
     batches = _read_batches(table["batches"], records)
-    adjacency = word(table.get("adjacency", "replace"), "adjacency", ("replace", "zero-out"))
+    adjacency = word(table["adjacency"], "adjacency", ("replace", "zero-out"))
     clipping = word(table.get("clipping", "none"), "clipping", ("none", "gradient", "margin"))
     well_formed({"gradient_norm", "sensitivity"} & set(table), "nothing bounds the gradients")
     norm = number(table.get("gradient_norm", "inf"), "gradient_norm", infinite=True)

@@ -203,8 +203,8 @@ def check_labels(labels: Iterable[Any]) -> None:
     >>> check_labels(["a\\r=1+1"])
     Traceback (most recent call last):
     ...
-    lastiterate.errors.DescriptionError: class is 'a\\r=1+1', but must be free of control \
-characters: in a file of predictions it could begin a line or a formula; rename the class.
+    lastiterate.errors.DescriptionError: class must be free of control characters, got \
+'a\\r=1+1': in a file of predictions it could begin a line or a formula; rename the class.
     """
     for label in map(str, labels):
         if any(unicodedata.category(each) in ("Cc", "Cs", "Zl", "Zp") for each in label):

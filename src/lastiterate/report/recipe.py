@@ -41,6 +41,7 @@ def python_recipe(
         noise=1.0,
         gradient_norm=1.0,
         batches=FullBatch(),
+        adjacency='zero-out',
     )
     loss = Loss(smoothness=1.0)
     print(account(training, loss).epsilon(delta=1e-05))

@@ -198,7 +198,7 @@ def sgld_training(
     batches: Batches,
     *,
     temperature: float = 1.0,
-    adjacency: str = "replace",
+    adjacency: str = "zero-out",
 ) -> Training:
     """One chain of the clipped sampler, its last iterate released, in the library's own terms.
 

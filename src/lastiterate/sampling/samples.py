@@ -59,7 +59,7 @@ class Samples(dict[str, Floats]):
                 that its gradients are clipped; nothing by default. Its regularization must be that
                 of the run, prior_precision / records; with a prior_gradient of your own nothing
                 can be known.
-            adjacency: "replace" (default) or "zero-out".
+            adjacency: "zero-out" (default) or "replace".
 
         Raises for experiments and for runs without ``clip``. It rests on a start and a prior that
         do not depend on the data.

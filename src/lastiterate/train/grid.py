@@ -71,7 +71,7 @@ class Grid:
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=100, steps=10, step_size=0.5, noise=0.1, gradient_norm=1.0,
-    ...                batches=FullBatch())
+    ...                batches=FullBatch(), adjacency="replace")
     >>> grid = Grid.of(run, np.zeros(4), radius=math.inf, l2=0.0)
     >>> math.log2(grid.spacing)  # an impulse of 0.01, over √4
     -32.0

@@ -84,7 +84,7 @@ def verify(
     >>> from pathlib import Path
     >>> from lastiterate import FullBatch, certify, verify
     >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
-    ...                batches=FullBatch())
+    ...                batches=FullBatch(), adjacency="replace")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "run.json"
     ...     certify(run, Loss(smoothness=1.0), delta=1e-5).save(path)

@@ -31,7 +31,7 @@ class QuadraticDescent:
 
     >>> from lastiterate.description import FullBatch
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
-    ...                batches=FullBatch())
+    ...                batches=FullBatch(), adjacency="replace")
     >>> train = QuadraticDescent(run, Loss(smoothness=1.0, strong_convexity=1.0))
     >>> inside, outside = train.worlds()
     >>> float(inside[0]), float(outside[0]), train.cohort(inside, [1, 2]).shape

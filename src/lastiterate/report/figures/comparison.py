@@ -18,7 +18,7 @@ def comparison_bars(comparison: Comparison) -> FigureData:
 
     >>> from lastiterate import FullBatch, Loss, Training, compare
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
-    ...                batches=FullBatch())
+    ...                batches=FullBatch(), adjacency="replace")
     >>> comparison_bars(compare(run, Loss(smoothness=1.0, strong_convexity=1.0))).title
     'epsilon = 1.336 by Shifted interpolation (Bok, Su & Altschuler 2024), the tightest of 2 bounds'
     """

@@ -41,7 +41,7 @@ def privacy_curve(
 
     >>> from lastiterate import FullBatch, Loss, Training, account
     >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
-    ...                batches=FullBatch())
+    ...                batches=FullBatch(), adjacency="replace")
     >>> privacy_curve(account(run, Loss(smoothness=1.0))).title
     'epsilon = 0.2069 at delta = 1e-05 (Shifted interpolation (Bok, Su & Altschuler 2024))'
     """
@@ -88,7 +88,7 @@ def tradeoff(source: Guarantee | Certificate, *, proved: Pairs = ()) -> FigureDa
 
     >>> from lastiterate import FullBatch, Loss, Training, account
     >>> run = Training(records=100, steps=10, step_size=0.1, noise=0.1, gradient_norm=1.0,
-    ...                batches=FullBatch())
+    ...                batches=FullBatch(), adjacency="replace")
     >>> tradeoff(account(run, Loss(smoothness=1.0))).title
     'A test that is wrong 5 % of the time on outsiders misses at least 94.3 % of members'
     """

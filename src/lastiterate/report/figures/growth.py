@@ -66,7 +66,7 @@ def epsilon_growth(
 
     >>> from lastiterate import FullBatch
     >>> run = Training(records=5, steps=200, step_size=0.1, noise=1.0, gradient_norm=2.0,
-    ...                batches=FullBatch())
+    ...                batches=FullBatch(), adjacency="replace")
     >>> figure = epsilon_growth(run, Loss(smoothness=1.0, strong_convexity=1.0))
     >>> figure.title
     'epsilon stops growing after 45 steps: 1.336 instead of 5.053'

@@ -25,9 +25,13 @@ def train(message: Message, context: Context) -> Message:
 @server.main()
 def main(grid: Grid, context: Context) -> None:
     folder = Path(str(context.run_config["folder"]))
-    run = Federation(clients=3, sampled=3, rounds=2, clip=1.0, noise_multiplier=1e-3)
+    run = Federation(
+        clients=3, sampled=3, rounds=2, clip=1.0, noise_multiplier=1e-3, adjacency="replace"
+    )
     patience = float(context.run_config["patience"])
-    strategy = PrivateFedAvg(run, budget=folder / "rounds.sqlite", patience=patience)
+    strategy = PrivateFedAvg(
+        run, budget=folder / "rounds.sqlite", patience=patience, adjacency="replace"
+    )
     strategy.start(grid, ArrayRecord([np.zeros(4)]))
     np.save(folder / "model.npy", strategy.release().to_numpy_ndarrays()[0])
     strategy.certificate(1e-5).save(folder / "unfinished")
