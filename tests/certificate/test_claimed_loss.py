@@ -26,7 +26,7 @@ from lastiterate import (
     account,
 )
 from lastiterate.curves import gaussian
-from lastiterate.description.claimed_loss import accepted_loss
+from lastiterate.description.loss import accepted_loss
 from lastiterate.losses import BallSoftmax, Huber, Logistic, Softmax, SquaredError
 from lastiterate.sampling import logistic_likelihood, sgld, sgld_training
 from lastiterate.sampling.returned import Returned
