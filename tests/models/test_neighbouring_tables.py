@@ -407,6 +407,9 @@ def test_equal_numbers_of_any_integer_type_give_equal_outputs(step: Any) -> None
             "whole",
         ),
         (OneHotEncoder(categories=[[0, 1, np.nan]] * 3, handle_unknown="ignore"), "whole"),
+        (OneHotEncoder(categories=[["1", "2"]] * 3, handle_unknown="ignore"), "numerals"),
+        (OneHotEncoder(categories=[[" 7", "1e3"]] * 3, handle_unknown="ignore"), "numerals"),
+        (OneHotEncoder(categories=[[1, 2**53 + 1]] * 3, handle_unknown="ignore"), "numerals"),
         (AdditiveChi2Sampler(), "may learn"),
     ],
 )
@@ -415,6 +418,32 @@ def test_a_step_whose_numbers_depend_on_the_type_of_the_table_is_refused(
 ) -> None:
     """np.negative(1) is 255 of 8 bits; 0.5 was cut to 0, which a column of integers holds."""
     refused(step, numbers(0.5), match)
+
+
+@pytest.mark.parametrize("kind", [OneHotEncoder, OrdinalEncoder])
+@pytest.mark.parametrize("categories", [[1, 2], [1.0, 2.0], ["a", "1"], ["a", None], ["x"]])
+def test_a_record_changes_the_type_of_its_column_and_no_other_row(
+    kind: Any, categories: Any
+) -> None:
+    """One "?" makes a column of objects, which numerals matched before and did not match then."""
+    known = {"handle_unknown": "ignore", "sparse_output": False}
+    if kind is OrdinalEncoder:
+        known = {"handle_unknown": "use_encoded_value", "unknown_value": -1}
+    step = kind(categories=[categories], **known)
+    whole = np.array([[1], [2], [1], [2]])
+    tables = [whole, whole.astype(float), whole.astype("uint8"), whole.astype(object)]
+    other = whole.astype(object)
+    other[3] = "?"
+    found = []
+    for table in (*tables, other):
+        try:
+            found.append(clone(step).fit_transform(table)[:3].tolist())
+        except ValueError:  # texts among the categories: a table of numbers is refused
+            assert "a" in categories or "x" in categories
+    assert all(each == found[0] for each in found[1:])
+    assert len(found) == 5 or "a" in categories or "x" in categories
+    settled = make_pipeline(step, PrivateLogisticRegression(1.0, 1e-4, steps=2, classes=[0, 1]))
+    certificate_of(settled.fit(np.resize(other, (N, 1)), LABELS))
 
 
 def test_no_warning_of_a_fit_tells_of_huge_values() -> None:

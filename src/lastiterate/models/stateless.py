@@ -217,10 +217,11 @@ def _hashing(step: Any) -> str:
 def _encoder(step: Any) -> str:
     if isinstance(step.categories, str):
         return "it learns the categories: declare all of them, categories=[[...], ...]"
-    if any(map(_cut_to_integers, step.categories)):
+    if any(map(_read_as_others, step.categories)):
         return (
-            "a table of integers cuts its declared numbers to whole ones (or cannot hold nan), "
-            "and readers choose integers by the records: declare whole numbers or texts"
+            "a table of numbers reads its categories as other values (fractions are cut, numerals "
+            "are numbers), one of objects does not, and readers choose by the records: declare "
+            "whole numbers, or texts that are no numerals"
         )
     if step.min_frequency is not None or step.max_categories is not None:
         return "it counts how often categories occur (min_frequency, max_categories)"
@@ -231,14 +232,18 @@ def _encoder(step: Any) -> str:
     return ""
 
 
-def _cut_to_integers(categories: Any) -> bool:
-    """Whether a column of integers would change what was declared; only numbers are cut."""
-    values = np.asarray(categories)
+def _read_as_others(categories: Any) -> bool:
+    """Whether a table of integers or doubles would read other categories than the declared."""
+    values = np.asarray(categories, dtype=object).ravel()
     try:
-        as_numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):  # texts among them: a column of integers refuses them
+        doubles = values.astype(np.float64)
+    except (TypeError, ValueError):  # texts among them: a table of numbers refuses them
         return False
-    return values.dtype.kind in "fO" and not np.all(as_numbers == np.rint(as_numbers))
+    try:
+        integers = values.astype(np.int64)
+    except (TypeError, ValueError, OverflowError):  # nan, infinity
+        return True
+    return bool(np.any(values != doubles) or np.any(values != integers))
 
 
 def _imputer(step: Any) -> str:
