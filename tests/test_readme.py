@@ -135,8 +135,11 @@ def test_it_is_short_and_says_first_what_it_is() -> None:
 def test_false_claims_are_counted_right() -> None:
     from lastiterate import theorems
 
-    assert "Seven of their claims are false" in README
     errata = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
     table = errata.split("| claim |")[1].split("\n\n")[0]
     assert len(table.splitlines()) - 2 == 7
+    false = errata.split("## False statements")[1].split("\n## ")[0]
+    others = false.count("\n### ") - 7
+    assert f"Seven of their privacy theorems and {others} other statements are false" in README
+    assert f"Seven privacy theorems, each with the smallest counterexample; {others} other" in false
     assert sum(theorem.status == "refuted" for theorem in theorems()) == 7

@@ -45,19 +45,13 @@ def resolve(name: str) -> Any:
     """The object of a dotted name; scripts of examples/ are modules of their own."""
     if str(EXAMPLES) not in sys.path:
         sys.path.insert(0, str(EXAMPLES))
-    parts = name.split(".")
-    for end in range(len(parts), 0, -1):
-        module = ".".join(parts[:end])
-        try:
-            found = importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name is None or not module.startswith(error.name):
-                raise
-            continue
-        for attribute in parts[end:]:
-            found = getattr(found, attribute)
-        return found
-    raise ModuleNotFoundError(f"{name}: no part of this name is a module.")
+    first, *rest = name.split(".")
+    path: str = first
+    found: Any = importlib.import_module(first)
+    for part in rest:
+        path = f"{path}.{part}"
+        found = getattr(found, part) if hasattr(found, part) else importlib.import_module(path)
+    return found
 
 
 def draws(row: Statement) -> bool:
@@ -126,8 +120,10 @@ def page(values: Mapping[Statement, tuple[str, str]]) -> str:
     for paper in PAPERS:
         name, arxiv = NAMES[paper]
         parts.append(f"## {name} {{ #{paper} }}")
-        parts.append(f"[arXiv:{arxiv}](https://arxiv.org/abs/{arxiv}). Calls without a package are "
-                     f"in `lastiterate`; what is false or mended: [errata](errata.md).")
+        parts.append(
+            f"[arXiv:{arxiv}](https://arxiv.org/abs/{arxiv}). Calls without a package are "
+            f"in `lastiterate`; what is false or mended: [errata](errata.md)."
+        )
         parts.append("\n".join(entries(paper, values)))
     return "\n\n".join(parts) + "\n"
 

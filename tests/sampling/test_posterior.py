@@ -142,7 +142,7 @@ def test_corrected_lemma_is_above_the_truth() -> None:
 def test_printed_lemma_a1_is_false_for_large_noise_precision() -> None:
     n = 23
     domain = (n, 0.1, 10.0, 1.0, 1.0, 5 * n**0.3, n**0.3)
-    claim = lemma_a1_printed(20.0, posterior_privacy(*domain))
+    claim = lemma_a1_printed(20.0, domain)
     # one explicit pair of datasets suffices: slopes at opposite ends, x = 1 throughout
     c, dev = domain[5], domain[6]
     distance, excess = pair(n, 0.1, 10.0, n - 1.0, (n - 1) * (c + dev), (0.0, 0.0), (1.0, c - dev))

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-PAPERS = ("chourasia_ye_shokri", "ye_shokri", "chien_li", "he_wang_tao")
+PAPERS = ("chourasia_ye_shokri", "ye_shokri", "chien_li", "he_wang_tao", "heller_fetaya")
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from lastiterate._internal.formatting import printed
 from lastiterate.curves.bracket import halved
 from lastiterate.description.fields import number, one_of, warn_of_large_delta
 from lastiterate.errors import AssumptionError, DescriptionError, TargetError
+from lastiterate.published.heller_fetaya import lemma_a1_value
 from lastiterate.sampling.gaussian_pair import UNIT, hockey_stick, renyi
 
 Floats = NDArray[np.float64]
@@ -143,20 +144,11 @@ class PosteriorPrivacy:
                 f"Lemma A.1 needs deviation <= slope, not {self.deviation:g} > {self.slope:g}: "
                 "slopes of both signs move the posterior further. Use rdp(order)."
             )
-        return UP * self.lemma_value(order)
-
-    def lemma_value(self, order: float) -> float:
-        """eps_1 of Heller & Fetaya 2022, Lemma A.1 (deviation = n^gamma_1), whatever n is."""
-        n, alpha, beta = self.records, self.prior_precision, self.noise_precision
-        c, dev, low, high = self.slope, self.deviation, self.x_low**2, self.x_high**2
-        curved = high * (alpha + high * beta) * (c + dev)
-        return (
-            high / (2 * (n - 1) * low)
-            + (order - 1) * order * high / (2 * ((n - 1) * low - order * high))
-            + 20 * order * beta * high**2 * dev**2 / (9 * n * low)
-            + 20 * order * high**2 * (alpha + high * beta) / (9 * low**2) * (c + dev) * dev / n**2
-            + 5 * order * curved**2 / (9 * low**3 * beta) / n**3
+        domain = (
+            *(self.records, self.prior_precision, self.noise_precision),
+            *(self.x_low, self.x_high, self.slope, self.deviation),
         )
+        return UP * lemma_a1_value(order, domain)
 
     # -- the pair of posteriors as a function of (z, a, a') ---------------------------------
 
