@@ -212,8 +212,8 @@ def test_a_prior_of_the_callers_own_is_no_l2_term():
     more = right * (1 - normal.cdf(-odds)) + (1 - right) * (1 - normal.cdf(odds))
     truth = 2 * more - 1
     flat = replace(samples.returned, regularization=0.0)
-    assert flat.guarantee(Loss(smoothness=0.0)).delta(0.0) < truth
-    assert samples.guarantee().delta(0.0) >= truth
+    assert flat.guarantee(Loss(smoothness=0.0), "replace").delta(0.0) < truth
+    assert samples.guarantee(adjacency="replace").delta(0.0) >= truth
     assert samples.training.release == TailAverage(3)
 
 

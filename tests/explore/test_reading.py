@@ -33,7 +33,7 @@ def test_the_form_describes_the_run_it_says() -> None:
         noise=0.0005,
         gradient_norm=5.0,
         batches=Shuffled(1500),
-        adjacency="replace",
+        adjacency="zero-out",
     )
     assert found.loss == Loss(smoothness=0.25, regularization=0.002)
     assert found.delta == 1e-5

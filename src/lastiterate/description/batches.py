@@ -168,7 +168,7 @@ class _Scheme:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, such as ``{"scheme": "shuffled", "size": 100}``."""
-        own = {name: getattr(self, name) for name, row in rows(self).items() if row.stored}
+        own = {name: getattr(self, name) for name, row in rows(self).items() if not row.derived}
         return {"scheme": self.name, **own}
 
     def rows(self, records: int, source: Draws) -> RowStream:
@@ -355,8 +355,7 @@ class Poisson(_Scheme):
         above(0),
         "Expected number of records in a batch.",
         default=None,
-        compare=False,
-        stored=False,
+        derived=True,
     )
 
     name: ClassVar[str] = "poisson"

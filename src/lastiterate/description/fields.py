@@ -49,7 +49,7 @@ class Row:
         panel: group of the flag on the command line; "" if there is no flag.
         flag: name of the flag where it differs from the field's.
         options: values that the command line takes besides those of the check.
-        stored: whether files hold it; otherwise it is another way to give a stored field.
+        derived: whether it follows from other fields, so that files do not hold it.
         always: whether files hold it even where it is the default.
         required: whether a file that does not hold it raises; a changed default must not change
             what a file means.
@@ -60,7 +60,7 @@ class Row:
     panel: str = ""
     flag: str = ""
     options: tuple[str, ...] = ()
-    stored: bool = True
+    derived: bool = False
     always: bool = False
     required: bool = False
 
@@ -73,18 +73,11 @@ class Row:
         return {integer: int, one_of: str, boolean: bool}.get(kind, float)
 
 
-def field_(
-    check: Check,
-    text: str,
-    panel: str = "",
-    *,
-    default: Any = MISSING,
-    compare: bool = True,
-    **row: Any,
-) -> Any:
+def field_(check: Check, text: str, panel: str = "", *, default: Any = MISSING, **row: Any) -> Any:
     """Return a dataclass field with its `Row`; a default of None allows None."""
-    metadata = {"row": Row(check, text, panel, **row)}
-    return dataclasses.field(default=default, compare=compare, repr=compare, metadata=metadata)
+    about = Row(check, text, panel, **row)
+    shown = not about.derived
+    return dataclasses.field(default=default, compare=shown, repr=shown, metadata={"row": about})
 
 
 def rows(described: Any) -> dict[str, Row]:

@@ -28,14 +28,14 @@ class Serializable:
         table = {}
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             row, value = field.metadata["row"], getattr(self, field.name)
-            if row.stored and (row.always or row.required or value != field.default):
+            if not row.derived and (row.always or row.required or value != field.default):
                 table[field.name] = _plain(value)
         return table
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> Self:
         """Read what ``to_dict`` wrote."""
-        stored = [name for name, row in rows(cls).items() if row.stored]
+        stored = [name for name, row in rows(cls).items() if not row.derived]
         fields = known_fields(cls.table_name, table, stored)
         for field in dataclasses.fields(cls):  # type: ignore[arg-type]
             required = field.metadata["row"].required or field.default is dataclasses.MISSING

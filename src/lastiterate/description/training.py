@@ -41,7 +41,6 @@ from lastiterate.description.fields import (
     integer_from,
     known_fields,
     number,
-    one_of,
     rows,
 )
 from lastiterate.description.proximal import Proximal, read_proximal
@@ -56,9 +55,13 @@ Clipping = Literal["none", "gradient", "margin"]
 PerStep = float | Iterable[float] | Schedule
 
 
+_OR_INFINITE = at_least(0, infinite=True)
+_ADJACENCY = choice("zero-out", "replace")
+
+
 def _norm_and_adjacency(field: str, value: Any) -> tuple[float, str]:
     norm, adjacency = value
-    return number(field, norm, infinite=True), one_of(field, adjacency, ("replace", "zero-out"))
+    return number(field, norm, infinite=True), _ADJACENCY(field, adjacency)
 
 
 NOISE = "Noise and gradients"
@@ -100,12 +103,7 @@ class Training(Serializable):
         integer_from(0), "Number of updates (not epochs).", RUN, default=None
     )
     epochs: Stored[float, float | None] = field_(
-        at_least(0),
-        "Passes over the data, instead of steps.",
-        RUN,
-        default=None,
-        compare=False,
-        stored=False,
+        at_least(0), "Passes over the data, instead of steps.", RUN, default=None, derived=True
     )
     step_size: Stored[float | Schedule, PerStep] = field_(
         per_step, "Step size; a number, or one per step (in a file).", RUN
@@ -114,42 +112,29 @@ class Training(Serializable):
         per_step, "Standard deviation of the noise added to the parameters in one update.", NOISE
     )
     gradient_norm: float = field_(
-        at_least(0, infinite=True),
-        "No gradient of one record is longer.",
-        NOISE,
-        default=math.inf,
-        always=True,
+        _OR_INFINITE, "No record's gradient is longer.", NOISE, default=math.inf, always=True
     )
     batches: Batches = field_(read_batches, "How each update picks its records.")
     diameter: float = field_(
-        at_least(0, infinite=True),
-        "Diameter of the convex set that parameters are projected on.",
-        RUN,
-        default=math.inf,
+        _OR_INFINITE, "Diameter of the set that parameters are projected on.", RUN, default=math.inf
     )
     adjacency: Stored[Adjacency, str] = field_(
-        choice("zero-out", "replace"),
-        "Neighbouring datasets: one record's gradient is zeroed out, or the record replaced.",
+        _ADJACENCY,
+        "One record's gradient is zeroed out, or the record replaced.",
         NOISE,
         default="zero-out",
         required=True,
     )
     clipping: Stored[Clipping, str] = field_(
-        choice("none", "gradient", "margin"),
-        "How the norm is enforced: by the loss, by clipping gradients or margin derivatives.",
-        NOISE,
-        default="none",
+        choice("none", "gradient", "margin"), "How the norm is enforced.", NOISE, default="none"
     )
     sensitivity: Stored[float, float | None] = field_(
-        at_least(0),
-        "Change of a sum of gradients by one record, if less than the norm implies.",
-        NOISE,
-        default=None,
+        at_least(0), "A smaller change of the sum of gradients.", NOISE, default=None
     )
     release: Release = field_(read_release, "The last iterate or a TailAverage.", default="last")
     schedule: Stored[Literal["equalised"] | None, str | None] = field_(
         choice("equalised"),
-        "equalised: steps of the last epoch shrink so that all positions cost the same.",
+        "equalised: the last epoch's steps shrink.",
         RUN,
         default=None,
         options=("optimal",),
@@ -162,10 +147,7 @@ class Training(Serializable):
         options=("best",),
     )
     momentum: float = field_(
-        at_least(0, at_most=1),
-        "Momentum m of the velocity v <- m v + update; accounted by composition only.",
-        RUN,
-        default=0.0,
+        at_least(0, at_most=1), "Of the velocity; accounted by composition only.", RUN, default=0.0
     )
     arithmetic: Exactness = field_(
         read_arithmetic, "Rounding that trainers report, or exact real numbers.", default="exact"
@@ -177,11 +159,7 @@ class Training(Serializable):
         read_correlation, "Coefficients (1, l_1, ...) of correlated noise (DP-FTRL).", default=None
     )
     sensitivity_basis: tuple[float, str] | None = field_(
-        _norm_and_adjacency,
-        "The gradient_norm and adjacency that the sensitivity is stated for; leave it out.",
-        default=None,
-        compare=False,
-        stored=False,
+        _norm_and_adjacency, "What the sensitivity is stated for.", default=None, derived=True
     )
 
     def __post_init__(self) -> None:

@@ -59,7 +59,7 @@ _ALL = (
         "Chien and Li 2025, Figure 1: L = m = 1, K = 2, sigma = 1, D = 1, n = 5, eta = 0.1, "
         "full batches. Composition grows for ever, the hidden state does not.",
         "records=5 unit=steps length=200 step_size=0.1 noise=1 gradient_norm=2 batches=full "
-        "diameter=1 loss=convex smoothness=1 strong_convexity=1 regularization=0",
+        "diameter=1 loss=convex smoothness=1 strong_convexity=1 regularization=0 adjacency=replace",
     ),
     Preset(
         "chourasia-figure-2",
@@ -67,20 +67,22 @@ _ALL = (
         "Chourasia, Ye and Shokri 2021, Figure 2: squared norm loss, sigma = 0.02, eta = 0.02, "
         "n = 5000, S_g = 4. Here the bound is exact: the lower reference meets it.",
         "records=5000 unit=steps length=400 step_size=0.02 noise=0.004 gradient_norm=2 "
-        "batches=full loss=convex smoothness=1 strong_convexity=1 regularization=0",
+        "batches=full loss=convex smoothness=1 strong_convexity=1 regularization=0 "
+        "adjacency=replace",
     ),
     Preset(
         "mini-batch-logistic",
         "Logistic regression in mini-batches",
         "Regularised logistic regression, as Ye and Shokri 2022 bound it, with numbers of ours: "
         "MNIST, 40 batches in a known order, L2 term 0.002. The worst position counts.",
-        "batches=cyclic",
+        "batches=cyclic adjacency=replace",
     ),
     Preset(
         "mnist-shuffled",
         "MNIST shuffled",
         "The same run, but the partition into batches is drawn once and kept secret: the "
         "profiles of all positions are averaged.",
+        "adjacency=replace",
     ),
     Preset(
         "heller-fetaya",
