@@ -170,3 +170,18 @@ def test_claim_c11_bounds_the_slope():
         bound = paper.claim_c11(radius, count, 0.6, 1.0)
         assert abs(means[0] - means[1]) <= bound
         assert radius / ((count - 1) * 0.36 + 1) <= bound
+
+
+def test_upper_bound_of_figure_3():
+    """The moments by numerical integration at one order, and the exact composition below."""
+    mp.mp.dps = 30
+    rate, mu, order = mp.mpf(4) / 60_000, mp.mpf(0.2) * mp.sqrt(mp.mpf(0.001) * 60_000 / 8), 63
+
+    def ratio(x):
+        return (1 - rate + rate * mp.exp(mu * x - mu**2 / 2)) ** order * mp.npdf(x)
+
+    moment = mp.quad(ratio, [-12, 0, 10, 20, 30, 35, 40, 60])
+    rdp = 15_000 * mp.log(moment) / (order - 1)
+    exact = float(rdp + mp.log(1e5) / (order - 1))
+    assert paper.figure_3_upper_bound(1) == pytest.approx(exact, rel=1e-6)
+    assert exact > math.log(1e5) / 62

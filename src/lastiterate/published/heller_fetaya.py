@@ -216,6 +216,33 @@ def claim_c11(radius: float, count: int, x_low: float, x_high: float) -> float:
     return radius * (2 * (count - 1) * high * low + high**2) / (count * (count - 1) * low**2)
 
 
+def figure_3_upper_bound(
+    epochs: int, delta: float = 1e-5, records: int = 60_000, batch: int = 4
+) -> float:
+    """Figure 3's upper bound: Opacus' RDP of Poisson batches, orders to 63, Proposition III.4.
+
+    Clip 0.2, effective step 0.001: noise sqrt(2b·0.001/n) against 0.001·0.2, one record removed.
+    Orders end at 63, so that no number is below log(1/δ)/62 = 0.186. Status: sound, loose.
+
+    >>> [round(figure_3_upper_bound(epochs), 3) for epochs in (1, 6)]
+    [0.186, 0.19]
+    """
+    rate, ratio = batch / records, 0.2 * math.sqrt(0.001 * records / (2 * batch))
+    found = math.inf
+    for order in range(2, 64):
+        terms = [
+            math.comb(order, k)
+            * (1 - rate) ** (order - k)
+            * rate**k
+            * math.expm1(k * (k - 1) * ratio**2 / 2)
+            for k in range(2, order + 1)
+        ]
+        steps = epochs * records / batch
+        rdp = steps * math.log1p(math.fsum(terms)) / (order - 1)
+        found = min(found, proposition_iii_4(order, rdp, delta))
+    return found
+
+
 def lemma_a1_value(order: float, domain: Sequence[float]) -> float:
     """eps_1 of Lemma A.1, whatever n is; ``domain`` is (n, alpha, beta, x_l, x_h, c, n^gamma_1).
 
