@@ -184,6 +184,27 @@ def test_so_it_is_under_autocast():
     assert not differing(gradients, several_batches())
 
 
+@pytest.mark.parametrize("per_record", ["func", "hooks"])
+def test_under_autocast_gradients_are_those_of_the_present_parameters(per_record):
+    """Autocast keeps weights that it rounded: every update had the gradient of the start."""
+    if per_record == "hooks":
+        pytest.importorskip("opacus")
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(57, 8), nn.Tanh(), nn.Linear(8, 3))
+    given = (net, nn.CrossEntropyLoss(), torch.randn(N, 57), torch.arange(N) % 3, describe())
+    gradients = ModuleGradients(*given)
+    if per_record == "hooks":
+        gradients = OpacusGradients(gradients, ghost=False)
+    start, index = gradients.vector(), torch.arange(20)
+    later = start + torch.randn_like(start)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        before = gradients.per_record(start, index)[0].clone()
+        after = gradients.per_record(later, index)[0].clone()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(gradients.per_record(later, index)[0], after)
+    assert float((after - before).norm()) > 1.0
+
+
 def test_rows_of_extreme_length_change_no_other_norm():
     net, inputs, loss = network("linear")
     inputs[::7] *= 1e30

@@ -78,6 +78,7 @@ class OpacusGradients(ModuleGradients):
                 p.grad = None
                 p.grad_sample = None  # type: ignore[attr-defined]
                 p.__dict__.pop("_norm_sample", None)  # a norm of other records must not be used
+        torch.clear_autocast_cache()  # it holds the weights of the update before
         losses: Tensor = self._losses(self._hooked(inputs), targets)
         return losses
 
