@@ -19,10 +19,10 @@ from random_runs import random_run, sometimes_equalised
 
 from lastiterate import UnsupportedError, account
 from lastiterate.certificate.signing import checkable
+from lastiterate.kernel.privacy_loss import Piece, gaussian
 from lastiterate.theory.reshuffled import BOUNDARY_POLICY
 from lastiterate.verifier.balls import gaussian_delta, precision
 from lastiterate.verifier.checks import CHECKS, priced_levels
-from lastiterate.verifier.losses import Replaced, Shift
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.witness import pack, unpack
 
@@ -133,32 +133,48 @@ def rounded_down(steps, width, bits=220):
 
 def _floored(pair, width, order, unit):
     """Masses at the lower ends of cells, in one order."""
-    half = pair if isinstance(pair, Shift) else Shift(pair.rate, 0.0, pair.mu)
-    points = np.linspace(-9.0, half.high + 9.0, 1200)
-    if isinstance(pair, Replaced):
-        points = np.linspace(pair.mu / 2, pair.mu + 9.0, 800)
-    edges = [arb(float(x)) for x in points]
-    mixed, plain, tails = half.cells(edges)
-    losses = [half._exact_loss(x) for x in edges]
     masses = {}
 
     def put(loss, mass):
         index = math.floor(float(loss.lower()) / width) - 1
-        masses[index] = masses.get(index, 0) + max(int(float(mass.lower()) * 2**120), 0) * (
-            unit >> 120
-        )
+        units = max(int(float(mass.lower()) * 2**120), 0) * (unit >> 120)
+        masses[index] = masses.get(index, 0) + units
 
-    ahead = list(zip(losses, mixed, strict=False))
-    back = [(-loss, mass) for loss, mass in zip(losses[1:], plain, strict=True)]
-    if isinstance(pair, Replaced):
-        atom = (1 - arb(pair.rate)) * (1 - (arb(pair.mu) / arb(8).sqrt()).erfc())
-        for loss, mass in [*ahead, *back, (arb(0), atom), (losses[-1], tails[2])]:
-            put(loss, mass)
-    else:
-        for loss, mass in [*ahead, (losses[-1], tails[2])] if order == 0 else back:
-            put(loss, mass)
+    for piece in pair.pieces:
+        if order == 0 or pair.mirrored:
+            for loss, mass in _cells(piece):
+                put(loss, mass)
+        if order == 1 or pair.mirrored:
+            for loss, mass in _cells(mirror(piece)):
+                put(loss, mass)
     first = min(masses)
     return first, fmpz_poly([masses.get(first + i, 0) for i in range(max(masses) - first + 1)])
+
+
+def mirror(piece):
+    """The other order of a piece, under x -> -x."""
+    above, below = (tuple((w, -m) for w, m in law) for law in (piece.above, piece.below))
+    start, stop = (None if end is None else -end for end in (piece.start, piece.stop))
+    return Piece(below, above, stop, start)
+
+
+def _cells(piece):
+    """(smallest loss, mass) of every cell of a fine grid; the last one has no end."""
+    means = [float(m) for _, m in piece.above + piece.below]
+    low = min(means) - 9.0 if piece.start is None else float(piece.start)
+    high = max(means) + 9.0 if piece.stop is None else float(piece.stop)
+    points = [arb(x) for x in np.linspace(low, high, 1200).tolist()]
+
+    def density(law, x):
+        return sum(arb(float(w)) * (x * float(m) - arb(float(m)) ** 2 / 2).exp() for w, m in law)
+
+    tails = [
+        sum(arb(float(w)) * ((x - float(m)) / arb(2).sqrt()).erfc() / 2 for w, m in piece.above)
+        for x in points
+    ]
+    ends = tails[1:] + ([arb(0)] if piece.stop is None else [tails[-1]])
+    for x, here, after in zip(points, tails, ends, strict=True):
+        yield (density(piece.above, x) / density(piece.below, x)).log(), here - after
 
 
 def check_sampled(random, scheme):
@@ -177,7 +193,7 @@ def check_sampled(random, scheme):
         profile = check(case, witness)
         pairs = list(profile.steps)
         if profile.squares[0] != 0:
-            pairs.append((Shift(1.0, 0.0, math.sqrt(float(profile.squares[0].lower()))), 1))
+            pairs.append((gaussian(math.sqrt(float(profile.squares[0].lower()))), 1))
         least = rounded_down(pairs, width=2.0**-9)(arb(fast))
         failure = profile.failure if profile.failure is not None else arb(0)
         assert not least + failure > delta, (training, loss, delta, fast, float(least))

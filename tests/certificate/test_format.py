@@ -144,7 +144,9 @@ def test_every_witness_is_documented():
             named = set(re.findall(r"`(\w+)`", fields))
             witness = run.content["witness"]
             assert set(witness) == named or (not witness and "optional" in fields), path
-            for stretch in (*witness.get("stretches", ()), *witness.get("paths", ())):
+            for stretch in [
+                row for name in ("stretches", "segments", "paths") for row in witness.get(name, ())
+            ]:
                 string = documented["taut-string"][1] if "taut string" in meaning else ""
                 assert set(stretch) <= set(re.findall(r"`(\w+)`", meaning + string)), path
 

@@ -16,8 +16,8 @@ from lastiterate import (
     certify,
     verify,
 )
-from lastiterate.verifier.balls import arb, gaussian_delta, precision
-from lastiterate.verifier.losses import Opposed, Replaced, Shift, Total
+from lastiterate.kernel.balls import arb, gaussian_delta, precision
+from lastiterate.kernel.privacy_loss import Total, gaussian, opposed, replaced, sampled
 
 LOSSES = {"convex": Loss(smoothness=1.0), "unknown": Loss.unknown()}
 SCHEMES = {
@@ -50,7 +50,7 @@ def test_the_verifiers_sum_of_tiny_gaussian_steps_is_the_exact_one(mu, delta):
     count = 30
     with precision(400):
         square = arb(mu) ** 2 * count
-        total = Total([(Shift(1.0, 0.0, mu), count)], delta)
+        total = Total([(gaussian(mu), count)], delta)
         for share in (0.0, 1.0, 3.0):
             epsilon = share * mu * count**0.5
             truth = gaussian_delta(square, arb(epsilon))
@@ -60,34 +60,29 @@ def test_the_verifiers_sum_of_tiny_gaussian_steps_is_the_exact_one(mu, delta):
             assert bound <= 1.01 * truth + arb(delta) + arb(2.0**-62 * count)
 
 
-def one_step_truth(step):
-    """delta(0) of one step by its total variation, in high precision."""
-    with precision(4000):
-
-        def moved(mu):
-            return 1 - (arb(mu) / arb(8).sqrt()).erfc()
-
-        if isinstance(step, Opposed):
-            assert (step.low, step.high) == (0.0, step.back)
-            return arb(step.rate) * (moved(2 * step.high))
-        if isinstance(step, Replaced):
-            return arb(step.rate) * moved(step.mu)
-        return arb(step.rate) * moved(step.high)
+def moved(mu):
+    """The total variation of N(mu, 1) against N(0, 1), in high precision."""
+    return 1 - (arb(mu) / arb(8).sqrt()).erfc()
 
 
 @pytest.mark.parametrize("mu", [1e-10, 1e-17, 1e-19, 1e-30, 1e-160, 5e-324])
 @pytest.mark.parametrize("rate", [1e-200, 1e-12, 0.3, 1.0])
 def test_no_step_is_bounded_below_its_total_variation(mu, rate):
-    for step in (Shift(rate, 0.0, mu), Opposed(rate, 0.0, mu, mu), Replaced(rate, mu)):
+    with precision(4000):
+        once, twice = arb(rate) * moved(mu), arb(rate) * moved(2 * mu)
+    for pair, truth in (
+        (sampled(rate, [0.0, mu]), once),
+        (replaced(rate, 0.0, mu), once),
+        (opposed(rate, 0.0, mu, mu), twice),
+    ):
         with precision(400):
-            bound = Total([(step, 1)], 1e-30).delta(arb(0))
-            truth = one_step_truth(step)
+            bound = Total([(pair, 1)], 1e-30).delta(arb(0))
             assert bound >= truth
             assert bound <= 1.01 * truth + arb(2.0**-60)
 
 
 def test_a_tiny_step_beside_a_large_one_adds_little():
-    large, tiny = Shift(0.3, 0.0, 1.0), Shift(0.3, 0.0, 1e-18)
+    large, tiny = sampled(0.3, [0.0, 1.0]), sampled(0.3, [0.0, 1e-18])
     with precision(400):
         alone = Total([(large, 10)], 1e-10).delta(arb(1.0))
         both = Total([(large, 10), (tiny, 10)], 1e-10).delta(arb(1.0))

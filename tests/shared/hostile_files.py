@@ -195,7 +195,7 @@ _CHANGES: list[tuple[str, str, Any]] = [
     ("poisson-composition", "training.steps", 10**12),
     ("poisson-composition", "witness.menu", Bomb(1_000_000)),
     ("poisson-composition", "training.noise", 1e-12),
-    ("poisson-deferred", "witness.stretches.0.left", Bomb(5_000_000)),
+    ("poisson-deferred", "witness.segments.0.z", Bomb(5_000_000)),
     ("poisson-replaced", "training.noise", 1e-12),
     ("poisson-replaced-composition", "training.records", 10**18),
     ("without-replacement", "training.steps", 10**12),
@@ -243,7 +243,9 @@ def mutated(rng: random.Random, witness: Any) -> Any:
     for _ in range(rng.choice((1, 1, 2, 3))):
         holders = list(_holders(changed))
         if not holders:
-            return {rng.choice(("cells", "menu", "stretches", "paths")): rng.choice(_ODD)}
+            return {
+                rng.choice(("cells", "menu", "stretches", "segments", "paths")): rng.choice(_ODD)
+            }
         _spoil(rng, rng.choice(holders))
     return changed
 

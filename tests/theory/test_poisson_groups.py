@@ -230,12 +230,12 @@ def test_long_runs_begin_where_all_records_have_led():
         adjacency="zero-out",
     )
     sealed = certify(run, Loss(smoothness=0.0, regularization=1.0), 1e-4, unit=PrivacyUnit(2))
-    (stretch,) = unpack(sealed.content["witness"])["stretches"]
-    left = stretch["left"].tolist()
+    (segment,) = unpack(sealed.content["witness"])["segments"]
+    left = segment["z"].tolist()
     assert 1 < len(left) < 60
     assert left[0] >= records * 0.7 / 20 / 0.7 * (1 - 1e-9)
     lie = copy.deepcopy(dict(sealed.content))
-    lie["witness"]["stretches"][0]["left"] = pack([0.6 * left[0], *left[1:]])
+    lie["witness"]["segments"][0]["z"] = pack([0.6 * left[0], *left[1:]])
     lie["sha256"] = fingerprint(lie)
     with pytest.raises(CertificateError, match="starts below"):
         verify(Certificate.from_json(canonical(lie)))

@@ -135,13 +135,13 @@ def finer():
 
 
 def spans_of(content):
-    return [(part["first"], part["last"]) for part in content["witness"]["stretches"]]
+    return [(part["first"], part["last"]) for part in content["witness"]["segments"]]
 
 
 def changed(content, change):
     """The stretches after a change, sealed by somebody who can compute a hash."""
     witness = json.loads(json.dumps(content["witness"]))
-    change(witness["stretches"])
+    change(witness["segments"])
     content = {**content, "witness": witness}
     return Certificate.from_json(json.dumps({**content, "sha256": fingerprint(content)}))
 
@@ -163,11 +163,11 @@ HOSTILE = {
     "an overlap": lambda parts: parts[1].update(first=parts[1]["first"] - 1),
     "beyond the end": lambda parts: parts[-1].update(last=6),
     "before the beginning": lambda parts: parts[0].update(first=-1),
-    "an empty stretch": lambda parts: parts.insert(0, {"first": 0, "last": 0, "pays": None}),
+    "an empty stretch": lambda parts: parts.insert(0, {"first": 0, "last": 0}),
     "backwards": lambda parts: parts[0].update(last=0),
     "no whole number": lambda parts: parts[0].update(first=0.0),
     "no number": lambda parts: parts[0].update(first=False),
-    "nothing paid": lambda parts: [part.update(pays=[0.0]) for part in parts],
+    "nothing paid": lambda parts: [part.update(z=[0.0, 0.0]) for part in parts],
 }
 
 

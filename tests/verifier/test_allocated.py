@@ -11,11 +11,11 @@ from flint import arb
 
 from lastiterate import Arithmetic, Loss, RandomAllocation, Training, account, certify, verify
 from lastiterate.errors import CertificateError
+from lastiterate.kernel.privacy_loss import Scale
 from lastiterate.theory import BY_KEY
 from lastiterate.verifier import allocated
 from lastiterate.verifier.balls import precision
 from lastiterate.verifier.checks import CHECKS
-from lastiterate.verifier.losses import Scale
 from lastiterate.verifier.steps import Case
 
 LOSS = Loss(smoothness=1.0)

@@ -17,6 +17,7 @@ except ImportError:  # where the extra is not installed; `need_flint` raises
 
 arb: Any = getattr(flint, "arb", None)
 arb_poly: Any = getattr(flint, "arb_poly", None)
+fmpq: Any = getattr(flint, "fmpq", None)
 fmpz: Any = getattr(flint, "fmpz", None)
 fmpz_poly: Any = getattr(flint, "fmpz_poly", None)
 nmod_poly: Any = getattr(flint, "nmod_poly", None)

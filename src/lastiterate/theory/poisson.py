@@ -27,7 +27,13 @@ from lastiterate.theory import dynamics, poisson_paths, without_replacement
 from lastiterate.theory.dynamics import Array, Steps
 from lastiterate.theory.registry import ANY_UPDATE, PRESENCE, PUBLIC, Proof, Theorem
 from lastiterate.theory.run import Run
-from lastiterate.theory.without_replacement import PairOf, best_segments, offers, plain
+from lastiterate.theory.without_replacement import (
+    PairOf,
+    best_segments,
+    offers,
+    plain,
+    witnessed,
+)
 
 MOST_COINS = 30  # of a person with several records
 MOST_STEPS = 10**7  # per-step schedules beyond this are not accounted one by one
@@ -39,15 +45,18 @@ _STEEPEST = 1e6  # an update that expands more forgets nothing, and its powers l
 
 
 def menu(curve: LossDistribution) -> list[list[float]]:
-    """The shifts that steps are charged as: part of a witness.
+    """The shifts that steps are charged as, cheapest first: part of a witness.
 
     Without the record and with it, or with none, with one, and what each further one adds.
     """
-    sampled = [pair for pair in curve.counts if isinstance(pair, SampledPair)]
-    grouped = [pair for pair in curve.counts if isinstance(pair, GroupPair)]
-    return [[pair.low, pair.high] for pair in sampled] + [
-        [pair.low, pair.high, pair.gap] for pair in grouped
-    ]
+    found = list[tuple[float, list[float]]]()
+    for pair in curve.counts:
+        if isinstance(pair, SampledPair | GroupPair):
+            rows = np.array(pair.low), np.array(pair.high)
+            price = float(poisson_paths.second_moment(pair.rate, *rows))
+            gap = [pair.gap] if isinstance(pair, GroupPair) else []
+            found.append((price, [pair.low, pair.high, *gap]))
+    return [offer for _, offer in sorted(found)]
 
 
 def poisson_limits(run: Run) -> str | None:
@@ -91,12 +100,12 @@ def _paths_at(run: Run, delta: float) -> Proof:
     parts = [steps[first:last] for first, last in run.hidden_segments]
     given = run.unit.records, delta, run.training.diameter
     found = poisson_paths.best_segments(parts, run.rate, *given, window)
-    stretches = list[dict[str, Any]]()
+    segments = list[dict[str, Any]]()
     for (first, last), bound in zip(run.hidden_segments, found, strict=True):
-        left = {} if bound.path is None else {"left": bound.path.left}
-        stretches.append({"first": first, "last": last, **left})
+        path = {} if bound.path is None else {"z": bound.path.left}
+        segments.append({"first": first, "last": last, **path})
     curve = window.compose(*(bound.curve for bound in found))
-    witness = {"cap": cap, "stretches": stretches, "menu": menu(curve)}
+    witness = {"cap": cap, "segments": segments, "menu": menu(curve)}
     return Proof(WithFailure(curve, failure) if failure else curve, witness)
 
 
@@ -263,12 +272,12 @@ def _absorption_at(run: Run, delta: float) -> Proof:
     parts = best_segments(
         opposed_pair(run.rate), steps, run.hidden_segments, delta, training.diameter, tail, near
     )
-    stretches = [
-        {"first": x.first, "last": x.last, "pays": x.found.pays, "near": _near(x.found.curve)}
-        for x in parts
+    segments = [
+        {**row, "near": _near(part.found.curve)} if part.found.pays is None else row
+        for row, part in zip(witnessed(steps, parts, training.diameter), parts, strict=True)
     ]
     curve = tail.compose(*(part.found.curve for part in parts))
-    witness = {"cap": cap, "stretches": stretches, "menu": offers(curve), "near": _near(tail)}
+    witness = {"cap": cap, "segments": segments, "menu": offers(curve), "near": _near(tail)}
     return Proof(WithFailure(curve, failure) if failure else curve, witness)
 
 

@@ -369,7 +369,7 @@ def _grouped(
     """
     low, high = kinds
     shape = np.ceil(4.0 * low / high).astype(int)
-    price = _second_moment(rate, low, high)
+    price = second_moment(rate, low, high)
     sort = np.lexsort((price, shape))
     low, high, price, shape, counts = low[sort], high[sort], price[sort], shape[sort], counts[sort]
     rise = np.sqrt(np.maximum(np.diff(price), 0.0) * np.sqrt(counts[:-1] * counts[1:]))
@@ -382,7 +382,7 @@ def _grouped(
     return np.stack([lows, highs]), np.add.reduceat(counts, starts)
 
 
-def _second_moment(rate: float, low: Array, high: Array) -> Array:
+def second_moment(rate: float, low: Array, high: Array) -> Array:
     """Log of the second moment of the likelihood ratio, the price that sorts steps."""
     rise = (1 - rate) ** 2 * np.expm1(np.minimum(low**2, 700.0))
     rise += 2 * rate * (1 - rate) * np.expm1(np.minimum(low * high, 700.0))

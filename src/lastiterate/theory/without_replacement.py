@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -98,14 +98,22 @@ def absorbing(
     The payments must bring z_{t+1} = max(c_t z_t + drift_t - a_t, 0) to zero, from how far apart
     two runs can be at the first; payments that do not are no proof, and protect nothing here.
     """
+    if path(steps, pays, diameter)[-1] != 0.0:  # nan too
+        return LossDistribution({pair_of(math.inf, math.inf): 1})
+    last = steps[steps.count - len(pays) :]
+    return _composed(pair_of, _ratios(last.s, last.nu), _ratios(pays, last.nu))
+
+
+def path(steps: Steps, pays: Array, diameter: float) -> list[float]:
+    """z before each of the steps that absorb ``pays``, and after the last of them."""
     first = steps.count - len(pays)
     z, last = distance(steps[:first], diameter), steps[first:]
+    found = [z]
     rows = (x.tolist() for x in (last.c, last.rounding_drift, pays))
     for factor, rounding, pay in zip(*rows, strict=True):
         z = max((factor * z + rounding) * (1 + 4 * ROUNDING) - pay, 0.0) * (1 + 2 * ROUNDING)
-    if z != 0.0:  # nan too
-        return LossDistribution({pair_of(math.inf, math.inf): 1})
-    return _composed(pair_of, _ratios(last.s, last.nu), _ratios(pays, last.nu))
+        found.append(z)
+    return found
 
 
 def best(pair_of: PairOf, steps: Steps, delta: float, diameter: float = math.inf) -> Absorbed:
@@ -532,12 +540,26 @@ def plain_curve(steps: Steps, rate: float) -> LossDistribution:
 
 
 def offers(curve: LossDistribution) -> list[list[float]]:
-    """(record, payment) of the pairs that steps are charged as: part of a witness."""
+    """The shifts that steps are charged as: part of a witness; a step takes the first that fits.
+
+    (without the record, with it), and the length of one gradient where it is replaced.
+    """
     opposed = [pair for pair in curve.counts if isinstance(pair, OpposedPair)]
     replaced = [pair for pair in curve.counts if isinstance(pair, ReplacedPair)]
-    return [[pair.back, pair.low] for pair in opposed] + [
-        [pair.mu - pair.low if pair.low else pair.mu, pair.low] for pair in replaced
-    ]
+    found = [[pair.low, pair.high, pair.back] for pair in opposed]
+    found += [[pair.low, pair.mu] for pair in replaced]
+    return sorted(found)
+
+
+def witnessed(steps: Steps, parts: Sequence[Segment], diameter: float) -> list[dict[str, Any]]:
+    """The segments of a witness, with their paths."""
+    found = list[dict[str, Any]]()
+    for part in parts:
+        row: dict[str, Any] = {"first": part.first, "last": part.last}
+        if part.found.pays is not None:
+            row["z"] = path(steps[part.first : part.last], part.found.pays, diameter)
+        found.append(row)
+    return found
 
 
 def batch_share(run: Run) -> float:
@@ -593,9 +615,9 @@ def _segments_at(run: Run, delta: float) -> Proof:
     parts = best_segments(
         replaced_pair(rate), steps, run.hidden_segments, delta, run.training.diameter, window
     )
-    stretches = [{"first": x.first, "last": x.last, "pays": x.found.pays} for x in parts]
+    segments = witnessed(steps, parts, run.training.diameter)
     curve = window.compose(*(part.found.curve for part in parts))
-    return Proof(curve, {"menu": offers(curve), "stretches": stretches})
+    return Proof(curve, {"menu": offers(curve), "segments": segments})
 
 
 WITHOUT_REPLACEMENT_COMPOSITION = Theorem(

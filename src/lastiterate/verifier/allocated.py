@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 from lastiterate.description import RandomAllocation
 from lastiterate.errors import CertificateError
+from lastiterate.kernel.balls import upper_float as float_above
+from lastiterate.kernel.privacy_loss import Law, Pair, Scale, gaussian
 from lastiterate.verifier.balls import (
     Ball,
     above,
@@ -33,12 +35,11 @@ from lastiterate.verifier.balls import (
     proved,
     units_up,
 )
-from lastiterate.verifier.losses import LossLaw, Scale, Shift, Step
-from lastiterate.verifier.sampled import Counted, float_above
 from lastiterate.verifier.steps import Case, factors
 from lastiterate.verifier.strings import ratio
 
 Floats = NDArray[np.float64]
+Counted = list[tuple[Pair, int]]
 Groups = tuple[tuple[int, float, int], ...]
 Rows = tuple[tuple[int, float, float], ...]
 POINTS = 1 << 13  # of the grid of likelihood ratios
@@ -84,7 +85,7 @@ class Allocated:
         return max(math.log1p(spread / self.batches**2), 1e-12)
 
     @lru_cache(maxsize=16)  # noqa: B019 - frozen values, and the verifier asks for both orders
-    def laws(self, scale: Scale) -> tuple[LossLaw, LossLaw]:
+    def laws(self, scale: Scale) -> tuple[Law, Law]:
         with precision(_BITS + 64):
             law = _law(self, self.top)
             low = law if self.usual >= self.top else _law(self, self.usual)
@@ -96,7 +97,7 @@ def _places(pair: Allocated, values: Sequence[Ball], masses: Sequence[int]) -> l
     return [(x / pair.batches, m) for x, m in zip(values, masses, strict=True) if m]
 
 
-def _ahead(pair: Allocated, values: Sequence[Ball], masses: Sequence[int], scale: Scale) -> LossLaw:
+def _ahead(pair: Allocated, values: Sequence[Ball], masses: Sequence[int], scale: Scale) -> Law:
     """The loss log L with the record: masses of the other world times L; the rest is infinite."""
     unit = arb(2) ** _BITS
     found, total, mean = dict[int, Ball](), arb(0), arb(0)
@@ -108,10 +109,10 @@ def _ahead(pair: Allocated, values: Sequence[Ball], masses: Sequence[int], scale
             _join(found, x.log(), mass * x, scale)
     largest = (values[-1] / pair.batches).max(arb(pair.top).exp())
     lost = (1 - mean).max(arb(0)) + largest * (total - 1).max(arb(0))
-    return _rounded(found, lost, scale)
+    return Law.of(found, lost, scale)
 
 
-def _back(pair: Allocated, values: Sequence[Ball], masses: Sequence[int], scale: Scale) -> LossLaw:
+def _back(pair: Allocated, values: Sequence[Ball], masses: Sequence[int], scale: Scale) -> Law:
     """The loss -log L without the record; larger likelihood ratios than the grid's at its end."""
     unit = arb(2) ** _BITS
     found, total, zero = dict[int, Ball](), arb(0), arb(0)
@@ -123,12 +124,12 @@ def _back(pair: Allocated, values: Sequence[Ball], masses: Sequence[int], scale:
         else:
             zero += mass
     _join(found, -arb(min(pair.top, pair.usual)), (1 - total).max(arb(0)), scale)
-    return _rounded(found, zero, scale)
+    return Law.of(found, zero, scale)
 
 
 def _join(found: dict[int, Ball], loss: Ball, mass: Ball, scale: Scale) -> None:
     """Mass of the first law at both ends of its cell, the masses of both laws kept."""
-    width = arb(scale.width)
+    width = scale.width
     index = math.floor(float((loss / width).lower()))
     gap = loss - index * width
     while not proved(gap >= 0):
@@ -137,14 +138,6 @@ def _join(found: dict[int, Ball], loss: Ball, mass: Ball, scale: Scale) -> None:
     right = above(mass * ((1 - (-gap).exp()) / (1 - (-width).exp())).min(arb(1)))
     found[index + 1] = found.get(index + 1, arb(0)) + right
     found[index] = found.get(index, arb(0)) + (mass - right).max(arb(0))
-
-
-def _rounded(found: dict[int, Ball], infinite: Ball, scale: Scale) -> LossLaw:
-    first = min(found)
-    units = [0] * (max(found) - first + 1)
-    for index, mass in found.items():
-        units[index - first] = scale.units(mass)
-    return LossLaw(first, fmpz_poly(units), scale.units(infinite), arb(0))
 
 
 def _up(mass: Ball) -> int:
@@ -358,7 +351,7 @@ def public(case: Case, witness: Mapping[str, Any]) -> Counted:
     if not square > 0:
         return []
     if witness.get("gaussian") is True:  # the dearest label in every epoch
-        return [(Shift(1.0, 0.0, float_above(arb(_product(square, epochs)).sqrt())), 1)]
+        return [(gaussian(float_above(arb(_product(square, epochs)).sqrt())), 1)]
     square, tops = max(square, LEAST * LEAST), _tops(witness)
     if _scheme(case).same_every_epoch:
         terms = [(labels, epochs), (batches - labels, epochs - 1)]
@@ -374,10 +367,10 @@ def public(case: Case, witness: Mapping[str, Any]) -> Counted:
     return rows
 
 
-def _step(batches: int, groups: Groups, tail: Rows, idle: int, top: tuple[float, float]) -> Step:
+def _step(batches: int, groups: Groups, tail: Rows, idle: int, top: tuple[float, float]) -> Pair:
     """An epoch; a single label that is sure to be picked makes one Gaussian."""
     if not tail and len(groups) == 1 and groups[0][2] == 1 and not idle:
-        return Shift(1.0, 0.0, float_above(arb(groups[0][1]).sqrt()))
+        return gaussian(float_above(arb(groups[0][1]).sqrt()))
     return Allocated(batches, groups, tail, idle, *top)
 
 
@@ -414,7 +407,7 @@ def deferred(case: Case, witness: Mapping[str, Any]) -> Counted:
         rows.append((_step(batches, groups, tail, idle, _top(tops, place)), count))
     if drift > 0:
         extra = drift * (2 * epochs * unit + steps * drift)
-        rows.append((Shift(1.0, 0.0, float_above(extra.sqrt())), 1))
+        rows.append((gaussian(float_above(extra.sqrt())), 1))
     return rows
 
 

@@ -7,29 +7,33 @@ It returns the profile that the theorem proves for this run, or raises a Certifi
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from lastiterate.description import (
     Cyclic,
     FullBatch,
-    Poisson,
     Reshuffled,
     Shuffled,
-    WithoutReplacement,
 )
 from lastiterate.errors import CertificateError
-from lastiterate.verifier import allocated, correlated, epochs, placed, sampled, strings
+from lastiterate.kernel.balls import KernelError, MalformedError
+from lastiterate.kernel.coins import check_poisson, check_without_replacement
+from lastiterate.kernel.document import Table
+from lastiterate.kernel.run import Run, read_run
+from lastiterate.verifier import allocated, correlated, epochs, placed, strings
 from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, greatest, proved
 from lastiterate.verifier.coupled import Coupled
 from lastiterate.verifier.exchanged import exchanged, exchanged_last
 from lastiterate.verifier.profile import Profile
+from lastiterate.verifier.refusals import MalformedCertificateError
 from lastiterate.verifier.steps import Case, spreads
 from lastiterate.verifier.strings import infinite, ratio, repeated
+from lastiterate.verifier.witness import pack
 
 Witness = Mapping[str, Any]
 Check = Callable[[Case, Witness], Profile]
@@ -516,100 +520,26 @@ def output_perturbation(case: Case, witness: Witness) -> Profile:
     return Profile.gaussian(ratio(gap + impulse, noise) ** 2)
 
 
-def _poisson(case: Case) -> float:
-    _scheme(case, Poisson)
-    _demand(case.training.adjacency == "zero-out", "its adjacency is not zero-out")
-    return case.training.batches.share(case.training.records)
+def _by_kernel(check: Callable[[Run, Table, bool], Any], hidden: bool) -> Check:
+    """A check of the kernel, which sees JSON alone: the pairs of all steps, and a failure."""
 
+    def checked(case: Case, witness: Witness) -> Profile:
+        try:
+            content = {
+                "training": pack(case.training.to_dict()),
+                "loss": {**pack(case.loss.to_dict()), "provenance": case.loss.provenance},
+                "releases": list(case.releases),
+                **({} if case.unit.default else {"unit": pack(case.unit.to_dict())}),
+            }
+            run, plain = json.loads(json.dumps([content, pack(witness)]))
+            pairs, failure = check(read_run(run), plain, hidden)
+        except MalformedError as error:
+            raise MalformedCertificateError(f"The certificate is malformed: {error}.") from None
+        except KernelError as error:
+            raise CertificateError(str(error)) from None
+        return Profile.sampled(pairs, failure if failure > 0 else None)
 
-def poisson_composition(case: Case, witness: Witness) -> Profile:
-    """Poisson batches, all iterates published."""
-    rate, steps = _poisson(case), case.training.steps
-    return Profile.sampled(_plain_steps(case, rate, 0, steps, witness["menu"]))
-
-
-def _plain_steps(
-    case: Case, rate: float, first: int, last: int, menu: Sequence[Sequence[float]]
-) -> sampled.Counted:
-    if last <= first:
-        return []
-    shifts = sampled.plain(case, first, last)
-    repeats, gap = 1, float(shifts[2][0])
-    if len(shifts[2]) == 1:
-        repeats = last - first
-        menu = [*menu, (0.0, gap) if case.unit.records == 1 else (0.0, gap, gap)]
-    return sampled.charged(case, rate, shifts, menu, repeats)
-
-
-def poisson_deferral(case: Case, witness: Witness) -> Profile:
-    """Theorem M2: price every step of the certificate's path."""
-    rate, cap = _poisson(case), int(witness["cap"])
-    menu, steps = witness["menu"], list[Any]()
-    for stretch in _stretches(case, witness):
-        first, last, left = stretch["first"], stretch["last"], stretch.get("left")
-        if left is None:
-            steps += _plain_steps(case, rate, first, last, menu)
-            continue
-        begin = last + 1 - len(left)
-        if not first <= begin < last:
-            raise CertificateError("the path of the witness is longer than its stretch")
-        shifts = sampled.deferral(case, cap, begin, last, left, common=begin == first)
-        steps += sampled.charged(case, rate, shifts, menu)
-    steps += _plain_steps(case, rate, case.end, case.training.steps, menu)
-    failure = sampled.overcrowded(case, cap)
-    return Profile.sampled(_counted(steps), failure if proved(above(failure) > 0) else None)
-
-
-def without_replacement(case: Case, witness: Witness) -> Profile:
-    """A fresh subset at every step: a horizon, and payments in the steps after it."""
-    _scheme(case, WithoutReplacement)
-    _bounded_replay(case)
-    make, menu = sampled.replaced(sampled.batch_share(case)), list(witness["menu"])
-    steps: sampled.Counted = []
-    for stretch in _stretches(case, witness):
-        first, last, pays = stretch["first"], stretch["last"], sampled.payments(stretch)
-        begin = first if pays is None else last - len(pays)
-        if pays is not None:
-            before = sampled.pushes(case, first, begin)
-            c = sampled.fixed_factors(case, first, last)
-            reach = sampled.farthest(case, first, begin)
-            left = sampled.distance(case, begin - first, c[: begin - first], before, reach)
-            later = c if case.constant else c[begin - first :]
-            sampled.paid_off(case, begin, last, later, left, pays)
-        pushed = sampled.shifted(case, begin, last, sampled.pushes(case, begin, last), pays)
-        steps += sampled.priced(pushed, menu, make)
-    steps += _fresh_subsets(case, case.end, case.training.steps, menu)
-    return Profile.sampled(_counted(steps))
-
-
-def _fresh_subsets(case: Case, first: int, last: int, menu: list[Any]) -> sampled.Counted:
-    """Steps on batches without replacement, all published."""
-    if last <= first:
-        return []
-    pushed = sampled.shifted(case, first, last, sampled.pushes(case, first, last), None)
-    return sampled.priced(pushed, menu, sampled.replaced(sampled.batch_share(case)))
-
-
-def without_replacement_composition(case: Case, witness: Witness) -> Profile:
-    """A fresh subset at every step, all iterates published."""
-    _scheme(case, WithoutReplacement)
-    _bounded_replay(case)
-    return Profile.sampled(_fresh_subsets(case, 0, case.training.steps, list(witness["menu"])))
-
-
-def _stretches(case: Case, witness: Witness) -> list[Witness]:
-    """Stretches without gaps that end, among others, at every release.
-
-    They may be finer: whoever sees more iterates can forget some of them.
-    """
-    stretches = list(witness["stretches"])
-    ends = [0, *(s["last"] for s in stretches)]
-    whole = all(type(place) is int for s in stretches for place in (s["first"], s["last"]))
-    joined = [s["first"] for s in stretches] == ends[:-1] and all(a < b for a, b in pairwise(ends))
-    known = {last for _, last in case.segments}
-    if not (whole and joined and known <= set(ends) and ends[-1] == case.end):
-        raise CertificateError("the stretches of the witness are not those between the releases")
-    return stretches
+    return checked
 
 
 def allocation_composition(case: Case, witness: Witness) -> Profile:
@@ -624,66 +554,7 @@ def allocation_deferral(case: Case, witness: Witness) -> Profile:
     return Profile.sampled(steps, failure if proved(above(failure) > 0) else None)
 
 
-def _replaced_in_poisson(case: Case) -> float:
-    _scheme(case, Poisson)
-    _demand(case.training.adjacency == "replace", "its adjacency is not replace")
-    _demand(math.isfinite(case.training.gradient_norm), "its gradients have no known length")
-    _bounded_replay(case)
-    return case.training.batches.share(case.training.records)
-
-
-def _opposed_steps(
-    case: Case, rate: float, first: int, last: int, menu: list[Any], near: bool
-) -> sampled.Counted:
-    """Published steps with opposite gradients or, ``near``, with ones that are close together.
-
-    Gradients no longer than h and no farther apart than s: shift max(h, s), without replacement.
-    """
-    if last <= first:
-        return []
-    lengths = sampled.lengths(case, first, last)
-    if near:
-        apart = case.impulses(first, last)
-        lengths = [h.max(s) for h, s in zip(lengths, apart, strict=True)]
-    make = sampled.replaced(rate) if near else sampled.opposed(rate)
-    return sampled.priced(sampled.shifted(case, first, last, lengths, None), menu, make)
-
-
-def poisson_replace_composition(case: Case, witness: Witness) -> Profile:
-    """Poisson batches, a record replaced, all iterates published."""
-    rate, menu = _replaced_in_poisson(case), list(witness["menu"])
-    if case.idle:
-        return Profile.sampled([])
-    near = bool(witness["near"])
-    return Profile.sampled(_opposed_steps(case, rate, 0, case.training.steps, menu, near))
-
-
-def poisson_replace_absorption(case: Case, witness: Witness) -> Profile:
-    """Poisson batches, a record replaced: a horizon, and payments in the steps after it."""
-    rate, cap = _replaced_in_poisson(case), int(witness["cap"])
-    menu, steps, alike = list(witness["menu"]), list[Any](), case.constant
-    if case.idle:
-        return Profile.sampled([])
-    for stretch in _stretches(case, witness):
-        first, last, pays = stretch["first"], stretch["last"], sampled.payments(stretch)
-        if pays is None:
-            steps += _opposed_steps(case, rate, first, last, menu, bool(stretch["near"]))
-            continue
-        begin = last - len(pays)
-        c = sampled.poisson_factors(case, cap, first, last)
-        gaps = case.impulses(first, begin)
-        far = [infinite()] * len(gaps)
-        left = sampled.distance(case, begin - first, c[: begin - first], gaps, far)
-        sampled.paid_off(case, begin, last, c if alike else c[begin - first :], left, pays)
-        pushed = sampled.shifted(case, begin, last, sampled.lengths(case, begin, last), pays)
-        steps += sampled.priced(pushed, menu, sampled.opposed(rate))
-    near = bool(witness["near"])
-    steps += _opposed_steps(case, rate, case.end, case.training.steps, menu, near)
-    failure = sampled.overcrowded(case, cap)
-    return Profile.sampled(_counted(steps), failure if proved(above(failure) > 0) else None)
-
-
-def _counted(steps: sampled.Counted) -> sampled.Counted:
+def _counted(steps: allocated.Counted) -> allocated.Counted:
     """Equal pairs counted together."""
     counts: dict[Any, int] = {}
     for step, count in steps:
@@ -717,12 +588,12 @@ _INDEPENDENT: dict[str, Check] = {
     "output-perturbation": _plain_descent(output_perturbation),
     "allocation-composition": allocation_composition,
     "allocation-deferral": _plain_descent(allocation_deferral),
-    "poisson-composition": poisson_composition,
-    "poisson-deferral": _plain_descent(poisson_deferral),
-    "poisson-replace-composition": poisson_replace_composition,
-    "poisson-replace-absorption": _plain_descent(poisson_replace_absorption),
-    "chien-li-2025-3.12": _plain_descent(without_replacement),
-    "without-replacement-composition": without_replacement_composition,
+    "poisson-composition": _by_kernel(check_poisson, hidden=False),
+    "poisson-deferral": _by_kernel(check_poisson, hidden=True),
+    "poisson-replace-composition": _by_kernel(check_poisson, hidden=False),
+    "poisson-replace-absorption": _by_kernel(check_poisson, hidden=True),
+    "chien-li-2025-3.12": _by_kernel(check_without_replacement, hidden=True),
+    "without-replacement-composition": _by_kernel(check_without_replacement, hidden=False),
 }
 
 

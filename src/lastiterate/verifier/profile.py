@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from lastiterate.errors import CertificateError
+from lastiterate.kernel.balls import KernelError
+from lastiterate.kernel.privacy_loss import Pair, Total, gaussian, labelled
 from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, mixture_delta, precision
 from lastiterate.verifier.coupled import Coupled
 from lastiterate.verifier.exchanged import Exchanged
-from lastiterate.verifier.losses import Labelled, Shift, Step, Total
 from lastiterate.verifier.thinned import Thinned
 
 STANDARD_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)  # of every certificate's curve
@@ -34,7 +36,7 @@ class Profile:
 
     squares: tuple[Ball, ...]
     weights: tuple[Ball, ...]
-    steps: tuple[tuple[Step, int], ...] = ()
+    steps: tuple[tuple[Pair, int], ...] = ()
     failure: Ball | None = None
     by_position: bool = False
     coupled: Coupled | Balanced | Exchanged | None = None
@@ -51,7 +53,7 @@ class Profile:
         return cls(tuple(squares), (share,) * len(squares), by_position=True)
 
     @classmethod
-    def sampled(cls, steps: Sequence[tuple[Step, int]], failure: Ball | None = None) -> Profile:
+    def sampled(cls, steps: Sequence[tuple[Pair, int]], failure: Ball | None = None) -> Profile:
         """Sampled steps alone."""
         return cls((arb(0),), (arb(1),), tuple(steps), failure)
 
@@ -92,7 +94,7 @@ class Profile:
         squares = tuple(a + b for a, b in zip(self.squares, other.squares, strict=True))
         return replace(self, squares=squares, coupled=None)
 
-    def labelled(self) -> Step:
+    def labelled(self) -> Pair:
         """The law of mu as one pair with a revealed label, on a few levels, rounded up."""
         ranked = sorted(
             zip(self.squares, self.weights, strict=True), key=lambda pair: float(above(pair[0]))
@@ -105,7 +107,7 @@ class Profile:
             level = min(least + math.ceil((mu - least) / width) * width, most) if width else mu
             levels[max(level, mu)] = levels.get(max(level, mu), arb(0)) + weight
         shares = [math.nextafter(float(above(weight)), math.inf) for weight in levels.values()]
-        return Labelled(tuple(levels), tuple(shares))
+        return labelled(zip(levels, shares, strict=True))
 
     def judge(self, delta: float) -> Judge:
         """Something that answers questions down to this delta, and to the standard ones."""
@@ -132,8 +134,11 @@ class Judge:
             steps.append((self.profile.labelled(), 1))
         elif self.profile.squares[0] != 0:
             mu = math.nextafter(float(above(self.profile.squares[0].sqrt())), math.inf)
-            steps.append((Shift(1.0, 0.0, mu), 1))
-        return Total(steps, self.smallest_delta)
+            steps.append((gaussian(mu), 1))
+        try:
+            return Total(steps, self.smallest_delta)
+        except KernelError as error:
+            raise CertificateError(str(error)) from None
 
     @cached_property
     def _thinned(self) -> Thinned | None:
