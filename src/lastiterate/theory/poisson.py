@@ -25,15 +25,10 @@ from lastiterate.description import Poisson
 from lastiterate.errors import DescriptionError
 from lastiterate.theory import dynamics, poisson_paths, without_replacement
 from lastiterate.theory.dynamics import Array, Steps
+from lastiterate.theory.poisson_paths import second_moment
 from lastiterate.theory.registry import ANY_UPDATE, PRESENCE, PUBLIC, Proof, Theorem
 from lastiterate.theory.run import Run
-from lastiterate.theory.without_replacement import (
-    PairOf,
-    best_segments,
-    offers,
-    plain,
-    witnessed,
-)
+from lastiterate.theory.without_replacement import PairOf, best_segments, offers, plain
 
 MOST_COINS = 30  # of a person with several records
 MOST_STEPS = 10**7  # per-step schedules beyond this are not accounted one by one
@@ -49,14 +44,10 @@ def menu(curve: LossDistribution) -> list[list[float]]:
 
     Without the record and with it, or with none, with one, and what each further one adds.
     """
-    found = list[tuple[float, list[float]]]()
-    for pair in curve.counts:
-        if isinstance(pair, SampledPair | GroupPair):
-            rows = np.array(pair.low), np.array(pair.high)
-            price = float(poisson_paths.second_moment(pair.rate, *rows))
-            gap = [pair.gap] if isinstance(pair, GroupPair) else []
-            found.append((price, [pair.low, pair.high, *gap]))
-    return [offer for _, offer in sorted(found)]
+    pairs = [pair for pair in curve.counts if isinstance(pair, SampledPair | GroupPair)]
+    pairs.sort(key=lambda x: float(second_moment(x.rate, np.array(x.low), np.array(x.high))))
+    gaps = [[pair.gap] if isinstance(pair, GroupPair) else [] for pair in pairs]
+    return [[pair.low, pair.high, *gap] for pair, gap in zip(pairs, gaps, strict=True)]
 
 
 def poisson_limits(run: Run) -> str | None:
@@ -274,7 +265,9 @@ def _absorption_at(run: Run, delta: float) -> Proof:
     )
     segments = [
         {**row, "near": _near(part.found.curve)} if part.found.pays is None else row
-        for row, part in zip(witnessed(steps, parts, training.diameter), parts, strict=True)
+        for row, part in zip(
+            without_replacement.witnessed(steps, parts, training.diameter), parts, strict=True
+        )
     ]
     curve = tail.compose(*(part.found.curve for part in parts))
     witness = {"cap": cap, "segments": segments, "menu": offers(curve), "near": _near(tail)}

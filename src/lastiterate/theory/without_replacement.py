@@ -553,13 +553,12 @@ def offers(curve: LossDistribution) -> list[list[float]]:
 
 def witnessed(steps: Steps, parts: Sequence[Segment], diameter: float) -> list[dict[str, Any]]:
     """The segments of a witness, with their paths."""
-    found = list[dict[str, Any]]()
-    for part in parts:
-        row: dict[str, Any] = {"first": part.first, "last": part.last}
-        if part.found.pays is not None:
-            row["z"] = path(steps[part.first : part.last], part.found.pays, diameter)
-        found.append(row)
-    return found
+    spans = [(part.first, part.last, part.found.pays) for part in parts]
+    return [
+        {"first": first, "last": last}
+        | ({} if pays is None else {"z": path(steps[first:last], pays, diameter)})
+        for first, last, pays in spans
+    ]
 
 
 def batch_share(run: Run) -> float:
