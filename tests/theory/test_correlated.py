@@ -27,10 +27,10 @@ from lastiterate import (
 from lastiterate.accounting import plateau, predicted_risk
 from lastiterate.description import fractional
 from lastiterate.errors import DescriptionError, UnsupportedError
+from lastiterate.kernel.correlated import inverse
 from lastiterate.theory.correlated import Toeplitz
 from lastiterate.verifier.balls import precision
 from lastiterate.verifier.checks import CHECKS
-from lastiterate.verifier.correlated import _inverse
 from lastiterate.verifier.document import canonical, fingerprint
 from lastiterate.verifier.steps import Case
 
@@ -253,13 +253,13 @@ def test_certificates_of_the_mathematics_verify_and_mutations_do_not(batches, lo
         certify(run, loss, 1e-4, parameters={"w": np.zeros(2)})
 
 
-def test_the_verifiers_inverse_is_the_inverse():
+def test_the_kernels_inverse_is_the_inverse():
     with precision():
         import flint
 
         for length in (1, 2, 63, 64, 65, 300):
             l = [flint.arb(x) for x in fractional(0.5, length)]  # noqa: E741
-            found = _inverse(l, length)
+            found = inverse(l, length)
             half = Toeplitz(fractional(0.5, length), length).inverse
             assert len(found) == length
             assert np.allclose([float(c.mid()) for c in found], half, rtol=1e-12)

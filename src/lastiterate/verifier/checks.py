@@ -22,9 +22,10 @@ from lastiterate.description import (
 from lastiterate.errors import CertificateError
 from lastiterate.kernel.balls import KernelError, MalformedError
 from lastiterate.kernel.coins import check_poisson, check_without_replacement
+from lastiterate.kernel.correlated import check_correlated
 from lastiterate.kernel.document import Table
 from lastiterate.kernel.run import Run, read_run
-from lastiterate.verifier import allocated, correlated, epochs, placed, strings
+from lastiterate.verifier import allocated, epochs, placed, strings
 from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, greatest, proved
 from lastiterate.verifier.coupled import Coupled
@@ -520,10 +521,10 @@ def output_perturbation(case: Case, witness: Witness) -> Profile:
     return Profile.gaussian(ratio(gap + impulse, noise) ** 2)
 
 
-def _by_kernel(check: Callable[[Run, Table, bool], Any], hidden: bool) -> Check:
-    """A check of the kernel, which sees JSON alone: the pairs of all steps, and a failure."""
+def _in_kernel(check: Callable[[Run, Table, bool], Any], hidden: bool) -> Callable[..., Any]:
+    """A check of the kernel, which sees JSON alone."""
 
-    def checked(case: Case, witness: Witness) -> Profile:
+    def checked(case: Case, witness: Witness) -> Any:
         try:
             content = {
                 "training": pack(case.training.to_dict()),
@@ -532,12 +533,34 @@ def _by_kernel(check: Callable[[Run, Table, bool], Any], hidden: bool) -> Check:
                 **({} if case.unit.default else {"unit": pack(case.unit.to_dict())}),
             }
             run, plain = json.loads(json.dumps([content, pack(witness)]))
-            pairs, failure = check(read_run(run), plain, hidden)
+            return check(read_run(run), plain, hidden)
         except MalformedError as error:
             raise MalformedCertificateError(f"The certificate is malformed: {error}.") from None
         except KernelError as error:
             raise CertificateError(str(error)) from None
+
+    return checked
+
+
+def _by_kernel(check: Callable[[Run, Table, bool], Any], hidden: bool) -> Check:
+    """The pairs of all steps, and a failure."""
+    found = _in_kernel(check, hidden)
+
+    def checked(case: Case, witness: Witness) -> Profile:
+        pairs, failure = found(case, witness)
         return Profile.sampled(pairs, failure if failure > 0 else None)
+
+    return checked
+
+
+def _correlated(hidden: bool) -> Check:
+    """mu^2 of all positions, or of the dearest."""
+    found = _in_kernel(check_correlated, hidden)
+
+    def checked(case: Case, witness: Witness) -> Profile:
+        squares = found(case, witness)
+        shuffled = case.training.batches.hidden
+        return Profile.average(squares) if shuffled else Profile.gaussian(squares[0])
 
     return checked
 
@@ -609,6 +632,6 @@ def _independent_noise(check: Check) -> Check:
 
 CHECKS: dict[str, Check] = {
     **{key: _independent_noise(check) for key, check in _INDEPENDENT.items()},
-    "correlated-composition": correlated.insiders,
-    "correlated-last-iterate": correlated.outsiders,
+    "correlated-composition": _correlated(hidden=False),
+    "correlated-last-iterate": _correlated(hidden=True),
 }
