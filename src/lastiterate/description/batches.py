@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, Self, cast, final
+from typing import Any, ClassVar, Protocol, Self, cast, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -398,20 +398,7 @@ class Poisson(_Scheme):
 Batches = (
     FullBatch | Cyclic | Shuffled | Reshuffled | RandomAllocation | Poisson | WithoutReplacement
 )
-SCHEMES: dict[str, type[Batches]] = {
-    scheme.name: scheme
-    for scheme in (
-        FullBatch,
-        Cyclic,
-        Shuffled,
-        Reshuffled,
-        RandomAllocation,
-        Poisson,
-        WithoutReplacement,
-    )
-}
-
-
+SCHEMES: dict[str, type[Batches]] = {scheme.name: scheme for scheme in get_args(Batches)}
 BATCH_FIELDS: Mapping[str, frozenset[str]] = {
     name: frozenset({"full": (), "poisson": ("rate",)}.get(name, ("size",))) for name in SCHEMES
 }
