@@ -24,7 +24,7 @@ HOVER = re.compile(
 )
 # Files that may round to nearest, and why: nothing in them is a guarantee of this library.
 ECHOES = {
-    "description/validation.py": "the limits that an argument must keep to",
+    "description/lifetime_budget.py": "the limits that an argument must keep to",
 }
 
 
