@@ -56,7 +56,7 @@ class Federation(Serializable):
         noise_multiplier: standard deviation of the noise over clip, both of the *summed* updates.
         sampling: "without-replacement" or "poisson".
         adjacency: "replace" (one client replaced by another) or "zero-out" (one client's updates
-            replaced by 0). By default "replace" without replacement and "zero-out" with Poisson.
+            replaced by 0).
         server_step: multiplies the averaged update.
         local_step: the step size with which a client turns its gradient into an update.
         local_steps: how many of those steps a client takes; if several, with the L2 term.
