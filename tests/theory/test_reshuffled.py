@@ -265,9 +265,10 @@ def test_lower_reference_stays_below():
         # One map only: the exact mixture by enumeration.
         ahead = c ** np.arange(11, -1, -1.0)
         means = np.array([ahead[u].sum() for u in sequences(12, 4)]) / np.linalg.norm(ahead)
-        pair = Pair(means, 0 * means, np.full(64, 1 / 64))
+        pairs = ((means, 0 * means), (2 * means, means))  # others push the opposite way
         exact = lower_reshuffled(c, *run, 4, 1e-4)
-        assert pair.delta(exact, cells=12000) == pytest.approx(1e-4, rel=0.02)
+        found = [Pair(*both, np.full(64, 1 / 64)).delta(exact, cells=12000) for both in pairs]
+        assert max(found) == pytest.approx(1e-4, rel=0.02)
         assert pair.delta(exact, cells=12000) >= 1e-4 * (1 - 1e-4)  # cells lose a little
 
 

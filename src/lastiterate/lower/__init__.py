@@ -16,7 +16,13 @@ from lastiterate.lower.full_batch import (
     projected_walk,
     unknown,
 )
-from lastiterate.lower.minibatch import MOST_STEPS, ordered_batches, poisson, without_replacement
+from lastiterate.lower.minibatch import (
+    MOST_STEPS,
+    ordered_batches,
+    poisson,
+    random_allocation,
+    without_replacement,
+)
 from lastiterate.theory.run import Run
 
 
@@ -41,7 +47,7 @@ def lower_reference(run: Run) -> Callable[[float], float]:
     if math.isfinite(training.diameter) or training.steps > MOST_STEPS:
         return unknown
     if isinstance(training.batches, RandomAllocation):
-        return unknown
+        return random_allocation(run)
     if training.batches.ordered:
         return ordered_batches(run)
     return without_replacement(run) if training.batches.fixed_size else poisson(run)

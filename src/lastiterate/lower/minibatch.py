@@ -23,13 +23,14 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
+from lastiterate.description import RandomAllocation
 from lastiterate.lower.full_batch import gaussian_epsilon_down, unknown
 from lastiterate.theory import dynamics
 from lastiterate.theory.dynamics import Array, Steps
 from lastiterate.theory.positions import Floats, checked_steps
 from lastiterate.theory.run import Run
 
-Adjacency = Literal["replace", "zero-out"]
+Adjacency = Literal["replace", "zero-out", "absent"]  # absent: it leaves no empty slot
 
 MOST_STEPS = 1_000_000
 CELLS = 1 << 16  # of the grid that the sum of impulses is rounded down to
@@ -88,6 +89,20 @@ def ordered_batches(run: Run) -> Callable[[float], float]:
     return lambda delta: reference(low, high, s, nu, batches, delta, training.adjacency)
 
 
+def random_allocation(run: Run) -> Callable[[float], float]:
+    """Linear losses under random allocation: only the L2 term shrinks, in every batch alike."""
+    training, scheme = run.training, run.training.batches
+    assert isinstance(scheme, RandomAllocation)
+    batches = training.batches_per_epoch
+    if run.loss.strong_convexity or batches is None or batches > MOST_STEPS:
+        return unknown
+    c = np.maximum(1 - run.etas * run.loss.regularization, 0.0)
+    s, nu = run.step_sensitivities / dynamics.ROUNDING**2, training.noises
+    reference = lower_shuffled if scheme.same_every_epoch else lower_reshuffled
+    pair: Adjacency = "replace" if training.adjacency == "replace" else "absent"
+    return lambda delta: reference(c, c, s, nu, batches, delta, pair)
+
+
 # --- ordered batches ----------------------------------------------------------------------------
 
 
@@ -128,8 +143,10 @@ def lower_shuffled(
 ) -> float:
     """An epsilon that some linear run with one hidden partition suffers at ``delta``.
 
-    zero-out: the mixture over positions of N(m_j, 1) against N(0, 1); replace: of N(m_j/2, 1)
-    against that of N(-m_j/2, 1). Both orders; any threshold test gives a lower bound.
+    absent: the mixture over positions of N(m_j, 1) against N(0, 1). zero-out: the same or, where
+    all other records push the opposite way, of N(2 m_j, 1) against that of N(m_j, 1): the empty
+    slot says where the record is. replace: of N(m_j/2, 1) against that of N(-m_j/2, 1). Both
+    orders; any threshold test gives a lower bound.
 
     >>> lower_shuffled(1.0, 1.0, np.ones(6), 1.0, 3, 1e-5) > 0
     True
@@ -181,7 +198,7 @@ def lower_reshuffled(
         for row in np.floor(rows / cell).astype(np.intp):
             law = np.convolve(law, np.bincount(row) / batches)
         means = np.arange(len(law), dtype=np.float64) * (cell * _DOWN)
-        best = max(best, _epsilon(means, law, delta, adjacency))
+        best = max(best, _epsilon(means, law, delta, adjacency, len(rows) * cell))
     return best
 
 
@@ -259,10 +276,32 @@ def _ascend(
     return np.array(multipliers)
 
 
-def _epsilon(means: Floats, share: Floats, delta: float, adjacency: Adjacency) -> float:
+def _epsilon(
+    means: Floats,
+    share: Floats,
+    delta: float,
+    adjacency: Adjacency,
+    cut: float = 0.0,
+) -> float:
+    """The largest epsilon that some threshold test proves, both orders, rounded down.
+
+    Args:
+        means: of the final iterate, by labels.
+        share: probabilities of the labels.
+        delta: where it is asked.
+        adjacency: which pairs of means are compared.
+        cut: by how much means may have been rounded down.
+    """
+    if adjacency == "replace":
+        return _tested((means / 2, -means / 2), share, delta)
+    found = _tested((means, np.zeros_like(means)), share, delta)
+    if adjacency == "zero-out" and len(means) > 1:
+        found = max(found, _tested((2 * means, means + cut), share, delta))
+    return found
+
+
+def _tested(sides: tuple[Floats, Floats], share: Floats, delta: float) -> float:
     """sup over thresholds of log((P(x > t) - delta)/Q(x > t)), both orders, rounded down."""
-    own = np.zeros_like(means) if adjacency == "zero-out" else -means / 2
-    sides = (means + own, own)
 
     def tails(t: float, centres: Floats, upper: bool) -> float:
         tail = ndtr(centres - t) if upper else ndtr(t - centres)
@@ -275,7 +314,7 @@ def _epsilon(means: Floats, share: Floats, delta: float, adjacency: Adjacency) -
         return math.log(p / q) * (1 - _SAFE) - _SAFE if p > 0 and q > 0 else -math.inf
 
     def best_test(upper: bool) -> float:
-        reach = float(means.max()) + 10
+        reach = float(max(np.abs(side).max() for side in sides)) + 10
         points = np.linspace(-reach, reach, 41).tolist()
         centre = max(points, key=lambda t: loss(t, upper))
         width = points[1] - points[0]

@@ -51,7 +51,7 @@ _ALIKE = 0.02  # log ratio of shifts that are charged as the larger one
 _CELLS = 2000  # of the grid of debts of earlier epochs
 _STEEPEST = 1e3  # an update that expands more leaves no debt that is worth it
 _MOST_EXPANDED = 600.0  # log of what rounding may grow by
-_LEAST_FACTOR = 1e-6  # a larger contraction factor is sound; squares stay in range
+LEAST_FACTOR = 1e-6  # a larger contraction factor is sound; squares stay in range
 
 
 # --- the steps of an epoch -----------------------------------------------------------------------
@@ -122,7 +122,7 @@ def laps_of(run: Run, c: Array, s: Array) -> list[Lap]:
     """The epochs of a run; equal ones that follow each other are one lap."""
     batches, steps = run.batches, run.training.steps
     ends = sorted({*run.releases[:-1], *range(run.hidden_steps, steps + 1)})
-    values = [np.maximum(c, _LEAST_FACTOR), s, run.training.noises]
+    values = [np.maximum(c, LEAST_FACTOR), s, run.training.noises]
     count = -(-steps // batches)
     constant = all(len(x) == 1 or dynamics.alike(x) for x in values)
     if constant:
