@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import math
 import operator
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, islice
 from typing import Any
 
 from lastiterate.kernel.balls import (
@@ -78,22 +79,28 @@ class Coins:
         require(alike or count <= MOST_STEPS, f"more than {MOST_STEPS:,} steps")
         if count <= 0:
             return found
-        steps = 1 if alike else count
-        lists = [[None] if z is None else self.g(first, last)]
-        lists += [run.drift(first, last), self.s(first, last), run.nu(first, last)]
-        lists.append([arb(0)] if self.extra is None else self.extra(first, last))
-        columns = [repeat(column, steps) for column in lists]
-        path = [0.0] * (steps + 1) if z is None else z
-        for (before, after), (g, drift, s, nu, extra) in zip(
-            pairwise(path), zip(*columns, strict=True), strict=True
-        ):
-            moved = g(arb(before)) if before > 0 else arb(0)
-            low = positive_part(moved + drift - after) if before > 0 else arb(0)
-            row = (low, positive_part(moved + s - after), extra)
-            shifts = tuple(upper_float(ratio(x, nu)) if x != 0 else 0.0 for x in row)
-            require(all(map(math.isfinite, shifts)), "a step without noise uses the record")
-            found[shifts if self.extra else shifts[:2]] += count if alike else 1
-        return found
+        found.update(map(self._public if z is None else self._paid, *self._columns(first, z, last)))
+        return Counter({row: n * count for row, n in found.items()}) if alike else found
+
+    def _columns(self, first: int, z: Sequence[float] | None, last: int) -> list[Iterable[Any]]:
+        """nu, s, extra of each step, and where there is a path g, drift and z before and after."""
+        steps = 1 if self.run.alike and z is None else last - first
+        lists = [self.run.nu(first, last), self.s(first, last)]
+        lists.append([None] if self.extra is None else self.extra(first, last))
+        if z is None:
+            return [repeat(column, steps) for column in lists]
+        lists += [self.g(first, last), self.run.drift(first, last)]
+        return [*(repeat(column, steps) for column in lists), z, islice(z, 1, None)]
+
+    def _public(self, nu: Ball, s: Ball, extra: Ball | None) -> Row:
+        shift = _shift(s, nu)
+        return (0.0, shift) if extra is None else (0.0, shift, _shift(extra, nu))
+
+    def _paid(self, nu: Ball, s: Ball, extra: Any, g: Any, drift: Ball, z: float, to: float) -> Row:
+        moved = g(arb(z)) if z > 0 else arb(0)
+        low = positive_part(moved + drift - to) if z > 0 else arb(0)
+        row = (_shift(low, nu), _shift(positive_part(moved + s - to), nu))
+        return row if extra is None else (*row, _shift(extra, nu))
 
     def distance(self, first: int, last: int) -> Ball:
         """How far apart two runs can be at ``last`` from a common point at ``first``."""
@@ -121,6 +128,12 @@ class Coins:
         return self.rows(begin, z, last)
 
 
+def _shift(length: Ball, nu: Ball) -> float:
+    shift = upper_float(ratio(length, nu)) if length != 0 else 0.0
+    require(shift < math.inf, "a step without noise uses the record")
+    return shift
+
+
 def charged(rows: Counter[Row], menu: Any, pair: Callable[..., GaussianPair]) -> Charges:
     """Each row as itself, or, where many differ, as the first of the menu that is no smaller."""
     rows = Counter({row: n for row, n in rows.items() if any(row)})
@@ -131,9 +144,12 @@ def charged(rows: Counter[Row], menu: Any, pair: Callable[..., GaussianPair]) ->
     width = len(next(iter(rows)))  # the menu of two kinds of pairs has offers of two lengths
     offers = [offer for offer in (tuple(numbers(x, "menu")) for x in menu) if len(offer) == width]
     well_formed(all(offer[0] <= offer[1] for offer in offers), "an offer of the menu is no pair")
+    tops = [list(accumulate(column, max)) for column in zip(*offers, strict=True)]
+    require(offers, "the menu has no pair of this kind")
     counts = Counter[Row]()
     for row, n in rows.items():
-        fits = (o for o in offers if all(a <= b for a, b in zip(row, o, strict=True)))
+        begin = max(map(bisect_left, tops, row))  # none of the offers before is large enough
+        fits = (o for o in islice(offers, begin, None) if all(map(operator.le, row, o)))
         offer = next(fits, None)
         require(offer is not None, "a step is dearer than every pair of the menu")
         counts[offer] += n  # type: ignore[index]
