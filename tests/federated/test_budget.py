@@ -25,7 +25,9 @@ import os, signal, sys
 import numpy as np
 from lastiterate.federated.budget import Budget
 from lastiterate.federated.federation import Federation
-run = Federation(clients=9, sampled=3, rounds=3, clip=1.0, noise_multiplier=6.0, adjacency="replace")
+run = Federation(
+    clients=9, sampled=3, rounds=3, clip=1.0, noise_multiplier=6.0, adjacency="replace"
+)
 budget = Budget(sys.argv[1], run)
 budget.spend()
 budget.keep({"w": np.ones(2)})
