@@ -1,5 +1,7 @@
 """The interim leak of SGLD: closed forms, published numbers, simulation."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy.special import log_ndtr, logsumexp
@@ -14,7 +16,7 @@ from lastiterate.sampling import (
     posterior_records,
     sgld,
 )
-from lastiterate.sampling.interim import SUMMED, epoch_laws
+from lastiterate.sampling.interim import SUMMED, epoch_laws, interim_resampled
 
 FIGURE_N = 17_864_389
 GAMMA_2 = 1.14557778853  # Claim D.28 asks for exactly FIGURE_N records at this exponent
@@ -221,3 +223,48 @@ def test_bad_descriptions_are_refused(change) -> None:
     }
     with pytest.raises(DescriptionError, match=next(iter(change))):
         interim_privacy(**{**good, **change})
+
+
+def resampled_law(problem, batch, steps, ratio=0.25):
+    """Means, variances and probabilities of all sequences of draws; the first is without any."""
+    n, alpha, beta, x_high, slope = problem
+    A = alpha + n * beta * x_high**2
+    eta = 2 / A**2
+    law = [(0.0, 1 / alpha, 1.0)]
+    draws = [math.comb(batch, m) * (n - 1) ** (batch - m) / n**batch for m in range(batch + 1)]
+    for _ in range(steps):
+        following = []
+        for mean, variance, weight in law:
+            for m, chance in enumerate(draws):
+                square = x_high**2 * (1 - (1 - ratio) * m / batch)  # of the batch, on average
+                shrink = 1 - eta / 2 * (alpha + n * beta * square)
+                mean_after = shrink * mean + eta / 2 * n * beta * slope * square
+                following.append((mean_after, shrink**2 * variance + eta, weight * chance))
+        law = following
+    return np.array(law).T
+
+
+@pytest.mark.parametrize(
+    ("problem", "batch", "epochs"),
+    [
+        ((3, 1.0, 1.0, 1.0, 30.0), 1, 3),
+        ((3, 0.5, 2.0, 1.3, 6.0), 1, 2),
+        ((4, 2.0, 1.0, 1.8, 80.0), 2, 3),
+        ((5, 1.0, 1.0, 1.0, 0.5), 1, 1),
+    ],
+)
+def test_resampled_batches_against_the_enumerated_mixture(problem, batch, epochs) -> None:
+    for delta in (0.0, 1e-3, 0.1):
+        bounds = interim_resampled(problem, epochs, delta, batch)
+        for k in range(1, epochs + 1):
+            mean, variance, weight = resampled_law(problem, batch, k * (problem[0] // batch))
+            deviation = np.sqrt(variance)
+            # the sequence without the odd record is the law on equal records
+            t = mean[0] + deviation[0] * np.linspace(-36, 8, 8001)[:, None]
+            other = (norm.cdf((t - mean) / deviation) * weight).sum(axis=1)
+            equal = norm.logcdf((t[:, 0] - mean[0]) / deviation[0])
+            fits = other > delta
+            exact = np.max(np.log(other[fits] - delta) - equal[fits])
+            assert bounds[k - 1] <= exact + 1e-9
+            if problem[4] == 80.0 and delta > 0:
+                assert bounds[k - 1] >= 0.7 * exact

@@ -1,6 +1,6 @@
 """Langevin sampling, and what posterior samples and unfinished chains reveal about the data."""
 
-from lastiterate.sampling.interim import InterimPrivacy, interim_privacy
+from lastiterate.sampling.interim import InterimPrivacy, interim_privacy, interim_resampled
 from lastiterate.sampling.langevin import sgld, sgld_training
 from lastiterate.sampling.likelihood import (
     GeneralizedLinear,
@@ -32,6 +32,7 @@ __all__ = [
     "Samples",
     "gaussian_likelihood",
     "interim_privacy",
+    "interim_resampled",
     "linear_posterior_privacy",
     "logistic_likelihood",
     "posterior_privacy",
