@@ -285,11 +285,10 @@ def interim_resampled(
 ) -> Floats:
     """Lower bounds on epsilon of SGLD whose batches are drawn with replacement, by epoch.
 
-    Statement: ``problem`` = (n, prior precision, noise precision, x_high, slope) as in
-    `interim_privacy`; every step draws ``batch`` records, each uniform; an epoch is n/batch steps.
-    Let w = lam' - lam, T the steps, sigma the deviation on equal records. If the odd record is
-    drawn N times, the mean is lower by at least N g, g = (w/batch) slope lam^(T-1), and the
-    deviation between sigma and sigma (1 + w/(batch lam))^N. So with t = mean - z sigma
+    Statement: every step draws ``batch`` records, each uniform; an epoch is n/batch steps. Let w =
+    lam' - lam, T the steps, sigma the deviation on equal records. If the odd record is drawn N
+    times, the mean is lower by at least N g, g = (w/batch) slope lam^(T-1), and the deviation
+    between sigma and sigma (1 + w/(batch lam))^N. So with t = mean - z sigma
 
         epsilon >= ln(E Phi((N g/sigma - z)/(1 + w/(batch lam))^N) - delta) - ln Phi(-z),
 
@@ -301,6 +300,14 @@ def interim_resampled(
     lam))^2 with m draws at that step. The order of the data sets is the other one than in
     `interim_privacy`: an unseen record, probability (1 - 1/n)^(batch T), leaves no trace.
     Status: sound; extends Heller & Fetaya 2022, section IV, whose analysis is of cyclic batches.
+
+    Args:
+        problem: n, prior precision, noise precision, x_high and slope, as in `interim_privacy`.
+        epochs: how many.
+        delta: the probability with which epsilon may fail.
+        batch: records per step.
+        step_scale: the step size times A^2.
+        ratio: x^2 of the record that differs, over x_high^2.
 
     >>> n = 17_864_389
     >>> bound = interim_resampled((n, 2, 1, 1.8, n**1.145578), epochs=26, delta=1e-3)
