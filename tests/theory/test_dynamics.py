@@ -235,3 +235,37 @@ def test_a_clipped_contraction_is_never_below_what_doubles_cancel():
         bend = Fraction(eta) * Fraction(smooth)
         clipped = bend < 4 * shrink and found**2 * (1 - bend / (4 * shrink)) >= shrink**2
         assert found >= abs(shrink) + bend or clipped
+
+
+def test_one_minus_a_product_of_doubles_is_above_its_exact_value():
+    """Up to the factor that contractions are rounded up by; curvatures beyond all scales."""
+    rng = np.random.default_rng(11)
+    with np.errstate(over="ignore"):
+        for _ in range(200):
+            first = 10.0 ** rng.uniform(-307, 307)
+            others = first * 10.0 ** rng.uniform(-40, 0, rng.integers(0, 3))
+            total = sum(map(Fraction, others.tolist()), Fraction(first))
+            near = float(1 / total)
+            neighbours = near * (1 + 2.0**-52 * np.arange(-20, 21))
+            spread = near * (1 + rng.uniform(-1, 1, 40) * 10.0 ** rng.uniform(-17, -0.31, 40))
+            etas = np.concatenate([neighbours, spread])
+            found = dynamics.distance_to_one(etas, total)
+            for eta, value in zip(etas.tolist(), found.tolist(), strict=True):
+                exact = abs(1 - Fraction(eta) * total)
+                assert exact <= Fraction(value) * Fraction(dynamics.ROUNDING)
+                assert value <= exact * (1 + Fraction(1e-12))
+
+
+def test_a_contraction_of_zero_is_zero_exactly_where_products_are_one():
+    etas = np.array([0.5, 0.25, 0.1, math.nextafter(0.5, 1)])
+    found = dynamics.distance_to_one(etas, Fraction(2))
+    assert found.tolist() == [0.0, 0.5, 0.8, 2.0**-52]
+    assert dynamics.distance_to_one(np.array([2.0**-1074]), Fraction(2) ** 1074).tolist() == [0.0]
+
+
+def test_a_long_schedule_has_the_contractions_of_its_steps():
+    etas = np.random.default_rng(12).uniform(0, 2.5, 40_000)
+    for loss, clipping in ((Loss(1.0, 0.3, 0.1), "none"), (Loss(1.0, 0.0, 0.1), "gradient")):
+        found = dynamics.contraction(etas, loss, clipping)
+        few = range(0, len(etas), 997)
+        assert all(found[k] == constant(etas[k], loss, clipping) for k in few)

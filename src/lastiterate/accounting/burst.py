@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq, minimize_scalar
 
 from lastiterate.accounting.risk import Floats, assumed, responses
 from lastiterate.curves import gaussian
@@ -100,7 +100,7 @@ def best_burst(
     prices = [price(float(x)) for x in grid]
     centre = int(np.argmin(prices))
     low, high = grid[max(centre - 1, 0)], grid[min(centre + 1, len(grid) - 1)]
-    found = minimize_scalar(
+    found = scipy.optimize.minimize_scalar(
         price, bounds=(low, high), method="bounded", options={"maxiter": 12, "xatol": 0.01}
     )
     if min(found.fun, prices[centre]) >= prices[0] - 1e-6:
@@ -123,7 +123,7 @@ def noise_factor(training: Training, loss: Loss, epsilon: float, delta: float) -
 
     allowed = gaussian.mu(epsilon, delta)
     low, high = math.log(mus.min() / allowed) - 1e-9, math.log(mus.max() / allowed) + 1e-9
-    return math.exp(float(brentq(excess, low, high, xtol=1e-7)))
+    return math.exp(float(scipy.optimize.brentq(excess, low, high, xtol=1e-7)))
 
 
 def _batches(training: Training) -> int:

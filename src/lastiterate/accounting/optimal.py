@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize
 
 from lastiterate._internal.formatting import printed
 from lastiterate.accounting.accountant import account
@@ -149,7 +149,7 @@ def optimal_steps(
     for share in (0.1, 0.3, 0.6, 1.0):
         decay = 1.0 / (1.0 + np.maximum(k - share * steps, 0.0) * float(spectrum.min()) * cap)
         for scale in (0.5, 0.95):
-            found = minimize(
+            found = scipy.optimize.minimize(
                 _risk,
                 np.full(steps, scale) * decay,
                 args=(spectrum, curved, start, noise, cap),

@@ -30,7 +30,7 @@ from fractions import Fraction
 from itertools import accumulate
 
 import numpy as np
-from scipy.signal import lfilter
+import scipy
 
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
@@ -59,7 +59,9 @@ class Toeplitz:
         """The coefficients of C, sums of products of numbers ≥ 0."""
         one = np.zeros(self.steps)
         one[:1] = 1.0
-        return np.asarray(lfilter([1.0], self.coefficients[: self.steps], one), dtype=np.float64)
+        return np.asarray(
+            scipy.signal.lfilter([1.0], self.coefficients[: self.steps], one), dtype=np.float64
+        )
 
     @property
     def sums(self) -> Array:

@@ -12,9 +12,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from scipy import fft
-from scipy.optimize import brentq
 
 from lastiterate.theory.positions import UNIT, Floats
 
@@ -56,7 +56,7 @@ class _Moments:
         while self.tilted_mean(high) < mean and high < 1e290:
             high *= 2
         gap = lambda kappa: self.tilted_mean(kappa) - mean  # noqa: E731
-        return float(brentq(gap, 0.0, high, rtol=1e-2, xtol=1e-300))
+        return float(scipy.optimize.brentq(gap, 0.0, high, rtol=1e-2, xtol=1e-300))
 
 
 def law_of_sum(rows: Floats, counts: Rows, cap: float, points: int) -> CostLaw:

@@ -140,12 +140,22 @@ ROUNDING = 1 + 2**-50  # a few rounding errors of the expressions below
 OUT_OF_RANGE = "its updates expand beyond the range of doubles"
 _STEEPEST = 1e300  # a larger Lipschitz constant says nothing that a double can hold
 _SMALLEST_SQUARE = 1e-290
+_BLOCK = 1 << 14  # doubles whose intermediate results stay in the cache
+_SPLIT = 2.0**27 + 1  # halves the digits of a double
 
 
 def contraction(etas: Array, loss: Loss, clipping: str) -> Array | None:
     """The Lipschitz constant of each update, rounded up; None if no linear bound is known."""
     if loss.kind == "unknown" or (loss.kind == "holder" and loss.exponent != 1):
         return None
+    out = np.empty(len(etas))
+    for first in range(0, len(etas), _BLOCK):
+        part = slice(first, first + _BLOCK)
+        out[part] = _contraction(etas[part], loss, clipping)
+    return out
+
+
+def _contraction(etas: Array, loss: Loss, clipping: str) -> Array:
     smoothness, l2 = loss.smoothness or 0.0, loss.regularization
     shrink = _uncancelled(np.abs(1 - etas * l2), etas, l2)
     bend = _times(etas, smoothness)
@@ -165,18 +175,57 @@ def contraction(etas: Array, loss: Loss, clipping: str) -> Array | None:
 
 
 def _uncancelled(found: Array, etas: Array, *curvatures: float) -> Array:
-    """|1 − η·(their sum)|, from exact fractions where doubles cancel.
+    """|1 − η·(their sum)|, from error-free transformations where doubles cancel.
 
     1 − 0.1·10 is 0 in doubles and not in truth: two runs are then scaled, and nothing is forgotten.
     """
     small = np.flatnonzero(found < 0.5)
-    if not len(small):
-        return found
-    total = sum((Fraction(each) for each in curvatures), Fraction(0))
-    values, places = np.unique(etas[small], return_inverse=True)
-    exact = np.array([float(abs(1 - Fraction(each) * total)) for each in values.tolist()])
-    found[small] = exact[places]
+    if len(small):
+        total = sum(map(Fraction, curvatures), Fraction(0))
+        found[small] = distance_to_one(etas[small], total)
     return found
+
+
+def distance_to_one(etas: Array, total: Fraction) -> Array:
+    """|1 − ηt| where ηt lies between 1/4 and 2, low by at most the factor ROUNDING.
+
+    t = high + low, ηhigh = p + e and 1 − p − e = r + q exactly (Dekker 1971). Only a t of more than
+    53 bits has ``low``; what it contributes is rounded, and a bound of its error is added.
+
+    >>> distance_to_one(np.array([0.1, 0.125]), Fraction(10)).tolist()  # 0.1 is a little more
+    [5.551115123125783e-17, 0.25]
+    """
+    exponent = total.numerator.bit_length() - total.denominator.bit_length()
+    scaled = total / Fraction(2) ** exponent  # between 1/2 and 2: nothing over- or underflows
+    high = float(scaled)
+    low = float(scaled - Fraction(high))
+    eta = np.ldexp(etas, exponent)
+    p, e = two_product(eta, high)
+    r, first = two_sum(1.0, -p)
+    r, second = two_sum(r, -e)
+    rest = eta * low
+    value = np.abs(r + (first + second - rest))
+    if low:
+        value += 2.0**-50 * (np.abs(first) + np.abs(second) + np.abs(rest))
+    return np.asarray(value)
+
+
+def two_sum(a: Array | float, b: Array) -> tuple[Array, Array]:
+    """a + b rounded, and what rounding took away, exactly (Knuth)."""
+    total = a + b
+    other = total - a
+    return total, (a - (total - other)) + (b - other)
+
+
+def two_product(a: Array, b: float) -> tuple[Array, Array]:
+    """ab rounded, and what rounding took away, exactly if no part of it underflows (Dekker)."""
+    product = a * b
+    spread = a * _SPLIT
+    a_high = spread - (spread - a)
+    b_high = b * _SPLIT - (b * _SPLIT - b)
+    a_low, b_low = a - a_high, b - b_high
+    lost = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return product, lost
 
 
 def _clipped_convex(shrink: Array, bend: Array) -> Array:

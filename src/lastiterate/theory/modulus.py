@@ -21,8 +21,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.optimize import isotonic_regression
 
 from lastiterate.errors import DescriptionError
 from lastiterate.theory.replay import (
@@ -394,7 +394,7 @@ class _Ahead(NamedTuple):
         known = len(grid) if finite.all() else int(np.argmin(finite))
         width = np.diff(grid[:known])
         rises = np.diff(value[:known] * variance + grid[:known] ** 2) / width
-        slopes = isotonic_regression(rises, weights=width).x if known > 1 else rises
+        slopes = scipy.optimize.isotonic_regression(rises, weights=width).x if known > 1 else rises
         return cls(value, np.diff(value[:known]) / width, slopes)
 
 

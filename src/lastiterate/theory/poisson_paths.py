@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize_scalar
+import scipy
 from scipy.special import bdtrc
 
 from lastiterate.curves.bracket import halved, last_good
@@ -489,7 +489,9 @@ def best_segments_of_one(
         values = {first: value(first)}  # at this epsilon
         index = places.index(first) if first in places else 0
         around = places[max(index - 1, 0)], places[min(index + 1, len(places) - 1)]
-        minimize_scalar(value, bounds=around, method="bounded", options={"maxiter": TUNED})
+        scipy.optimize.minimize_scalar(
+            value, bounds=around, method="bounded", options={"maxiter": TUNED}
+        )
         likely = [min(values, key=lambda place: values[place])]
     better = composed(likely[0]).delta(epsilon) < delta
     return found[likely[0] if better else first]

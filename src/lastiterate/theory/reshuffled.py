@@ -19,9 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solveh_banded
-from scipy.optimize import brentq, fmin, minimize_scalar
 
 from lastiterate.curves import gaussian
 from lastiterate.curves.mixture import Mixture
@@ -268,7 +267,9 @@ class _Problem:
                 band[1] = np.where(stuck, 1.0, diagonal) + damping * (diagonal.max() + 1e-30)
                 try:  # (the banded solver does not take a single unknown)
                     one = len(gradient) == 1
-                    step = -gradient / band[1] if one else solveh_banded(band, -gradient)
+                    step = (
+                        -gradient / band[1] if one else scipy.linalg.solveh_banded(band, -gradient)
+                    )
                 except (np.linalg.LinAlgError, ValueError):  # not definite, or beyond all doubles
                     damping *= 10
                     continue
@@ -461,7 +462,7 @@ class _Objective:
         guess = math.log(max((target / mean) ** 2 / 2, 0.2 / mean))
         grid = [guess + 1.2 * i for i in range(-3, 4)]
         centre = min(grid, key=value)
-        minimize_scalar(
+        scipy.optimize.minimize_scalar(
             value, bounds=(centre - 1.2, centre + 1.2), method="bounded", options={"maxiter": 8}
         )
         kappa = min(tried, key=lambda k: tried[k][0])
@@ -488,7 +489,7 @@ class _Objective:
         if width == 0.0:
             return levels
         simplex = np.vstack([start, start + width * np.eye(len(free))])
-        found = fmin(
+        found = scipy.optimize.fmin(
             value,
             start,
             initial_simplex=simplex,
@@ -526,7 +527,9 @@ class _Objective:
             high *= 2
         if high > 1e200:
             return high
-        return float(brentq(lambda e: _log_delta(law, e) - goal, 0.0, high, rtol=1e-6))
+        return float(
+            scipy.optimize.brentq(lambda e: _log_delta(law, e) - goal, 0.0, high, rtol=1e-6)
+        )
 
 
 def _log_delta(law: CostLaw, epsilon: float) -> float:

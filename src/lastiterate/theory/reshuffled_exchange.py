@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 from scipy.special import ndtr, ndtri
 
 from lastiterate.curves import gaussian
@@ -215,7 +215,9 @@ class _LevelSearch:
             return 0.0
         if excess(self.highest) >= 0:
             return math.inf
-        return float(brentq(excess, 0.0, self.highest, xtol=1e-4 * self.highest, rtol=1e-4))
+        return float(
+            scipy.optimize.brentq(excess, 0.0, self.highest, xtol=1e-4 * self.highest, rtol=1e-4)
+        )
 
     def _realised(self, levels: Levels, epsilon: float) -> float:
         """Nearly the delta of the masses of groups, by the level family."""

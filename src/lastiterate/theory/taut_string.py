@@ -32,8 +32,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import isotonic_regression
 
 from lastiterate.curves.bracket import last_good
 from lastiterate.errors import DescriptionError
@@ -178,7 +178,7 @@ def _pool(run: _Run, products: _Products) -> tuple[Integers, Integers]:
     for i, j in zip(products.chunks[:-1].tolist(), products.chunks[1:].tolist(), strict=True):
         p = products.mantissa[i:j]
         w = (run.nu[i:j] / p) ** 2
-        fit = isotonic_regression(run.s[i:j] / p / w, weights=w)
+        fit = scipy.optimize.isotonic_regression(run.s[i:j] / p / w, weights=w)
         starts = fit.blocks[:-1]
         ends = fit.blocks[1:] - 1
         carry = p[ends]
