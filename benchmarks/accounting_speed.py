@@ -1,4 +1,4 @@
-"""Accounting at the user's default call: CPU seconds, sorts or memory of `account` and its inverses.
+"""CPU seconds, sorts or memory of `account` and its inverses at the user's default call.
 
 Every case runs once in a process of its own, so that nothing is in a cache and its peak memory can
 be told apart. A sort is that of 10^6 doubles by NumPy, on the same machine in the same minute.

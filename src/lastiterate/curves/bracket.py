@@ -3,13 +3,16 @@
 Every inverse of a privacy curve (epsilon from delta, mu from a target) and every search for the
 last step, record or canary ends here: the answer is always a point where the condition was found
 to hold, never an estimate of it. `safe_end` follows a smooth excess; `last_good` and `halved` ask
-yes or no, of whole numbers and of real ones.
+yes or no, of whole numbers and of real ones. `crossing` only points, for searches over what is
+sound at any value.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+
+import scipy
 
 
 def safe_end(
@@ -90,3 +93,16 @@ def halved(
             break
         good, bad = (middle, bad) if holds(middle) else (good, middle)
     return good
+
+
+def crossing(rising: Callable[[float], float], low: float, high: float) -> float:
+    """About where a rising function is 0 (to 1e-13), or the end that is nearest to it.
+
+    >>> crossing(lambda x: math.expm1(x) - 1, -80.0, 80.0) - math.log(2) < 1e-9
+    True
+    """
+    if rising(high) <= 0.0:
+        return high
+    return (
+        low if rising(low) >= 0.0 else float(scipy.optimize.brentq(rising, low, high, xtol=1e-10))
+    )

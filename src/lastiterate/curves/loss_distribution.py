@@ -18,7 +18,7 @@ import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 
 from lastiterate.curves.base import Curve
-from lastiterate.curves.bracket import halved
+from lastiterate.curves.bracket import safe_end
 from lastiterate.curves.pairs import (
     CELLS,
     ROUNDING,
@@ -38,6 +38,8 @@ FINEST = 1e-14
 LOG_OUTSIDE = -32.0
 # Losses so many units of 1 / tilt above epsilon weigh less than e^-FORGOTTEN.
 FORGOTTEN = 60.0
+# A rough delta so many times as large as another shows that the exact one is larger, too.
+FAR_ABOVE = 1.1
 # With more steps than this the transform gets too long; the moments answer alone.
 MOST_STEPS = 10**7
 # Windows longer than this are compared with that of a weaker tilt.
@@ -164,16 +166,18 @@ class _Order:
         lowest, highest = self._window(tilt, moment)
         longest = max(map(len, tilted))
         size = next_fast_len(max(highest - lowest + 1, longest), real=True)
-        spectrum = np.zeros(size // 2 + 1, dtype=complex)
+        depth, phase = np.zeros(size // 2 + 1), np.zeros(size // 2 + 1)
         spread = relative = 0.0
         for (_, atoms, count), part, own in zip(self._parts, tilted, moments, strict=True):
             spread += count * _norm(part)
             reach = (abs(atoms.first) + len(part)) * self._grid
             relative += count * (math.log2(len(part)) + 16.0 + 4.0 * tilt * reach + 4.0 * abs(own))
-            with np.errstate(divide="ignore", invalid="ignore"):
-                spectrum += count * np.log(rfft(part, size))
+            factor = rfft(part, size)
+            with np.errstate(divide="ignore"):
+                depth += count * np.log(np.abs(factor))
+            phase += count * np.angle(factor)
         with np.errstate(under="ignore", invalid="ignore"):
-            product = np.exp(spectrum)
+            product = np.exp(depth) * (np.cos(phase) + 1j * np.sin(phase))
         product[~np.isfinite(product)] = 0.0  # a factor was exactly zero there
         base = sum(count * atoms.first for _, atoms, count in self._parts)
         masses = np.roll(irfft(product, size), (base - lowest) % size)
@@ -334,6 +338,11 @@ class LossDistribution(Curve):
             return self.delta(epsilon)
         return _worse(_both_orders(tuple(self.counts.items()), 8.0 * self.grid), epsilon)
 
+    def is_below(self, delta: float, epsilon: float) -> bool:
+        """Whether delta at epsilon is below a value, on the wide grid where that settles it."""
+        rough = self.rough_delta(epsilon)
+        return rough < delta or (rough < FAR_ABOVE * delta and self.delta(epsilon) < delta)
+
     @cached_property
     def _divergences(self) -> list[tuple[float, float]]:
         """(order - 1, Renyi divergence): exact moments, which see neither grid nor cut tails."""
@@ -362,7 +371,13 @@ class LossDistribution(Curve):
             if low == 0.0:
                 return 0.0
             high, low, step = low, max(low - step, 0.0), 2.0 * step
-        return halved(lambda e: self.delta(e) <= delta, good=high, bad=low, tolerance=1e-9)
+
+        def excess(epsilon: float) -> float:
+            value = self.delta(epsilon)
+            ratio = math.log(max(value, 1e-320)) - math.log(delta)
+            return ratio if (ratio > 0.0) == (value > delta) else value - delta
+
+        return safe_end(excess, safe=high, unsafe=low, tolerance=1e-10)
 
     def _renyi_epsilon(self, delta: float) -> float:
         room = math.log(delta)

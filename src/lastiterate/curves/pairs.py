@@ -64,10 +64,14 @@ def _cells(edges: Array, centre: float) -> tuple[Array, Array]:
     The difference is taken in the tail that is the smaller one; ``ndtr`` itself is trusted to a
     relative error of (4 + x^2) units, the sensitivity of exp(-x^2/2) to its argument.
     """
-    left, right = edges[:-1] - centre, edges[1:] - centre
+    at = edges - centre
+    tails = ndtr(-np.abs(at))
+    left, right = at[:-1], at[1:]
     flip = left + right > 0
-    near = ndtr(np.where(flip, -left, right))
-    far = ndtr(np.where(flip, -right, left))
+    near = np.where(flip, tails[:-1], tails[1:])
+    far = np.where(flip, tails[1:], tails[:-1])
+    middle = np.flatnonzero((left < 0) & (right > 0))  # the larger part lies beyond the middle
+    near[middle] = 1.0 - near[middle]
     square = np.minimum(np.where(flip, left, right) ** 2, 1e4)
     return np.maximum(near - far, 0.0), ROUNDING * (4.0 + square) * near
 
@@ -91,6 +95,8 @@ def _dots(first: int, grid: float, upper: Array, lower: Array) -> Array:
 
 def _mixed(rate: float, loss: Array) -> Array:
     """log(1 - rate + rate e^loss), exact for losses far below 1e-16 too."""
+    if rate <= 0.5 and loss.max(initial=0.0) < 700.0:  # nothing cancels
+        return np.asarray(np.log1p(rate * np.expm1(loss)))
     small = np.log1p(rate * np.expm1(np.clip(loss, -0.5, 0.5)))
     large = np.logaddexp(math.log1p(-rate), math.log(rate) + loss)
     return np.where(np.abs(loss) < 0.5, small, large)
@@ -183,13 +189,16 @@ class SampledPair:
             with np.errstate(divide="ignore"):
                 far = np.where(loss > 700.0, loss - math.log(self.rate), np.log1p(excess))
             return _shifted(far, b)
-        knots = np.linspace(-REACH - 1.0, b + REACH + 1.0, 4097)
+        knots = np.linspace(-REACH - 1.0, b + REACH + 1.0, 8193)
         at = self.loss(knots)
-        place = np.clip(np.searchsorted(at, loss), 1, len(knots) - 1)
         x = np.interp(loss, at, knots)
-        for _ in range(3):
-            x = x - (self.loss(x) - loss) / self._slope(x)
-            x = np.clip(x, knots[place - 1], knots[place])
+        spacing = float(knots[1] - knots[0])
+        for _ in range(4):
+            # A step of Newton's method leaves at most b/2 times the square of what it moved.
+            moved = np.clip((self.loss(x) - loss) / self._slope(x), -spacing, spacing)
+            x = np.clip(x - moved, knots[0], knots[-1])
+            if float(np.abs(moved).max(initial=0.0)) < 1e-5 / (1.0 + b) ** 2:
+                break
         return x
 
     @cached_property
@@ -213,7 +222,7 @@ class SampledPair:
     def _masses(self, edges: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         """(rounded up, rounded down) masses of the mixture, then of N(0, 1), between edges."""
         plain, slip = _cells(edges, 0.0)
-        low, low_slip = _cells(edges, self.low)
+        low, low_slip = _cells(edges, self.low) if self.low else (plain, slip)
         high, high_slip = _cells(edges, self.high)
         mixed = (1.0 - self.rate) * low + self.rate * high
         mixed_slip = (1.0 - self.rate) * low_slip + self.rate * high_slip + 4 * ROUNDING * mixed

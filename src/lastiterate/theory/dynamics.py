@@ -358,6 +358,24 @@ def at_once(s: Array, nu: Array) -> float:
     return math.sqrt(total) * (1 + 1e-12)
 
 
+def counted(columns: Array) -> tuple[Array, npt.NDArray[np.int64]]:
+    """The different columns, and how many there are of each; equal neighbours cost no sorting.
+
+    >>> counted(np.array([[2.0, 2.0, 1.0, 2.0]]))
+    (array([[1., 2.]]), array([1, 3]))
+    """
+    new = np.concatenate([[True], np.any(columns[:, 1:] != columns[:, :-1], axis=0)])
+    starts = np.flatnonzero(new[: columns.shape[1]])
+    lengths = np.diff(np.append(starts, columns.shape[1]))
+    kinds, kind = np.unique(columns[:, starts], axis=1, return_inverse=True)
+    return kinds, np.bincount(kind.ravel(), lengths, kinds.shape[1]).astype(np.int64)
+
+
+def weighted_sum(weights: Array, values: Array) -> float:
+    """The sum of the products (without BLAS, whose threads cost more than they give here)."""
+    return float(np.einsum("i,i->", weights, values))
+
+
 def reachable(etas: Array, loss: Loss, clipping: str) -> tuple[Array, Array]:
     """The multipliers c' ≥ 0 of linear updates x ↦ c'x + const that the declared class contains.
 

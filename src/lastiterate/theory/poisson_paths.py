@@ -18,12 +18,12 @@ import numpy.typing as npt
 import scipy
 from scipy.special import bdtrc
 
-from lastiterate.curves.bracket import halved, last_good
+from lastiterate.curves.bracket import crossing, last_good
 from lastiterate.curves.group_pair import GroupPair
 from lastiterate.curves.loss_distribution import LossDistribution, chernoff_epsilon
 from lastiterate.curves.pairs import FARTHEST, ROUNDING, Pair, SampledPair
 from lastiterate.errors import DescriptionError
-from lastiterate.theory.dynamics import Array, Steps, alike, once
+from lastiterate.theory.dynamics import Array, Steps, alike, counted, once, weighted_sum
 
 PATH_ORDERS = (2.0, 4.0, 6.0, 8.0, 10.0, 14.0)  # that paths are sought for
 SHORT = 64  # runs of no more steps can have other orders too, and are tuned
@@ -135,24 +135,51 @@ def deferral_path(
     >>> bool(path.high[0] < 1.0 < path.high[-1])
     True
     """
-    own, nu = steps.s, steps.nu
-    rounded = steps.replace(s=np.maximum(own, nu * _few_ratios(own / nu)))
-    most = _free_distance(rounded.c, rounded.s, start, diameter)
-    with np.errstate(all="ignore"):  # whatever the search finds is priced by `follow`
-        blocks = _blocks(_Slopes(order, rate, rounded.s, nu, most), rounded, start)
-    z, left = start, [start]
-    for where, pays in blocks:
-        part = steps[where]
-        pays = np.where(np.isnan(pays), 0.0, pays)  # prices beyond doubles: compose plainly there
-        rows = zip(*(x.tolist() for x in (part.c, part.s, part.rounding_drift, pays)), strict=True)
-        for factor, step_sensitivity, rounding, pay in rows:
-            before = factor * z + (rounding if z > 0.0 else 0.0)
-            # c and s are rounded up; what is left over must be there in exact numbers, too.
-            most = min((before + step_sensitivity) * (1 - 64 * ROUNDING), diameter, _FARTHEST)
-            z = min(max(before - pay, 0.0), most)
-            left.append(z)
-        left[-1] = z = 0.0
-    return follow(rounded, rate, left, start if start > 0.0 else math.inf)
+    return _Start.of(steps, 0, start, diameter).path(rate, order)
+
+
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """Where a path begins, with what paths of all orders have in common."""
+
+    first: int
+    steps: Steps  # from there on; s / nu has few values
+    distance: float
+    diameter: float
+    most: float  # that can build up when nothing is ever paid
+
+    @classmethod
+    def of(cls, steps: Steps, first: int, distance: float, diameter: float) -> _Start:
+        """A start at step ``first`` from this distance."""
+        steps = steps[first:]
+        if not alike(steps.s, steps.nu):
+            ratio = steps.s / steps.nu
+            steps = steps.replace(s=np.maximum(steps.s, steps.nu * _few_ratios(ratio)))
+        most = _free_distance(steps, distance, diameter)
+        return cls(first, steps, distance, diameter, most)
+
+    def path(self, rate: float, order: float) -> DeferralPath:
+        """The path whose log-moment of this order is least."""
+        steps, top = self.steps, min(self.diameter, _FARTHEST)
+        with np.errstate(all="ignore"):  # whatever the search finds is priced by `follow`
+            blocks = _blocks(_Slopes(order, rate, steps, self.most), steps, self.distance)
+        z, left = self.distance, [self.distance]
+        for where, pays in blocks:
+            part = steps[where]
+            pays = np.where(np.isnan(pays), 0.0, pays)  # prices beyond doubles: compose plainly
+            rows = (x.tolist() for x in (part.c, part.s, part.rounding_drift, pays))
+            for factor, step_sensitivity, rounding, pay in zip(*rows, strict=True):
+                before = factor * z + rounding if z > 0.0 else 0.0
+                # c and s are rounded up; what is left over must be there in exact numbers, too.
+                most = (before + step_sensitivity) * (1 - 64 * ROUNDING)
+                z = before - pay
+                if z > most or z > top:
+                    z = most if most < top else top
+                elif z < 0.0:
+                    z = 0.0
+                left.append(z)
+            left[-1] = z = 0.0
+        return follow(steps, rate, left, self.distance if self.distance > 0.0 else math.inf)
 
 
 class _Block(NamedTuple):
@@ -190,7 +217,7 @@ def _blocks(slopes: _Slopes, steps: Steps, start: float) -> list[tuple[slice, Ar
         else:
             found.append(block)
     blocks = len(found)
-    return [(x.where, _levelled(x, steps.s[x.where], steps.nu[x.where], blocks)) for x in found]
+    return [(x.where, _levelled(x, steps[x.where], blocks)) for x in found]
 
 
 def _block(slopes: _Slopes, steps: Steps, where: slice, apart: float) -> _Block:
@@ -204,14 +231,14 @@ def _block(slopes: _Slopes, steps: Steps, where: slice, apart: float) -> _Block:
         roundings[:1] = 0.0
     there = apart * math.exp(behind[0] - scale) + np.cumsum(roundings)
 
-    def pays(log_price: float) -> bool:
-        paid = float(weight @ slopes.shift(math.exp(log_price) * weight, where))
-        return paid >= float(there[-1])
+    def excess(log_price: float) -> float:
+        paid = weighted_sum(weight, slopes.shift(math.exp(log_price) * weight, where))
+        return paid - float(there[-1])
 
-    price = math.exp(halved(pays, good=80.0, bad=-80.0, rounds=48)) * weight
+    price = math.exp(crossing(excess, -80.0, 80.0)) * weight
     u = slopes.shift(price, where)
     left = (there - np.cumsum(weight * u))[:-1]
-    torn = bool(np.any(left < -1e-9 * float(weight @ np.abs(u))))
+    torn = bool(np.any(left < -1e-9 * weighted_sum(weight, np.abs(u))))
     cuts = list[int]()
     if torn or (np.any(roundings > 0.0) and steps.count <= SHORT):
         cuts = [int(k) + 1 for k in np.argsort(left)[: 1 if torn else TRIED]]
@@ -219,24 +246,24 @@ def _block(slopes: _Slopes, steps: Steps, where: slice, apart: float) -> _Block:
     return _Block(where, u, price, weight, cost, cuts, torn)
 
 
-def _levelled(block: _Block, s: Array, nu: Array, blocks: int) -> Array:
+def _levelled(block: _Block, steps: Steps, blocks: int) -> Array:
     """The path with few different pairs: u / nu replaced by weighted means over alike steps.
 
     The means keep sum u_k weight_k, and the optimum is flat, so this costs only to second order;
     rounding pairs up afterwards would cost to first order.
     """
-    price, weight = block.price, block.weight
+    price, weight, nu = block.price, block.weight, steps.nu
     shift = block.u / nu
     answer = shift.copy()
-    kinds, kind = np.unique(s / nu, return_inverse=True)
+    kinds, kind = _kinds(steps)
     for index in range(len(kinds)):
         for sign in (-1.0, 1.0):
             chosen = np.flatnonzero((kind == index) & (sign * shift > 0.0))
             if len(chosen) < 2:
                 continue
             chosen = chosen[np.argsort(shift[chosen], kind="stable")]
-            steps = np.diff(shift[chosen]) * np.maximum(np.diff((price * nu)[chosen]), 0.0)
-            place = np.concatenate([[0.0], np.cumsum(np.cbrt(steps))])
+            rises = np.diff(shift[chosen]) * np.maximum(np.diff((price * nu)[chosen]), 0.0)
+            place = np.concatenate([[0.0], np.cumsum(np.cbrt(rises))])
             if not math.isfinite(place[-1]):
                 place = np.arange(len(chosen), dtype=float)
             levels = max(LEVELS // (2 * len(kinds) * blocks), 2)
@@ -247,6 +274,15 @@ def _levelled(block: _Block, s: Array, nu: Array, blocks: int) -> Array:
             )
             answer[chosen] = mean[group]
     return answer * nu
+
+
+def _kinds(steps: Steps) -> tuple[Array, npt.NDArray[np.int64]]:
+    """The different values of s / nu, and which one each step has."""
+    if alike(steps.s, steps.nu):
+        one = steps.s[:1] / steps.nu[:1]
+        return one, np.broadcast_to(np.int64(0), (steps.count,))
+    kinds, kind = np.unique(steps.s / steps.nu, return_inverse=True)
+    return kinds, kind
 
 
 def _few_ratios(ratio: Array) -> Array:
@@ -264,11 +300,11 @@ def _few_ratios(ratio: Array) -> Array:
 class _Slopes:
     """Inverse of the derivative of kappa, tabulated for a few values of s / nu."""
 
-    def __init__(self, order: float, rate: float, s: Array, nu: Array, most: float) -> None:
+    def __init__(self, order: float, rate: float, steps: Steps, most: float) -> None:
         self._order, self._rate = order, rate
-        levels, self._level = np.unique(s / nu, return_inverse=True)
-        self._nu = nu
-        top = min(max(most / float(nu.min()), 1e-9), _FARTHEST)
+        levels, self._level = _kinds(steps)
+        self._nu = steps.nu
+        top = min(max(most / float(once(steps.nu).min()), 1e-9), _FARTHEST)
         rising = np.concatenate([[0.0], np.geomspace(1e-7 * top, top, RISING)])
         self._tables = []
         for ratio in levels:
@@ -340,8 +376,8 @@ def poisson_curve(path: DeferralPath) -> LossDistribution:
     """The composition of a path's pairs, at most GROUPS different ones, each rounded up."""
     if not np.all(np.isfinite(path.high)):
         return LossDistribution({SampledPair(path.rate, 0.0, math.inf): 1})
-    pairs = np.stack([_snap(path.low), _snap(path.high)])
-    kinds, counts = np.unique(pairs[:, path.high > 0.0], axis=1, return_counts=True)
+    used = path.high > 0.0
+    kinds, counts = counted(np.stack([_snap(path.low), _snap(path.high)])[:, used])
     if kinds.shape[1] > GROUPS:
         kinds, counts = _grouped(path.rate, kinds, counts)
     low, high = kinds
@@ -454,7 +490,7 @@ def best_segments_of_one(
         for steps in segments
     ]
     starts = [
-        [] if rests else list(_starts(steps, diameter))
+        [] if rests else [_Start.of(steps, *start, diameter) for start in _starts(steps, diameter)]
         for steps, rests in zip(segments, idle, strict=True)
     ]
     if not any(starts):
@@ -465,9 +501,9 @@ def best_segments_of_one(
 
     def composed(place: float) -> LossDistribution:
         if place not in found:
-            rows = zip(segments, starts, plain, strict=True)
             order = 1.0 + math.exp(place)
-            found[place] = [_least(x, rate, order, some, diameter, y) for x, some, y in rows]
+            rows = zip(starts, plain, strict=True)
+            found[place] = [_least(some, rate, order, other) for some, other in rows]
         return rest.compose(*(bound.curve for bound in found[place]))
 
     short = sum(steps.count for steps in segments) <= SHORT
@@ -493,23 +529,15 @@ def best_segments_of_one(
             value, bounds=around, method="bounded", options={"maxiter": TUNED}
         )
         likely = [min(values, key=lambda place: values[place])]
-    better = composed(likely[0]).delta(epsilon) < delta
-    return found[likely[0] if better else first]
+    return found[likely[0] if composed(likely[0]).is_below(delta, epsilon) else first]
 
 
-def _least(
-    steps: Steps,
-    rate: float,
-    order: float,
-    starts: list[tuple[int, float]],
-    diameter: float,
-    plain: PoissonBound,
-) -> PoissonBound:
+def _least(starts: list[_Start], rate: float, order: float, plain: PoissonBound) -> PoissonBound:
     """The start whose path has the least moment of an order; plain composition if that has."""
     best, least = plain, _moment(plain.curve, order)
-    for first, start in starts:
-        path = deferral_path(steps[first:], rate, order, start, diameter)
-        bound = PoissonBound(poisson_curve(path), path, order, first)
+    for start in starts:
+        path = start.path(rate, order)
+        bound = PoissonBound(poisson_curve(path), path, order, start.first)
         moment = _moment(bound.curve, order)
         if moment < least:
             best, least = bound, moment
@@ -560,12 +588,18 @@ def _screened(curve: LossDistribution, delta: float) -> float:
     return chernoff_epsilon(SCREEN_ORDERS, moments, delta)
 
 
-def _free_distance(c: Array, s: Array, start: float, diameter: float) -> float:
+def _free_distance(steps: Steps, start: float, diameter: float) -> float:
     """The largest distance that can build up when nothing is ever paid."""
     z = most = start
-    for factor, step_sensitivity in zip(c.tolist(), s.tolist(), strict=True):
-        z = min(factor * z + step_sensitivity, diameter)
-        most = max(most, z)
+    equal = alike(steps.c, steps.s)
+    for factor, step_sensitivity in zip(steps.c.tolist(), steps.s.tolist(), strict=True):
+        before, z = z, factor * z + step_sensitivity
+        if z > diameter:
+            z = diameter
+        if z > most:
+            most = z
+        if equal and z == before:
+            break
     return most
 
 
@@ -588,7 +622,7 @@ def group_curve(path: DeferralPath, gaps: Array, records: int) -> LossDistributi
         return LossDistribution({SampledPair(path.rate, 0.0, math.inf): 1})
     used = (path.high > 0.0) | (gaps > 0.0)
     columns = np.stack([_snap(path.low), _snap(path.high), _snap(gaps)])[:, used]
-    kinds, counts = np.unique(columns, axis=1, return_counts=True)
+    kinds, counts = counted(columns)
     if kinds.shape[1] > GROUPS:
         sort = np.lexsort((kinds[1], kinds[2]))
         kinds, counts = kinds[:, sort], counts[sort]

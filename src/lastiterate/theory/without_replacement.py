@@ -15,20 +15,20 @@ steps left over, without splitting the noise. Proof: docs/theory/without-replace
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from lastiterate.curves.bracket import halved
+from lastiterate.curves.bracket import crossing
 from lastiterate.curves.loss_distribution import LossDistribution, chernoff_epsilon
 from lastiterate.curves.pairs import ROUNDING, OpposedPair, Pair, ReplacedPair
 from lastiterate.description import WithoutReplacement
 from lastiterate.errors import DescriptionError
 from lastiterate.theory import dynamics
-from lastiterate.theory.dynamics import Array, Steps, alike, once
+from lastiterate.theory.dynamics import Array, Steps, alike, counted, once, weighted_sum
 from lastiterate.theory.registry import LIPSCHITZ, PUBLIC, Proof, Theorem
 from lastiterate.theory.run import Run
 
@@ -74,12 +74,17 @@ def distance(steps: Steps, diameter: float = math.inf) -> float:
         count = float(steps.count)
         sums = count if factor == 1.0 else math.inf if factor > 1.0 else 1.0 / (1.0 - factor)
         return min(step_sensitivity * sums * (1 + 1e-12), longest * count * (1 + 1e-12), diameter)
-    z = 0.0
+    *_, z = 0.0, *distances(steps, diameter)
+    return z
+
+
+def distances(steps: Steps, diameter: float = math.inf) -> Iterator[float]:
+    """How far apart two runs can be after each of these steps; see `distance`."""
+    z, wider = 0.0, 1 + 4 * ROUNDING
     rows = (x.tolist() for x in (steps.c, steps.gap, steps.reach))
     for factor, step_sensitivity, longest in zip(*rows, strict=True):
-        wider = 1 + 4 * ROUNDING
         z = min((factor * z + step_sensitivity) * wider, (z + longest) * wider, diameter)
-    return z
+        yield z
 
 
 def plain(pair_of: PairOf, steps: Steps) -> LossDistribution:
@@ -155,8 +160,7 @@ def _screened(
     whole = summed[:, -1] * (steps.count / window)
     best = (chernoff_epsilon(orders, whole, delta), 0, np.zeros(0))
     tails = sorted({min(math.ceil(1.25**k), window - 1) for k in range(80)})
-    for tail in tails:
-        left = distance(steps[: steps.count - tail], diameter)
+    for tail, left in zip(tails, _before(steps, tails, diameter), strict=True):
         if not math.isfinite(left):
             continue
         paying = last[-tail:]
@@ -172,6 +176,14 @@ def _screened(
             if epsilon < best[0]:
                 best = (epsilon, tail, pays)
     return (best[1], best[2]) if best[1] else None
+
+
+def _before(steps: Steps, tails: list[int], diameter: float) -> list[float]:
+    """The distance before each of these numbers of last steps, in one walk."""
+    if steps.count > LONG and alike(steps.c, steps.gap, steps.reach):
+        return [distance(steps[: steps.count - tail], diameter) for tail in tails]
+    walked = [0.0, *distances(steps[: steps.count - tails[0]], diameter)]
+    return [walked[steps.count - tail] for tail in tails]
 
 
 def log_moment(pair_of: PairOf, order: float, ratio: float, shift: float) -> float:
@@ -213,14 +225,14 @@ def payments(steps: Steps, left: float, prices: Array) -> Array | None:
         asked = math.exp(log_price) * weight
         return cast(Array, np.where(asked < slopes[0], 0.0, np.interp(asked, slopes, middles)))
 
-    def pays(log_price: float) -> bool:
-        return float(weight @ shifts(log_price)) >= owed
+    def excess(log_price: float) -> float:  # on logarithms: close to linear
+        return math.log(max(weighted_sum(weight, shifts(log_price)), 1e-300)) - math.log(owed)
 
-    chosen = shifts(halved(pays, good=90.0, bad=-60.0, rounds=40))
-    if not weight @ chosen > 0.0:
+    chosen = shifts(crossing(excess, -60.0, 90.0))
+    if not weighted_sum(weight, chosen) > 0.0:
         return None
     levelled = _levelled(chosen, weight)
-    paid = float(weight @ levelled)
+    paid = weighted_sum(weight, levelled)
     return nu * (levelled * (owed / paid * (1 + 1e-9))) + roundings
 
 
@@ -249,9 +261,7 @@ def _ratios(shift: Array, nu: Array) -> Array:
 
 def _composed(pair_of: PairOf, ratios: Array, pays: Array) -> LossDistribution:
     """The pairs of the steps, impulses and payments rounded up to few values."""
-    kinds, counts = np.unique(
-        np.stack([levelled_up(ratios), levelled_up(pays)]), axis=1, return_counts=True
-    )
+    kinds, counts = counted(np.stack([levelled_up(ratios), levelled_up(pays)]))
     composed: dict[Pair, int] = {}
     for ratio, pay, count in zip(*kinds.tolist(), counts.tolist(), strict=True):
         if ratio > 0.0 or pay > 0.0:
