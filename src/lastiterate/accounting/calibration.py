@@ -238,7 +238,7 @@ def _tune(at: Callable[[float], float], target: float, start: float, slope: floa
         return None
     if unsafe is None:
         return safe
-    low, high = gap(safe), gap(unsafe)
+    low, high, last = gap(safe), gap(unsafe), 0.0
     for _ in range(80):
         if abs(unsafe - safe) < 1e-12 * (1 + abs(safe)):
             break
@@ -247,10 +247,11 @@ def _tune(at: Callable[[float], float], target: float, start: float, slope: floa
         value = gap(place)
         if value == 0.0:
             return place
-        if value < 0:
-            safe, low, high = place, value, high / 2
+        if value < 0:  # Illinois: an end that stays twice counts for half
+            safe, low, high = place, value, high / 2 if last < 0 else high
         else:
-            unsafe, high, low = place, value, low / 2
+            unsafe, high, low = place, value, low / 2 if last > 0 else low
+        last = value
     return safe
 
 

@@ -38,8 +38,8 @@ FINEST = 1e-14
 LOG_OUTSIDE = -32.0
 # Losses so many units of 1 / tilt above epsilon weigh less than e^-FORGOTTEN.
 FORGOTTEN = 60.0
-# A rough delta so many times as large as another shows that the exact one is larger, too.
-FAR_ABOVE = 1.1
+# Pairs from which a question is first answered on the wide grid.
+MANY_PAIRS = 4
 # With more steps than this the transform gets too long; the moments answer alone.
 MOST_STEPS = 10**7
 # Windows longer than this are compared with that of a weaker tilt.
@@ -338,11 +338,6 @@ class LossDistribution(Curve):
             return self.delta(epsilon)
         return _worse(_both_orders(tuple(self.counts.items()), 8.0 * self.grid), epsilon)
 
-    def is_below(self, delta: float, epsilon: float) -> bool:
-        """Whether delta at epsilon is below a value, on the wide grid where that settles it."""
-        rough = self.rough_delta(epsilon)
-        return rough < delta or (rough < FAR_ABOVE * delta and self.delta(epsilon) < delta)
-
     @cached_property
     def _divergences(self) -> list[tuple[float, float]]:
         """(order - 1, Renyi divergence): exact moments, which see neither grid nor cut tails."""
@@ -353,27 +348,39 @@ class LossDistribution(Curve):
         return math.exp(min(min(logs) + 1e-12, 0.0))
 
     def epsilon(self, delta: float) -> float:
+        return self._inverse(self.delta, delta, rough_first=len(self.counts) > MANY_PAIRS)
+
+    def rough_epsilon(self, delta: float) -> float:
+        """Epsilon on the grid of `rough_delta`."""
+        return self._inverse(self.rough_delta, delta)
+
+    def _inverse(
+        self, curve: Callable[[float], float], delta: float, rough_first: bool = False
+    ) -> float:
+        """The smallest epsilon at which a curve is at most delta."""
         if not 0.0 <= delta <= 1.0:
             raise DescriptionError("delta", delta, "between 0 and 1", "it is a probability")
         if not self.counts or delta == 1.0:
             return 0.0
         if self._unbounded() or delta == 0.0:
             return math.inf
-        high = self._renyi_epsilon(delta)
+        high = self.rough_epsilon(delta) if rough_first else self._renyi_epsilon(delta)
+        if math.isinf(high):
+            return high
         for _ in range(40):
-            if self.delta(high) <= delta:
+            if curve(high) <= delta:
                 break
             high *= 1.1
         else:
             return math.inf
-        low, step = high, 0.02 * high
-        while self.delta(low) <= delta:
+        low, step = high, (0.002 if rough_first else 0.02) * high
+        while curve(low) <= delta:
             if low == 0.0:
                 return 0.0
             high, low, step = low, max(low - step, 0.0), 2.0 * step
 
         def excess(epsilon: float) -> float:
-            value = self.delta(epsilon)
+            value = curve(epsilon)
             ratio = math.log(max(value, 1e-320)) - math.log(delta)
             return ratio if (ratio > 0.0) == (value > delta) else value - delta
 

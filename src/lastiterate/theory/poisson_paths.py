@@ -9,7 +9,7 @@ sensitivities s and noises nu of the steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -510,26 +510,34 @@ def best_segments_of_one(
     places = [math.log(order - 1.0) for order in (SHORT_ORDERS if short else PATH_ORDERS)]
     ranked = sorted([*places, math.inf], key=lambda place: _screened(composed(place), delta))
     first, *likely = ranked[: LIKELY if short else 2]
+    if not short:
+        return found[_better(composed, first, likely[0], delta)]
     epsilon = composed(first).epsilon(delta)
 
     def value(place: float) -> float:
         values[place] = composed(place).rough_delta(epsilon)
         return values[place]
 
-    if short:
-        for _ in range(2):  # a smaller epsilon can prefer another order
-            best, first = first, min([first, *likely], key=value)
-            if first == best:
-                break
-            epsilon = composed(first).epsilon(delta)
-        values = {first: value(first)}  # at this epsilon
-        index = places.index(first) if first in places else 0
-        around = places[max(index - 1, 0)], places[min(index + 1, len(places) - 1)]
-        scipy.optimize.minimize_scalar(
-            value, bounds=around, method="bounded", options={"maxiter": TUNED}
-        )
-        likely = [min(values, key=lambda place: values[place])]
-    return found[likely[0] if composed(likely[0]).is_below(delta, epsilon) else first]
+    for _ in range(2):  # a smaller epsilon can prefer another order
+        best, first = first, min([first, *likely], key=value)
+        if first == best:
+            break
+        epsilon = composed(first).epsilon(delta)
+    values = {first: value(first)}  # at this epsilon
+    index = places.index(first) if first in places else 0
+    around = places[max(index - 1, 0)], places[min(index + 1, len(places) - 1)]
+    options = {"maxiter": TUNED}
+    scipy.optimize.minimize_scalar(value, bounds=around, method="bounded", options=options)
+    other = min(values, key=lambda place: values[place])
+    return found[other if composed(other).delta(epsilon) < delta else first]
+
+
+def _better(
+    composed: Callable[[float], LossDistribution], first: float, other: float, delta: float
+) -> float:
+    """Which of two orders has the smaller delta, on a rough grid."""
+    epsilon = composed(first).rough_epsilon(delta)
+    return min((first, other), key=lambda place: composed(place).rough_delta(epsilon))
 
 
 def _least(starts: list[_Start], rate: float, order: float, plain: PoissonBound) -> PoissonBound:
