@@ -8,9 +8,11 @@ sensitivities s and noises nu of the steps.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -39,6 +41,8 @@ _AROUND = np.array([-8.0, -2.7, 2.7, 8.0])  # of a normal density
 LEVELS = 32  # different payments that a path makes
 RATIOS = 16  # different values of s / nu that a path tells apart
 GROUPS = 64  # different pairs that a whole run is charged as
+RISEN = 1.2  # from so many times the least moment on, longer paths are not tried
+REMEMBERED = 1 << 14  # steps of a path that is kept for runs of other lengths
 LONG = 10**6  # of a longer run only the last steps get a path of their own
 
 
@@ -157,6 +161,17 @@ class _Start:
             steps = steps.replace(s=np.maximum(steps.s, steps.nu * _few_ratios(ratio)))
         most = _free_distance(steps, distance, diameter)
         return cls(first, steps, distance, diameter, most)
+
+    def bound(self, rate: float, order: float) -> tuple[PoissonBound, float]:
+        """The bound of the path of this order, and its log-moment."""
+        if self.steps.constant and self.steps.count <= REMEMBERED:
+            step = (*self.steps.one, float(self.steps.rounding_drift[0]))
+            place = self.distance, self.diameter
+            bound, moment = _equal_bound(step, self.steps.count, place, rate, order)
+            return dataclasses.replace(bound, first=self.first), moment
+        path = self.path(rate, order)
+        bound = PoissonBound(poisson_curve(path), path, order, self.first)
+        return bound, _moment(bound.curve, order)
 
     def path(self, rate: float, order: float) -> DeferralPath:
         """The path whose log-moment of this order is least."""
@@ -541,15 +556,33 @@ def _better(
 
 
 def _least(starts: list[_Start], rate: float, order: float, plain: PoissonBound) -> PoissonBound:
-    """The start whose path has the least moment of an order; plain composition if that has."""
-    best, least = plain, _moment(plain.curve, order)
+    """The start whose path has the least moment of an order; plain composition if that has.
+
+    From the diameter, the longer equal steps are, the less each absorbs and the more of them pay:
+    once the moment rises, still longer paths are not tried.
+    """
+    best, least, before = plain, _moment(plain.curve, order), math.inf
     for start in starts:
-        path = start.path(rate, order)
-        bound = PoissonBound(poisson_curve(path), path, order, start.first)
-        moment = _moment(bound.curve, order)
+        bound, moment = start.bound(rate, order)
         if moment < least:
             best, least = bound, moment
+        restarted = start.steps.constant and start.distance == start.diameter
+        if restarted and moment > max(before, RISEN * least):
+            break
+        before = moment if restarted else before
     return best
+
+
+@lru_cache(maxsize=256)
+def _equal_bound(
+    step: tuple[float, ...], count: int, place: tuple[float, float], rate: float, order: float
+) -> tuple[PoissonBound, float]:
+    """`_Start.bound` of equal steps: runs that differ in length alone end in the same ones."""
+    c, s, nu, drift = step
+    start = _Start.of(Steps(c, s, nu, count, rounding_drift=drift), 0, *place)
+    path = start.path(rate, order)
+    bound = PoissonBound(poisson_curve(path), path, order, 0)
+    return bound, _moment(bound.curve, order)
 
 
 def _starts(steps: Steps, diameter: float) -> Iterator[tuple[int, float]]:
