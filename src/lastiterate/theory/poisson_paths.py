@@ -147,7 +147,8 @@ class _Start:
     """Where a path begins, with what paths of all orders have in common."""
 
     first: int
-    steps: Steps  # from there on; s / nu has few values
+    steps: Steps  # from there on
+    rounded: Steps  # the same, with s rounded up so that s / nu has few values
     distance: float
     diameter: float
     most: float  # that can build up when nothing is ever paid
@@ -155,12 +156,12 @@ class _Start:
     @classmethod
     def of(cls, steps: Steps, first: int, distance: float, diameter: float) -> _Start:
         """A start at step ``first`` from this distance."""
-        steps = steps[first:]
+        steps = rounded = steps[first:]
         if not alike(steps.s, steps.nu):
             ratio = steps.s / steps.nu
-            steps = steps.replace(s=np.maximum(steps.s, steps.nu * _few_ratios(ratio)))
-        most = _free_distance(steps, distance, diameter)
-        return cls(first, steps, distance, diameter, most)
+            rounded = steps.replace(s=np.maximum(steps.s, steps.nu * _few_ratios(ratio)))
+        most = _free_distance(rounded, distance, diameter)
+        return cls(first, steps, rounded, distance, diameter, most)
 
     def bound(self, rate: float, order: float) -> tuple[PoissonBound, float]:
         """The bound of the path of this order, and its log-moment."""
@@ -177,7 +178,8 @@ class _Start:
         """The path whose log-moment of this order is least."""
         steps, top = self.steps, min(self.diameter, _FARTHEST)
         with np.errstate(all="ignore"):  # whatever the search finds is priced by `follow`
-            blocks = _blocks(_Slopes(order, rate, steps, self.most), steps, self.distance)
+            slopes = _Slopes(order, rate, self.rounded, self.most)
+            blocks = _blocks(slopes, self.rounded, self.distance)
         z, left = self.distance, [self.distance]
         for where, pays in blocks:
             part = steps[where]
@@ -194,7 +196,7 @@ class _Start:
                     z = 0.0
                 left.append(z)
             left[-1] = z = 0.0
-        return follow(steps, rate, left, self.distance if self.distance > 0.0 else math.inf)
+        return follow(self.rounded, rate, left, self.distance if self.distance > 0.0 else math.inf)
 
 
 class _Block(NamedTuple):
