@@ -433,3 +433,19 @@ def test_mu_grows_with_factor_and_sensitivity_and_falls_with_noise():
             which = [v is vector for v in (c, s, nu)].index(True)
             moved[which][k] *= 1 + sign * 0.1
             assert taut_string(*moved, start).mu >= base * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "diameter"),
+    [(0.2, 1.0, 3.0), (1.0, 1.0, 40.0), (0.999, 1.001, 30.0), (1.0, 1.02, 2.0), (0.9, 1.2, 0.05)],
+)
+def test_no_restart_of_a_long_run_is_better_than_the_one_found(low, high, diameter):
+    """Also where only the last steps are looked at; against the values of all restarts."""
+    rng = np.random.default_rng(21)
+    for steps in (4_097, 12_000):
+        c, s = rng.uniform(low, high, steps), rng.uniform(0, 1, steps)
+        nu = rng.uniform(0.2, 2, steps) * (rng.random(steps) < 0.95)
+        found = best(c, s, nu, diameter)
+        least = min(restarts(c, s, nu, diameter).min(), taut_string(c, s, nu).mu ** 2)
+        assert found.mu**2 <= least * (1 + 1e-8)
+        assert replay(c, s, nu, found.shifts, found.start, found.restart) == found.mu

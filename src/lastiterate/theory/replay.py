@@ -22,7 +22,7 @@ _WIDER = 1.0 + 6.0 * 2.0**-53
 # Values this small are lifted, so that no product of two of them can underflow to zero.
 _SMALLEST_DISTANCE, _SMALLEST_FACTOR = 1e-200, 1e-107
 SMALLEST_RATIO = 1e-290  # of a shift to its noise: what would underflow is lifted to this
-_SLICE = 1 << 16  # steps turned into Python floats at a time: speed without the memory
+SLICE = 1 << 16  # steps turned into Python floats at a time: speed without the memory
 
 
 def schedule(c: ArrayLike, s: ArrayLike, nu: ArrayLike) -> tuple[Floats, Floats, Floats]:
@@ -68,8 +68,8 @@ def _walk(z: float, c: Floats, s: Floats, a: Floats) -> float:
 
     Clamping at 0 is sound: a shift larger than c z + s only means that less was paid.
     """
-    for i in range(0, len(c), _SLICE):
-        j = i + _SLICE
+    for i in range(0, len(c), SLICE):
+        j = i + SLICE
         factor = np.where(c[i:j] > 0, np.maximum(c[i:j] * _WIDER, _SMALLEST_FACTOR), 0.0)
         jump = np.where(s[i:j] > 0, np.maximum(s[i:j] * _WIDER, _SMALLEST_DISTANCE), 0.0)
         for ck, sk, ak in zip(factor.tolist(), jump.tolist(), a[i:j].tolist(), strict=True):

@@ -37,7 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lastiterate.curves.bracket import last_good
 from lastiterate.errors import DescriptionError
-from lastiterate.theory.replay import Floats, check_start, replay, schedule
+from lastiterate.theory.replay import SLICE, Floats, check_start, replay, schedule
 
 Integers = NDArray[np.int64]
 
@@ -394,20 +394,64 @@ def best(c: ArrayLike, s: ArrayLike, nu: ArrayLike, diameter: ArrayLike = math.i
     187
     """
     c, s, nu = schedule(c, s, nu)
+    width = np.asarray(diameter, dtype=np.float64)
+    if np.all(width == math.inf):  # restarts only where c = 0 forgets anyway
+        return taut_string(c, s, nu)
+    width = np.broadcast_to(width, len(c))
+    length = min(_WINDOW, len(c))
+    found, settled = _best_restart(c, s, nu, width, length)
+    if settled and length < len(c):
+        return found
+    earliest = _earliest_restart(c, s, nu, width) if length < len(c) else 0
+    while not settled and length < len(c) - earliest:
+        length = min(8 * length, len(c) - earliest)
+        found, settled = _best_restart(c, s, nu, width, length)
+    if settled and length < len(c):
+        return found
     common = taut_string(c, s, nu)
-    if np.all(np.asarray(diameter) == math.inf):  # restarts only where c = 0 forgets anyway
-        return common
-    value = restarts(c, s, nu, diameter)
-    tau = int(np.argmin(value)) if len(value) else 0
-    if len(value) == 0 or not value[tau] < common.mu * common.mu:
-        return common
-    start = float(np.broadcast_to(np.asarray(diameter, dtype=np.float64), len(value))[tau])
-    if not math.isfinite(start):  # only where c = 0 forgets it
-        start = 0.0
+    return found if found.mu < common.mu else common
+
+
+_WINDOW = 4096  # last steps whose restarts are looked at first
+
+
+def _best_restart(
+    c: Floats, s: Floats, nu: Floats, width: Floats, length: int
+) -> tuple[TautString, bool]:
+    """The best restart in the last ``length`` steps, and whether all others cost more.
+
+    A path that begins before these steps pays for them at least what a common start would.
+    """
+    first = len(c) - length
+    last = slice(first, len(c))
+    value = restarts(c[last], s[last], nu[last], width[last])
+    tau = first + int(np.argmin(value)) if length else 0
+    if not length or not math.isfinite(value[tau - first]):
+        return TautString(np.zeros(len(c)), 0.0, math.inf), False
+    start = float(width[tau]) if math.isfinite(width[tau]) else 0.0  # only where c = 0 forgets it
     rest = taut_string(c[tau:], s[tau:], nu[tau:], start)
-    if rest.mu >= common.mu:
-        return common
-    return TautString(np.concatenate([np.zeros(tau), rest.shifts]), start, rest.mu, tau)
+    found = TautString(np.concatenate([np.zeros(tau), rest.shifts]), start, rest.mu, tau)
+    return found, taut_string(c[last], s[last], nu[last]).mu > rest.mu * (1 + 1e-8)
+
+
+def _earliest_restart(c: Floats, s: Floats, nu: Floats, width: Floats) -> int:
+    """No restart before this step is better than a common start.
+
+    Whatever first pays for the diameter costs diameter^2 / U at least, U the sum of
+    (nu_k / (c_tau ... c_k))^2 over k >= tau, and the rest what a common start at tau would. Paying
+    for the steps before tau as they come, and such a start, costs sum (s_k / nu_k)^2 instead.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        before = np.cumsum(np.divide(s, nu, out=np.where(s > 0, np.inf, 0.0), where=nu > 0) ** 2)
+    earliest, noise = len(c), 0.0
+    values = (c, nu, width, before)
+    for start in range(len(c) - 1, -1, -SLICE):
+        rows = (x[max(start - SLICE + 1, 0) : start + 1][::-1].tolist() for x in values)
+        for place, (factor, own, apart, paid) in enumerate(zip(*rows, strict=True)):
+            noise = (own * own + noise) / (factor * factor) if factor > 1e-100 else math.inf
+            if apart * apart < paid * noise * (1 + 1e-8):
+                earliest = start - place
+    return earliest
 
 
 # --- closed forms of equal steps ----------------------------------------------------------------
