@@ -91,3 +91,12 @@ def test_a_crossing_is_an_end_where_there_is_none():
     assert crossing(lambda x: x - 3.0, -80.0, 90.0) == pytest.approx(3.0, abs=1e-12)
     assert crossing(lambda x: x - 300.0, -80.0, 90.0) == 90.0
     assert crossing(lambda x: x + 300.0, -80.0, 90.0) == -80.0
+
+
+def test_a_crossing_is_found_between_values_beyond_doubles():
+    def steep(x):
+        return math.nan if x < -50 else -math.inf if x < 1 else math.inf if x > 2 else x - 1.5
+
+    assert crossing(steep, -80.0, 80.0) == pytest.approx(1.5, abs=1e-12)
+    assert crossing(lambda x: math.nan, -80.0, 80.0) == 80.0
+    assert crossing(lambda x: math.inf if x > 7 else -math.inf, -80.0, 80.0) == pytest.approx(7.0)

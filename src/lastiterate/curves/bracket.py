@@ -98,11 +98,19 @@ def halved(
 def crossing(rising: Callable[[float], float], low: float, high: float) -> float:
     """About where a rising function is 0 (to 1e-13), or the end that is nearest to it.
 
+    What is no number counts as below 0.
+
     >>> crossing(lambda x: math.expm1(x) - 1, -80.0, 80.0) - math.log(2) < 1e-9
     True
     """
-    if rising(high) <= 0.0:
+
+    def finite(x: float) -> float:
+        value = rising(x)
+        return -1e300 if math.isnan(value) else min(max(value, -1e300), 1e300)
+
+    if finite(high) <= 0.0:
         return high
-    return (
-        low if rising(low) >= 0.0 else float(scipy.optimize.brentq(rising, low, high, xtol=1e-10))
-    )
+    if finite(low) >= 0.0:
+        return low
+    found = scipy.optimize.brentq(finite, low, high, xtol=1e-13, maxiter=300, disp=False)
+    return float(found)
