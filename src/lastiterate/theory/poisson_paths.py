@@ -543,8 +543,9 @@ def best_segments_of_one(
     values = {first: value(first)}  # at this epsilon
     index = places.index(first) if first in places else 0
     around = places[max(index - 1, 0)], places[min(index + 1, len(places) - 1)]
-    options = {"maxiter": TUNED}
-    scipy.optimize.minimize_scalar(value, bounds=around, method="bounded", options=options)
+    scipy.optimize.minimize_scalar(
+        value, bounds=around, method="bounded", options={"maxiter": TUNED}
+    )
     other = min(values, key=lambda place: values[place])
     return found[other if composed(other).delta(epsilon) < delta else first]
 
