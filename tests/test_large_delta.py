@@ -54,12 +54,12 @@ FLAGS = (
 
 @pytest.mark.parametrize("delta", [0.5, 0.9, 1.0])
 def test_half_and_more_is_refused(delta):
-    with pytest.raises(DescriptionError, match=r"below 0\.5"):
+    with pytest.raises(DescriptionError, match=r"^delta must be < 0\.5"):
         certify(RUN, LOSS, delta)
-    with pytest.raises(DescriptionError, match=r"below 0\.5"):
+    with pytest.raises(DescriptionError, match=r"^delta must be < 0\.5"):
         calibrate(RUN, LOSS, epsilon=1.0, delta=delta)
     certificate = certify(RUN, LOSS, 1e-5)
-    with pytest.raises(DescriptionError, match=r"below 0\.5"):
+    with pytest.raises(DescriptionError, match=r"^delta must be < 0\.5"):
         compose([certificate], delta)
 
 
@@ -98,7 +98,7 @@ def test_estimators_refuse_and_warn():
     from lastiterate.models import PrivateLogisticRegression
 
     X, y = np.ones((20, 1)), np.arange(20) % 2
-    with pytest.raises(DescriptionError, match=r"below 0\.5"):
+    with pytest.raises(DescriptionError, match=r"^delta must be < 0\.5"):
         PrivateLogisticRegression(epsilon=1.0, delta=0.9, feature_bound=1.0).fit(X, y)
     with pytest.warns(PrivacyWarning, match="1/20"):
         PrivateLogisticRegression(epsilon=1.0, delta=0.05, feature_bound=1.0).fit(X, y)

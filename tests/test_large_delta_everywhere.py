@@ -88,7 +88,7 @@ def test_a_selection_refuses_and_warns_once() -> None:
         tune(model, {"steps": [2, 3]}, X, y, trials=2.0)
     assert [one.filename for one in seen if "1/20" in str(one.message)] == [__file__]
     for delta in (0.5, 1.0):
-        with pytest.raises(DescriptionError, match=r"below 0\.5"):
+        with pytest.raises(DescriptionError, match=r"^delta must be < 0\.5"):
             tune(model.set_params(delta=delta), {"steps": [2]}, X, y)
 
 
