@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from lastiterate import Loss, Poisson, RandomAllocation, Reshuffled, Shuffled, Training
+from lastiterate import Loss, Poisson, RandomAllocation, Reshuffled, Shuffled, Training, account
 from lastiterate.theory import BY_KEY
 
 ROOM = 1.02
-PUBLIC, HIDDEN = "allocation-composition", "allocation-deferral"
+PUBLIC, HIDDEN, SHRINKING = "allocation-composition", "allocation-deferral", "allocation-paths"
 
 # batches, s/nu, delta, all iterates public, hidden state, Poisson composition, lower bound
 ONE_PASS = [
@@ -94,7 +94,7 @@ def _row(name: str, table: float, measured: float, room: float = ROOM) -> dict[s
 
 def rows() -> list[dict[str, Any]]:
     """Measurements of this module."""
-    return [*_one_pass(), *_epochs(), *_replace(), *_poisson()]
+    return [*_one_pass(), *_epochs(), *_replace(), *_poisson(), *_allowed()]
 
 
 def _one_pass() -> list[dict[str, Any]]:
@@ -139,15 +139,38 @@ def _epochs() -> list[dict[str, Any]]:
         name = f"{epochs} epochs, {batches} batches, s/nu = {ratio:g}, c = {c:g}"
         found.append(_row(f"{name}: public", public, epsilon(PUBLIC, run, loss)))
         start = time.perf_counter()
-        found.append(_row(f"{name}: hidden", hidden, epsilon(HIDDEN, run, loss)))
+        key = HIDDEN if c == 1 else SHRINKING
+        found.append(_row(f"{name}: hidden", hidden, epsilon(key, run, loss)))
         found[-1]["seconds"] = time.perf_counter() - start
         found[-1]["lower"] = lower
     return found
 
 
 def _replace() -> list[dict[str, Any]]:
-    return []
+    found = []
+    for batches, ratio, table in REPLACE:
+        run, loss = described(batches, ratio, adjacency="replace")
+        name = f"replace, one pass, {batches} batches, s/nu = {ratio:g}"
+        found.append(_row(name, table, account(run, loss).epsilon(1e-5)))
+    return found
 
 
 def _poisson() -> list[dict[str, Any]]:
-    return []
+    found = []
+    for batches, ratio, _, table in POISSON:
+        run, loss = described(batches, ratio)
+        twin = run.replace(batches=Poisson(1 / batches))
+        name = f"Poisson, one pass, {batches} batches, s/nu = {ratio:g}"
+        found.append(_row(name, table, epsilon("poisson-blocks", twin, loss)))
+    return found
+
+
+def _allowed() -> list[dict[str, Any]]:
+    """The largest s/nu of one pass with epsilon = 1, by the bound at the table's value."""
+    found = []
+    for batches, ratio in ((100, 1.45), (1000, 2.32)):
+        run, loss = described(batches, ratio / ROOM)
+        measured = epsilon(HIDDEN, run, loss)
+        name = f"one pass, {batches} batches, s/nu = {ratio:g} / {ROOM:g}: epsilon"
+        found.append({"name": name, "goal": "<= 1", "measured": measured, "ok": measured <= 1})
+    return found

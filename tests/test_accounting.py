@@ -14,6 +14,7 @@ from lastiterate import (
     FullBatch,
     Loss,
     Poisson,
+    RandomAllocation,
     Reshuffled,
     Shuffled,
     TailAverage,
@@ -25,6 +26,7 @@ from lastiterate import (
     excess_risk,
     plateau,
 )
+from lastiterate._internal.formatting import printed
 from lastiterate.errors import AssumptionError, DescriptionError
 from lastiterate.theory.ordered_batches import HIDDEN_POSITION
 
@@ -243,6 +245,27 @@ def test_poisson_twin_is_shown_as_another_algorithm():
     assert len(table.other_algorithms) == 1
     assert "does not draw Poisson batches" in table.other_algorithms[0].reason
     assert all(row.epsilon < table.other_algorithms[0].epsilon * 10 for row in table[:1])
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+def test_compare_says_what_random_allocation_would_give(adjacency):
+    run = Training(
+        records=1000,
+        steps=20,
+        step_size=0.1,
+        noise=0.004,
+        gradient_norm=1.0,
+        batches=Shuffled(50),
+        adjacency=adjacency,
+    )
+    table = compare(run, Loss(smoothness=1.0))
+    twin = account(run.replace(batches=RandomAllocation(50)), Loss(smoothness=1.0)).epsilon(1e-5)
+    assert twin < table[0].epsilon
+    assert printed(twin) in table.random_allocation
+    assert str(table).endswith(table.random_allocation)
+    own = compare(run.replace(batches=RandomAllocation(50)), Loss(smoothness=1.0))
+    assert own.random_allocation == ""
+    assert compare(run.replace(batches=FullBatch()), Loss(smoothness=1.0)).random_allocation == ""
 
 
 def test_checkpoints_of_a_shuffled_run_share_the_position():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from lastiterate._internal.formatting import printed
@@ -23,9 +23,9 @@ from lastiterate.accounting.guarantee import (
     weakest_provenance,
 )
 from lastiterate.curves.range_of_doubles import OUT_OF_RANGE, within_doubles
-from lastiterate.description import Loss, Poisson, PrivacyUnit, Training
+from lastiterate.description import Loss, Poisson, PrivacyUnit, RandomAllocation, Training
 from lastiterate.description.unit import read_unit
-from lastiterate.errors import UnsupportedError
+from lastiterate.errors import LastIterateError, UnsupportedError
 from lastiterate.theory import BY_KEY, THEOREMS, Bound, Run, Theorem, inapplicable_reason
 from lastiterate.theory.run import released_steps
 
@@ -134,6 +134,35 @@ class Comparison:
         hidden = {row.theorem.hidden_state for row in self.rows}
         return weakest_provenance(self.run.training, self.run.loss, hidden)
 
+    @cached_property
+    def random_allocation(self) -> str:
+        """What random allocation would give at the same noise, if it is less; else nothing.
+
+        >>> from lastiterate import Shuffled
+        >>> run = Training(records=1000, steps=20, step_size=0.1, noise=0.004, gradient_norm=1.0,
+        ...                batches=Shuffled(50))
+        >>> print(compare(run, Loss(smoothness=1.0)).random_allocation)  # doctest: +ELLIPSIS
+        With RandomAllocation(50) ... the same noise would give epsilon = 0.4... instead of ...
+        """
+        training = self.run.training
+        size = round(training.batches.divisor(training.records))
+        own = min((row.epsilon for row in self), default=math.inf)
+        if training.batches.full or isinstance(training.batches, RandomAllocation) or not own:
+            return ""
+        try:
+            twin = training.replace(batches=RandomAllocation(size))
+            other = account(twin, self.run.loss, releases=self.run.releases, unit=self.run.unit)
+        except LastIterateError:
+            return ""
+        epsilon = other.epsilon(self.delta)
+        if epsilon >= own:
+            return ""
+        return (
+            f"With RandomAllocation({size}), where every record picks a batch of its own in each "
+            f"epoch, the same noise would give epsilon = {printed(epsilon)} instead of "
+            f"{printed(own)}."
+        )
+
     def plot(self, ax: Any = None) -> Any:
         """Draw every bound (extra ``report``).
 
@@ -155,7 +184,7 @@ class Comparison:
             lines.append(f"  {printed(row.epsilon):>10}  NOT THIS RUN: {row.reason}")
         for row in self.inapplicable:
             lines.append(f"           -  {row.theorem.name}: {row.reason}")
-        return "\n".join(lines)
+        return "\n".join(filter(None, [*lines, self.random_allocation]))
 
     def __repr__(self) -> str:
         estimated = "NOT A GUARANTEE, " if self.provenance == "estimated" else ""
