@@ -142,7 +142,7 @@ class Comparison:
         >>> run = Training(records=1000, steps=20, step_size=0.1, noise=0.004, gradient_norm=1.0,
         ...                batches=Shuffled(50))
         >>> print(compare(run, Loss(smoothness=1.0)).random_allocation)  # doctest: +ELLIPSIS
-        With RandomAllocation(50) ... the same noise would give epsilon = 0.4... instead of ...
+        With RandomAllocation(50), ... the same noise would give epsilon = 0.4... instead of ...
         """
         training = self.run.training
         size = round(training.batches.divisor(training.records))
