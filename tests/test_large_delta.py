@@ -117,7 +117,7 @@ def command(*arguments):
 def test_the_command_line_refuses_and_warns():
     refused = command("account", *FLAGS, "--delta", "0.9")
     assert refused.returncode == 2
-    assert "below 0.5" in refused.stderr
+    assert "delta must be < 0.5" in refused.stderr
     warned = command("account", *FLAGS, "--delta", "0.02")
     assert warned.returncode == 0
     assert warned.stderr.startswith("lastiterate: warning: ")

@@ -110,7 +110,7 @@ def test_the_command_line(tmp_path, capsys) -> None:
               "1", "--delta")  # fmt: skip
     for question in (numbers, joint, rounds, advice):
         code, said = command(capsys, *question, "0.5")
-        assert (code, "below 0.5" in said) == (2, True), (question, said)
+        assert (code, "delta must be < 0.5" in said) == (2, True), (question, said)
     for question in (numbers, joint, advice):
         code, said = command(capsys, *question, "0.02")
         assert (code, said.count("1/100")) == (0, 1), (question, said)
