@@ -15,14 +15,16 @@ import math
 import numpy as np
 import pytest
 from flint import arb, fmpz_poly
+from kernel_runs import as_json, described
 from random_runs import random_run, sometimes_equalised
 
 from lastiterate import UnsupportedError, account
 from lastiterate.certificate.signing import checkable
+from lastiterate.kernel.epochs import epoch_costs, worst_sequence
 from lastiterate.kernel.privacy_loss import Piece, gaussian
 from lastiterate.theory.reshuffled import BOUNDARY_POLICY
 from lastiterate.verifier.balls import gaussian_delta, precision
-from lastiterate.verifier.checks import CHECKS, priced_levels
+from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.witness import pack, unpack
 
@@ -89,8 +91,9 @@ def enumerate_reshuffled(random):
             assert check(case, witness).judge(delta).holds(fast, delta)
         return 0.0
     with precision():
-        priced, cap = priced_levels(case, witness)
-        rows = [row.costs for row in priced for _ in range(row.epochs)]
+        run = described(case.training, case.loss, case.releases)
+        rows, cap = (epoch_costs(run, as_json(witness[key])) for key in ("levels", "cap_levels"))
+        cap = worst_sequence(cap)
         total, count = arb(0), 0
         for costs in itertools.product(*rows):
             total += gaussian_delta(sum(costs, arb(0)).min(cap), arb(fast))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -24,7 +23,7 @@ from lastiterate.curves import gaussian
 from lastiterate.theory.run import Run
 from lastiterate.theory.taut_string import best
 from lastiterate.verifier import epochs
-from lastiterate.verifier.balls import arb, precision
+from lastiterate.verifier.balls import precision
 from lastiterate.verifier.steps import Case
 
 
@@ -49,37 +48,6 @@ def test_positions_against_separate_strings(steps, diameter, loss, sizes):
         assert found >= mu * (1 - 1e-8)
         if c.max() <= 1 or math.isinf(diameter):  # else other restarts than after an impulse help
             assert found <= mu * (1 + 1e-8)
-
-
-def test_a_partial_last_epoch_has_costs_of_its_own():
-    training = run(Reshuffled(50), steps=3)
-    with precision():
-        priced = epochs.epoch_costs(Case(training, RIDGE), [0.0, 0.0, 0.0], [True, True])
-        assert [row.epochs for row in priced] == [1, 1]
-        c, s, nu = (float(values[0]) for values in steps_of(training, RIDGE))
-        unit = (s / nu) ** 2
-        whole, partial = ([float(x) for x in row.costs] for row in priced)
-    assert whole == pytest.approx([unit * c * c / (1 + c * c), unit])
-    assert partial == pytest.approx([unit, 0.0])  # the second batch of the epoch is never read
-
-
-def test_the_law_of_the_sum_is_above_the_enumeration():
-    random = np.random.default_rng(4)
-    with precision():
-        rows = [epochs.Priced(tuple(map(arb, random.exponential(size=3))), 2) for _ in range(2)]
-        law = epochs.sum_of_costs(rows)
-        with precision(400):
-            assert sum((mass for _, mass in law), arb(0)) >= 1
-        sums = sorted(
-            sum(float(x) for x in costs)
-            for costs in itertools.product(*(row.costs for row in rows for _ in range(2)))
-        )
-        for level in np.linspace(0, sums[-1], 40):
-            above = sum((float(mass) for square, mass in law if float(square) > level), 0.0)
-            exact = sum(each > level for each in sums) / len(sums)
-            assert above >= exact - 1e-12
-        mean = sum(float(square) * float(mass) for square, mass in law)
-    assert mean == pytest.approx(sum(sums) / len(sums), rel=1e-3)
 
 
 def test_a_released_window_pays_for_all_of_its_epochs():

@@ -83,7 +83,7 @@ def test_roundtrip_of_larger_runs(name, tmp_path):
 def test_every_check_is_exercised():
     used = {best(*described).theorem.key for described in (RUNS | SLOW_RUNS).values()}
     # Several records, correlated noise have certificates in test files of their own.
-    elsewhere = {known.key for known in theorems() if known.several or known.correlated}
+    elsewhere = {known.key for known in theorems() if {"records", "correlated noise"} & known.needs}
     # Output perturbation never beats what else applies to these runs.
     assert set(CHECKS) - used - elsewhere <= {"output-perturbation"}
 

@@ -8,17 +8,18 @@ import math
 import numpy as np
 import pytest
 from interval_laws import scheduled_truth_from_below
+from kernel_runs import as_json, described
 
 from lastiterate import Cyclic, Loss, Shuffled, Training, account, certify, verify
 from lastiterate.curves import gaussian
-from lastiterate.errors import CertificateError
+from lastiterate.kernel.balls import KernelError, precision
+from lastiterate.kernel.positions import position_squares
+from lastiterate.kernel.run import MOST_STEPS
 from lastiterate.theory import full_batch as shifted_interpolation
 from lastiterate.theory import ordered_batches as position_paths
 from lastiterate.theory.ordered_batches import HIDDEN_POSITION, distances_looked_at, position_mus
+from lastiterate.theory.path_witness import paths_table
 from lastiterate.theory.run import Run
-from lastiterate.verifier.balls import precision
-from lastiterate.verifier.checks import CHECKS, MOST_REPLAYED
-from lastiterate.verifier.steps import Case
 
 DELTA = 1e-3
 ORDERED = [Cyclic, Shuffled]
@@ -205,10 +206,17 @@ def test_certificates_of_cut_searches_verify(cut):
     assert {"worst-position", "hidden-position"} <= set(keys)
 
 
-def squares(run, loss, witness):
+def squares(run, loss, families):
     with precision():
-        profile = CHECKS["hidden-position"](Case(run, loss), witness)
-        return [float(square) for square in profile.squares]
+        found = position_squares(described(run, loss), as_json({"families": families}))
+        return [float(square) for square in found]
+
+
+def family(run, paths):
+    """The paths of a witness."""
+    places = {name: [getattr(path, name) for path in paths] for name in ("first", "last")}
+    found = paths_table([path.distances(run) for path in paths])
+    return {**places, "moduli": [True] * len(paths), "paths": found}
 
 
 def covered_run(**changes):
@@ -218,51 +226,58 @@ def covered_run(**changes):
 
 def test_a_path_covers_earlier_records_among_equal_steps_only():
     run, loss = covered_run(), Loss.unknown()
-    bound = HIDDEN_POSITION.evaluate(run, loss)
-    whole = bound.witness["paths"]
     mus = position_mus(Run(run, loss))
-    assert squares(run, loss, bound.witness) == pytest.approx((mus**2).tolist(), rel=1e-9)
+    witness = HIDDEN_POSITION.evaluate(run, loss).witness
+    assert squares(run, loss, witness["families"]) == pytest.approx((mus**2).tolist(), rel=1e-9)
     # The path of the record that comes last covers all; that of an earlier one not the later.
-    latest = max(whole, key=lambda path: -((run.steps - 1 - path["first"]) % 6))
-    middle = next(path for path in whole if (run.steps - 1 - path["first"]) % 6 == 3)
-    published = squares(run, loss, {"paths": []})
-    by_latest, by_middle = (squares(run, loss, {"paths": [p]}) for p in (latest, middle))
+    whole = position_paths.position_paths(Run(run, loss))
+    latest = max(whole, key=lambda path: -((run.steps - 1 - path.first) % 6))
+    middle = next(path for path in whole if (run.steps - 1 - path.first) % 6 == 3)
+    published = squares(run, loss, [])
+    by_latest, by_middle = (
+        squares(run, loss, [family(Run(run, loss), [path])]) for path in (latest, middle)
+    )
     for j in range(6):
         after = (run.steps - 1 - j) % 6
         assert by_latest[j] < published[j]
         assert (by_middle[j] < published[j]) == (after >= 3)
     # With other steps a path is good for its own batches alone.
     other = run.replace(noise=[0.3] * 39 + [0.31])
-    scheduled = squares(other, loss, {"paths": [latest]})
+    scheduled = squares(other, loss, [family(Run(run, loss), [latest])])
     improved = [j for j in range(6) if scheduled[j] < published[j] * 0.9]
-    assert improved == [latest["first"]]
+    assert improved == [latest.first]
 
 
 def test_a_path_that_claims_more_than_it_pays_for_proves_less():
     run, loss = covered_run(noise=[0.3] * 39 + [0.31]), Loss.unknown()
-    [path, *_] = HIDDEN_POSITION.evaluate(run, loss).witness["paths"]
-    honest = squares(run, loss, {"paths": [path]})[0]
-    wider = {**path, "last": 5}
-    assert squares(run, loss, {"paths": [wider]})[0] > honest
+    [path, *_] = position_paths.position_paths(Run(run, loss))
+    honest = family(Run(run, loss), [path])
+    wider = {**honest, "last": [5]}
+    assert squares(run, loss, [wider])[0] > squares(run, loss, [honest])[0]
+    lengths, steps, z = (list(honest["paths"][name]) for name in ("lengths", "steps", "z"))
     for changes in (
-        {"first": -1},
-        {"last": 6},
-        {"first": 3, "last": 2},
-        {"skipped": -1},
-        {"skipped": 40},
-        {"skipped": 5},
-        {"restart": 40},
+        {"first": [-1]},
+        {"last": [6]},
+        {"first": [3], "last": [2]},
+        {"moduli": [False, True]},
+        {"paths": {"lengths": lengths, "steps": [*steps[1:], 40], "z": z}},
+        {"paths": {"lengths": lengths, "steps": [*steps[:-1], 41], "z": z}},
+        {"paths": {"lengths": lengths, "steps": steps, "z": [*z[:-1], 0.01]}},
+        {"paths": {"lengths": lengths, "steps": steps, "z": [-0.1, *z[1:]]}},
+        {"paths": {"lengths": lengths, "steps": steps, "z": [math.inf, *z[1:]]}},
+        {"paths": {"lengths": lengths, "steps": steps, "z": [math.nan, *z[1:]]}},
+        {"paths": {"lengths": [len(z) - 1], "steps": steps, "z": z}},
+        {"paths": {"lengths": [1e300], "steps": steps, "z": z}},
     ):
-        with pytest.raises(CertificateError):
-            squares(run, loss, {"paths": [{**path, **changes}]})
-    with pytest.raises(CertificateError, match="order"):
-        squares(run, loss, {"paths": [path, path]})
-    with pytest.raises(CertificateError):
-        squares(run, loss, {"paths": [path] * 7})
+        with pytest.raises(KernelError):
+            squares(run, loss, [honest | changes])
+    twice = {name: [value[0], value[0]] for name, value in honest.items() if name != "paths"}
+    with pytest.raises(KernelError, match="order"):
+        squares(run, loss, [{**twice, "paths": paths_table([path.distances(Run(run, loss))] * 2)}])
 
 
 def test_a_witness_cannot_ask_for_endless_replays():
-    run = covered_run(records=600, steps=50_000)
-    path = {"first": 0, "last": 0, "skipped": 0, "restart": 0, "shifts": np.zeros(50_000)}
-    with pytest.raises(CertificateError, match=f"{MOST_REPLAYED:,}"):
-        squares(run, Loss.unknown(), {"paths": [path] * 201})
+    steps = {"float64": "", "length": MOST_STEPS + 1}
+    run = covered_run()
+    with pytest.raises(KernelError):
+        squares(run, Loss.unknown(), [{"paths": {"lengths": steps, "steps": steps, "z": steps}}])

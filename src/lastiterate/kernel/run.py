@@ -229,7 +229,7 @@ class Run:
 
     def for_unit(self, unit: Unit) -> Run:
         """The run for another unit; places of this one stay empty where they are."""
-        return replace(self, unit=unit)
+        return replace(self, unit=unit, empty=self.unit)
 
     def _indices(self, first: int, last: int) -> range:
         require(self.alike or last - first <= MOST_STEPS, f"more than {MOST_STEPS:,} steps")

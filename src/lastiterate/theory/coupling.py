@@ -25,6 +25,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.theory import taut_string
 from lastiterate.theory.dynamics import once
 from lastiterate.theory.full_batch import full_batch_bound
+from lastiterate.theory.path_witness import LazyWitness
 from lastiterate.theory.registry import LIPSCHITZ, Proof, Theorem
 from lastiterate.theory.replay import schedule
 from lastiterate.theory.run import Run
@@ -443,7 +444,7 @@ def stopped_coupling_bound(run: Run) -> Proof:
     curve = Coupling(problem, string.curve.mu)
     wanted = math.ceil(_CELLS_PER_NOISE * training.diameter / float(noises.min()))
     cells = min(max(wanted, _FEWEST_CELLS), MOST_CHECKED)
-    witness = {**string.witness, "cells": cells}
+    witness = LazyWitness(lambda: {**string.witness, "cells": cells})
     return Proof(curve, witness, search=lambda delta: Proof(NearOneDelta(curve, delta), witness))
 
 

@@ -33,6 +33,15 @@ from lastiterate.description import PrivacyUnit, Shuffled, Training
 from lastiterate.description.unit import ONE_RECORD
 from lastiterate.theory.dynamics import Steps
 from lastiterate.theory.ordered_batches import drifted_mu, ordered_limits, positions_of
+from lastiterate.theory.path_witness import (
+    DistancePath,
+    LazyWitness,
+    PathBlock,
+    opened,
+    paths_table,
+    pooled,
+    string_of_uses,
+)
 from lastiterate.theory.positions import UNIT
 from lastiterate.theory.registry import LIPSCHITZ, PRESENCE, Proof, Theorem
 from lastiterate.theory.run import Run
@@ -152,6 +161,92 @@ class Segments:
             carried, noise = self.window(np.zeros(len(first), dtype=np.int64), following)
             pool.push(self.level * carried, noise, carried, np.full(len(first), True))
         return np.asarray(np.minimum(pool.cost if common is None else common, pool.restarted))
+
+    def written(
+        self, row: Integers, column: Integers, sizes: Sizes, masses: list[dict[str, Any]], at: int
+    ) -> dict[str, Any]:
+        """Pairs of an order with a path for each in each segment, and masses of them.
+
+        Args:
+            row: i of every pair.
+            column: j of every pair.
+            sizes: sensitivities at i and j in units of one record's.
+            masses: which pairs, and their masses, as `upward` returns them.
+            at: the step of the run that is the first one here.
+        """
+        pairs = list(zip(row.tolist(), column.tolist(), strict=True))
+        found = (self.path(i, j, sizes, *cut) for cut in self.cuts for i, j in pairs)
+        paths = [DistancePath([step + at for step in path.steps], path.z) for path in found]
+        names = {"pair": "pair", "own_p": "own_pi", "own_q": "own_rho", "p": "pi", "q": "rho"}
+        named = [{new: each[old] for old, new in names.items()} for each in masses]
+        return {"row": row, "column": column, "paths": paths_table(paths), "masses": named}
+
+    def path(self, i: int, j: int, sizes: Sizes, begin: int, end: int) -> DistancePath:
+        """The path of a pair in a segment: the taut string that `pair_squares` evaluates."""
+        (first, early), (last, late) = sorted([(i, sizes[0]), (j, sizes[1])])
+        batches = self.batches
+        repeats = self._repeats and begin == 0 and end >= 3 * batches and not self.level
+        opening = begin // batches
+        common = None
+        if repeats:
+            common = self._periodic_path(first, last, early, late, end)
+            if math.isinf(self.diameter):
+                return common[1]
+            opening = max(opening, -(-end // batches) - EXACT_EPOCHS)
+        epochs = np.arange(opening, -(-end // batches)) * batches
+        uses = np.stack([epochs + first, epochs + last], axis=1).ravel()
+        size = np.tile([early, late], len(epochs))[(begin <= uses) & (uses < end)]
+        uses = uses[(begin <= uses) & (uses < end)]
+        if not len(uses) and not self.level:
+            return DistancePath([], [])
+        with np.errstate(over="ignore", under="ignore"):
+            lead, noise = self.window(uses + 1, np.diff(uses, append=end) - 1)
+            c, s, nu = self._at(uses)
+            values = c * lead, size * s * lead, (nu * lead) ** 2 + noise
+        blocks = list(map(PathBlock, *(value.tolist() for value in values)))
+        rests = list(map(PathBlock, lead.tolist(), lead.tolist(), noise.tolist()))
+        steps = uses.tolist()
+        if self.level and begin == 0:
+            carried = self.window(np.zeros(1, dtype=np.int64), np.array([*steps, end])[:1])
+            before = PathBlock(float(carried[0][0]), 0.0, float(carried[1][0]))
+            return opened(0, self.level, before, steps, blocks, end)[1]
+        return string_of_uses(steps, blocks, rests, end, self.diameter, common)
+
+    def _periodic_path(
+        self, first: int, last: int, early: float, late: float, end: int
+    ) -> tuple[float, DistancePath]:
+        """mu^2 and the path of `_periodic`: whole periods between two steps of the path."""
+        batches = self.batches
+        (c, s, nu), near = self.steps.one, last - first
+
+        def window(size: float, length: int) -> PathBlock:
+            carried = self.window(np.zeros(1, dtype=np.int64), np.array([length - 1]))
+            factor, variance = (float(x[0]) for x in carried)
+            return PathBlock(c * factor, size * s * factor, nu * factor * nu * factor + variance)
+
+        count = (end - 1 - first) // batches
+        one, two = window(early, near), window(late, batches - near)
+        ahead = first + count * batches
+        after = ahead + near
+        log_g = batches * math.log(max(c, 1e-300))
+
+        def period(leading: PathBlock, trailing: PathBlock, number: int) -> PathBlock:
+            times = np.array([number])
+            arrived = trailing.c * leading.s + trailing.s
+            noise = trailing.c * trailing.c * leading.v + trailing.v
+            grown = (float(_geometric(g, times)[0]) for g in (log_g, 2 * log_g))
+            return PathBlock(math.exp(number * log_g), arrived * next(grown), noise * next(grown))
+
+        tail = [(ahead, window(early, min(after, end) - ahead))]
+        if after < end:
+            tail.append((after, window(late, end - after)))
+        if one.s * two.v > two.c * two.s * one.v:
+            nodes = [(first, period(one, two, count)), *tail]
+        else:
+            middle = period(two, one, count - 1)
+            nodes = [(first, one), (last, middle), (ahead - batches + near, two), *tail]
+        distances, cost = pooled([block for _, block in nodes])
+        return cost, DistancePath([*(step for step, _ in nodes), end], [*distances, 0.0])
 
     @property
     def _repeats(self) -> bool:
@@ -542,7 +637,15 @@ def exchange_bound(run: Run) -> Proof:
 
     def at(delta: float) -> Proof:
         found = coupled_labels(strings, mus, orders, delta, drift)
-        return Proof(found.curve, {**witness, "exchange": found.witness})
+
+        def together() -> dict[str, Any]:
+            written = []
+            for each, sizes in zip(found.witness, orders, strict=True):
+                masses = [{**each, "pair": np.arange(len(each["row"]))}]
+                written.append(strings.written(each["row"], each["column"], sizes, masses, 0))
+            return {**witness, "exchange": written}
+
+        return Proof(found.curve, LazyWitness(together))
 
     return Proof.searched(at)
 

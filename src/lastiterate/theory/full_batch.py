@@ -7,6 +7,7 @@ and bounded gradients); this module applies them to a run and to the segments be
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,14 @@ from lastiterate.description import FullBatch
 from lastiterate.theory import dynamics, taut_string
 from lastiterate.theory.dynamics import squared_ratio
 from lastiterate.theory.modulus import best_path
+from lastiterate.theory.path_witness import (
+    DistancePath,
+    LazyWitness,
+    paths_table,
+    public_path,
+    string_path,
+    walked_modulus,
+)
 from lastiterate.theory.registry import ANY_UPDATE, PRESENCE, Proof, Theorem
 from lastiterate.theory.replay import root_sum_squares_up
 from lastiterate.theory.run import Run
@@ -30,8 +39,14 @@ def full_batch_bound(run: Run) -> Proof:
     window = run.steps[run.hidden_steps :]
     costs = squared_ratio(window.s, window.nu)
     parts = np.array([mu for mu, _ in segments] + [math.sqrt(float(costs.sum()))])
-    witness = {"stretches": [witness for _, witness in segments]}
-    return Proof(Gaussian(root_sum_squares_up(parts) * (1 + 1e-12)), witness)
+    paths = [path for _, path in segments if path is not None]
+
+    def witness() -> dict[str, Any]:
+        moduli = [path.string is not None for path in paths]
+        found = paths_table([path.found() for path in paths])
+        return {"families": [{"moduli": moduli, "paths": found}]}
+
+    return Proof(Gaussian(root_sum_squares_up(parts) * (1 + 1e-12)), LazyWitness(witness))
 
 
 def modulus_limits(run: Run) -> str | None:
@@ -48,36 +63,53 @@ def modulus_limits(run: Run) -> str | None:
     return None
 
 
-def _segment(run: Run, first: int, last: int) -> tuple[float, dict[str, Any]]:
-    """mu and witness of the hidden steps first..last, started from a common point."""
-    place: dict[str, Any] = {"first": first, "last": last}
+def _segment(run: Run, first: int, last: int) -> tuple[float, _SegmentPath | None]:
+    """mu and the path of the hidden steps first..last, started from a common point."""
     if last == first:
-        return 0.0, {"kind": "empty", **place}
-    found = [_lipschitz(run, first, last, place)] if run.regular else []
+        return 0.0, None
+    steps = run.steps[first:last]
+    found = list[tuple[float, _SegmentPath]]()
+    if run.regular:
+        found.append((_lipschitz(steps, run.training.diameter), _SegmentPath(run, first, last)))
     if not found or run.capped:
-        steps = run.steps[first:last]
-        found += [(dynamics.at_once(steps.s, steps.nu), {"kind": "published", **place})]
-        if dynamics.modulus(run.etas, run.training, run.curving) is None:
-            return min(found, key=lambda bound: bound[0])
-        path, skipped = modulus_path(run, first, last)
-        walk = {"skipped": skipped, "restart": path.restart, "start": path.start}
-        found += [(path.mu, {"kind": "modulus", **place, **walk, "shifts": path.shifts})]
+        public = _SegmentPath(run, first, last, public=True)
+        found.append((dynamics.at_once(steps.s, steps.nu), public))
+        if dynamics.modulus(run.etas, run.training, run.curving) is not None:
+            string, skipped = modulus_path(run, first, last)
+            found.append((string.mu, _SegmentPath(run, first + skipped, last, string=string)))
     return min(found, key=lambda bound: bound[0])
 
 
-def _lipschitz(
-    run: Run, first: int, last: int, place: dict[str, Any]
-) -> tuple[float, dict[str, Any]]:
+@dataclass(frozen=True)
+class _SegmentPath:
+    """The path of a segment: its taut string, a searched one, or z = 0 throughout."""
+
+    run: Run
+    first: int
+    last: int
+    string: taut_string.TautString | None = None
+    public: bool = False
+
+    def found(self) -> DistancePath:
+        """The distances, at every step where they were searched."""
+        run, first, last = self.run, self.first, self.last
+        steps = run.steps[first:last]
+        if self.public:
+            return public_path(first, last, equal=steps.constant)
+        if self.string is None:
+            return string_path(steps, first, run.training.diameter)
+        etas = run.etas if run.constant else run.etas[first:last]
+        modulus = dynamics.modulus(etas, run.training, run.curving)
+        assert modulus is not None
+        return walked_modulus(modulus, steps.s, steps.nu, self.string, first)
+
+
+def _lipschitz(steps: dynamics.Steps, diameter: float) -> float:
     """The exact optimum for updates with Lipschitz constants."""
-    steps, diameter = run.steps[first:last], run.training.diameter
     if steps.constant:
         common = constant(*steps.one, steps.count)
-        restarted = constant_restart(*steps.one, steps.count, diameter)
-        kind = "constant" if common <= restarted else "constant-restart"
-        return min(common, restarted), {"kind": kind, **place}
-    string = taut_string.best(steps.c, steps.s, steps.nu, diameter)
-    walk = {"restart": string.restart, "start": string.start, "shifts": string.shifts}
-    return string.mu, {"kind": "shifts", **place, **walk}
+        return min(common, constant_restart(*steps.one, steps.count, diameter))
+    return taut_string.best(steps.c, steps.s, steps.nu, diameter).mu
 
 
 def modulus_path(run: Run, first: int, last: int) -> tuple[taut_string.TautString, int]:

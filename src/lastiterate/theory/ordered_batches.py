@@ -22,11 +22,18 @@ from lastiterate.curves.base import Curve
 from lastiterate.curves.gaussian import Gaussian
 from lastiterate.curves.mixture import Mixture
 from lastiterate.description import Cyclic, Shuffled
-from lastiterate.theory import dynamics, full_batch
+from lastiterate.theory import dynamics, full_batch, path_witness
 from lastiterate.theory.composition import position_totals
 from lastiterate.theory.dynamics import Array, Steps
 from lastiterate.theory.full_batch import modulus_limits
 from lastiterate.theory.modulus import best_path
+from lastiterate.theory.path_witness import (
+    DistancePath,
+    LazyWitness,
+    paths_table,
+    string_path,
+    walked_modulus,
+)
 from lastiterate.theory.positions import (
     constant_position_mus,
     released_mus,
@@ -88,19 +95,60 @@ def position_mus(run: Run) -> Array:
     return positions_of(run)[0]
 
 
-def positions_of(run: Run, *, worst_only: bool = False) -> tuple[Array, dict[str, Any]]:
-    """mu_j of every position, and a witness: others pool by themselves, but search no paths."""
+def positions_of(run: Run, *, worst_only: bool = False) -> tuple[Array, LazyWitness]:
+    """mu_j of every position, and a witness: paths of the positions, and one of the drifts."""
     batches = run.batches
     mus = np.sqrt(position_totals(run, batches)) * (1 + 1e-12)
     drifted = drifted_mu(run)
     if run.regular:
         strings = lipschitz_mus(run, batches)
         mus = np.minimum(mus, strings + drifted) if drifted else strings
-    if not _paths_pay(run):
-        return mus, {}
-    paths = position_paths(run, worst_only=worst_only)
-    found = [path.witness for path in paths]
-    return np.minimum(mus, path_mus(run, paths) + drifted), {"paths": found}
+    paths = position_paths(run, worst_only=worst_only) if _paths_pay(run) else []
+    if paths:
+        mus = np.minimum(mus, path_mus(run, paths) + drifted)
+    return mus, LazyWitness(lambda: position_witness(run, paths, worst_only=worst_only))
+
+
+def position_witness(
+    run: Run, searched: Sequence[PositionPath] = (), *, worst_only: bool = False
+) -> dict[str, Any]:
+    """Distances on the taut string of every position, on searched paths, and of the drifts.
+
+    Where all steps are equal the latest position stands for all earlier ones.
+    """
+    witness: dict[str, Any] = {"families": []}
+    if run.regular:
+        latest = [(run.training.steps - 1) % run.batches]
+        single = worst_only and run.steps.constant and run.last_only
+        positions = latest if single else list(range(run.batches))
+        parts = [
+            path_witness.position_paths(
+                run.steps[first:last], first, run.batches, run.training.diameter, positions
+            )
+            for first, last in run.hidden_segments
+        ]
+        family = {"paths": paths_table([path for part in parts for path in part])}
+        places = {"first": positions, "last": positions} if single else {}
+        witness["families"].append({**family, **places})
+    if searched:
+        ordered = sorted(searched, key=lambda path: path.first)
+        witness["families"].append(
+            {
+                "first": [path.first for path in ordered],
+                "last": [path.last for path in ordered],
+                "moduli": [True] * len(ordered),
+                "paths": paths_table([path.distances(run) for path in ordered]),
+            }
+        )
+    return witness | drift_witness(run)
+
+
+def drift_witness(run: Run) -> dict[str, Any]:
+    """The taut strings of what rounding adds, where it adds something."""
+    if not (run.regular and dynamics.at_once(run.steps.rounding_drift, run.steps.nu)):
+        return {}
+    drifts = run.steps.replace(s=run.steps.rounding_drift)
+    return {"drift": paths_table([string_path(drifts[a:b], a) for a, b in run.hidden_segments])}
 
 
 def drifted_mu(run: Run) -> float:
@@ -172,11 +220,15 @@ class PositionPath:
     skipped: int
     path: TautString
 
-    @property
-    def witness(self) -> dict[str, Any]:
-        """What lets somebody else replay it."""
-        place = {"first": self.first, "last": self.last, "skipped": self.skipped}
-        return {**place, "restart": self.path.restart, "shifts": self.path.shifts}
+    def distances(self, run: Run) -> DistancePath:
+        """The distances at every step."""
+        batch = np.arange(self.skipped, run.training.steps) % run.batches
+        steps = run.steps[self.skipped :]
+        arrived = np.where((self.first <= batch) & (batch <= self.last), steps.s, 0.0)
+        etas = run.etas if run.constant else run.etas[self.skipped :]
+        modulus = dynamics.modulus(etas, run.training, run.curving)
+        assert modulus is not None
+        return walked_modulus(modulus, arrived, steps.nu, self.path, self.skipped)
 
 
 def position_paths(run: Run, *, worst_only: bool = False) -> list[PositionPath]:

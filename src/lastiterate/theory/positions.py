@@ -341,8 +341,11 @@ def prefixes(log_c: Floats, log_v: Floats) -> tuple[Floats, Floats]:
     return V, G
 
 
-def _windows(log_c: Floats, log_s: Floats, log_v: Floats) -> tuple[Blocks, Blocks]:
+def epoch_windows(
+    c: Floats, s: Floats, nu: Floats, batches: int, phase: int
+) -> tuple[Blocks, Blocks]:
     """Blocks from each impulse to the step before the next, and the same without its first step."""
+    log_c, log_s, log_v = epoch_rows(c, s, nu, batches, phase)
     tail = suffixes(log_c, log_s, log_v)
     V, G = prefixes(log_c, log_v)
     # The window of (epoch e, position j) ends in the first j steps of epoch e+1.
@@ -385,7 +388,7 @@ def _general(
     and not pooling is always sound.
     """
     log_c, log_s, log_v = epoch_rows(c, s, nu, batches, phase)
-    window, rest = _windows(log_c, log_s, log_v)
+    window, rest = epoch_windows(c, s, nu, batches, phase)
     epochs = len(log_c)
     column = np.arange(batches)
     A, V, G = (np.empty((epochs + 1, batches)) for _ in range(3))

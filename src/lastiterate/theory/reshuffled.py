@@ -27,7 +27,7 @@ from lastiterate.curves.mixture import Mixture
 from lastiterate.description import Reshuffled
 from lastiterate.errors import DescriptionError, UnsupportedError
 from lastiterate.theory.cost_law import CostLaw, Rows, law_of_sum
-from lastiterate.theory.ordered_batches import drifted_mu, ordered_limits
+from lastiterate.theory.ordered_batches import drift_witness, drifted_mu, ordered_limits
 from lastiterate.theory.positions import (
     UNIT,
     Floats,
@@ -165,6 +165,12 @@ class Levels:
 
     zeta: Floats
     pays: np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+    def written(self, diameter: float) -> Floats:
+        """The distances for a certificate: an epoch that pays nothing ends at the diameter."""
+        distances = np.array(self.zeta)
+        distances[1:][~self.pays] = diameter
+        return distances
 
     def costs(self, costs: EpochCosts) -> tuple[Floats, Rows]:
         """The distinct rows of costs X_e(.) under these levels, and how often each occurs."""
@@ -564,12 +570,9 @@ def boundary_policy_bound(run: Run) -> Proof:
             releases=run.releases[:-1],
             window=run.window,
         )
-        witness = {
-            "levels": policy.levels,
-            "pays": policy.pays.astype(float),
-            "cap_levels": policy.cap.zeta,
-            "cap_pays": policy.cap.pays.astype(float),
-        }
+        cap = policy.cap.written(training.diameter)
+        levels = Levels(policy.levels, policy.pays).written(training.diameter)
+        witness = {"levels": levels, "cap_levels": cap, **drift_witness(run)}
         mus = (policy.mus + drift) * (1 + 2.0**-50) if drift else policy.mus
         return Proof(Mixture(mus, policy.weights), witness)
 

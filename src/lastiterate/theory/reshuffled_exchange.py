@@ -14,7 +14,7 @@ rounded up to a few values.  Nothing in the search has to be exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ from lastiterate.theory.exchange import (
     upward,
 )
 from lastiterate.theory.ordered_batches import drifted_mu
+from lastiterate.theory.path_witness import LazyWitness
 from lastiterate.theory.positions import UNIT
 from lastiterate.theory.registry import LIPSCHITZ, PRESENCE, Proof, Theorem
 from lastiterate.theory.reshuffled import (
@@ -72,7 +73,7 @@ class LastEpochBound:
     """The curve, and what lets somebody else check it."""
 
     curve: CoupledLabels
-    witness: dict[str, Any]
+    witness: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,8 +285,17 @@ class _LevelSearch:
             ]
             orders.append(order)
             couplings.append(self._coupling(prices.strings, sizes, order, x, w, mus))
-        witness = {"levels": levels.zeta, "pays": levels.pays.astype(float), "costs": x}
-        return LastEpochBound(CoupledLabels(average, couplings), {**witness, "orders": orders})
+        first = (len(self.costs.row) - 1) * self.run.batches
+
+        def written() -> dict[str, Any]:
+            pairs = zip(orders, self.run.orders, strict=True)
+            return {
+                "levels": levels.written(self.run.diameter),
+                "costs": x,
+                "orders": [_written(prices.strings, *pair, first) for pair in pairs],
+            }
+
+        return LastEpochBound(CoupledLabels(average, couplings), LazyWitness(written))
 
     def _masses(
         self,
@@ -407,6 +417,17 @@ def _merged(mus: Floats, p: Floats, q: Floats) -> tuple[Floats, Floats, Floats]:
     return np.maximum.reduceat(mus[order], starts), sums, sums * least * (1 - 8 * UNIT)
 
 
+def _written(
+    strings: Segments, order: Sequence[dict[str, Any]], sizes: tuple[float, float], first: int
+) -> dict[str, Any]:
+    """The pairs of an order with a path for each, and the masses after each cost."""
+    codes = [each["row"] * strings.batches + each["column"] for each in order]
+    which, place = np.unique(np.concatenate(codes), return_inverse=True)
+    places = np.split(place, np.cumsum([len(code) for code in codes])[:-1])
+    masses = [{**each, "pair": at} for each, at in zip(order, places, strict=True)]
+    return strings.written(*np.divmod(which, strings.batches), sizes, masses, first)
+
+
 # --- the theorem -------------------------------------------------------------------------------
 
 
@@ -434,7 +455,7 @@ def reshuffled_exchange_bound(run: Run) -> Proof:
         found = last.bound(proof.curve, delta)
         if found is None:
             return proof
-        return Proof(found.curve, {**proof.witness, "exchange": found.witness})
+        return Proof(found.curve, LazyWitness(lambda: {**proof.witness, "exchange": found.witness}))
 
     return Proof.searched(at)
 

@@ -25,15 +25,23 @@ from lastiterate.kernel.coins import check_poisson, check_without_replacement
 from lastiterate.kernel.correlated import check_correlated
 from lastiterate.kernel.document import Table
 from lastiterate.kernel.run import Run, read_run
+from lastiterate.kernel.epochs import check_boundary_policy
+from lastiterate.kernel.exchange import check_exchange, check_reshuffled_exchange
+from lastiterate.kernel.positions import (
+    check_composition,
+    check_full_batch,
+    check_hidden_position,
+    check_worst_position,
+)
 from lastiterate.verifier import allocated, epochs, placed, strings
 from lastiterate.verifier.balanced import Balanced
-from lastiterate.verifier.balls import Ball, above, arb, greatest, proved
+from lastiterate.verifier.balls import Ball, above, arb, proved
+from lastiterate.verifier.by_kernel import by_kernel
 from lastiterate.verifier.coupled import Coupled
-from lastiterate.verifier.exchanged import exchanged, exchanged_last
 from lastiterate.verifier.profile import Profile
 from lastiterate.verifier.refusals import MalformedCertificateError
 from lastiterate.verifier.steps import Case, spreads
-from lastiterate.verifier.strings import infinite, ratio, repeated
+from lastiterate.verifier.strings import infinite, ratio
 from lastiterate.verifier.witness import pack
 
 Witness = Mapping[str, Any]
@@ -70,86 +78,10 @@ def _published(case: Case, first: int, last: int) -> Ball:
     return sum((ratio(s, nu) ** 2 for s, nu in pairs), arb(0))
 
 
-def shifted_interpolation(case: Case, witness: Witness) -> Profile:
-    """Full batches: replay the shifts of every stretch, or take the closed form."""
-    _scheme(case, FullBatch)
-    _bounded_replay(case)
-    stretches = list(witness["stretches"])
-    total = _published(case, case.end, case.training.steps)
-    if [(s["first"], s["last"]) for s in stretches if s["last"] > s["first"]] != case.segments:
-        raise CertificateError("the stretches of the witness are not those between the releases")
-    for stretch in stretches:
-        if stretch["last"] > stretch["first"]:
-            total += _stretch(case, stretch)
-    return Profile.gaussian(total)
-
-
-def _stretch(case: Case, stretch: Witness) -> Ball:
-    first, last, kind = stretch["first"], stretch["last"], stretch["kind"]
-    if kind == "published":
-        return _published(case, first, last)
-    if kind == "modulus":
-        skipped, restart = int(stretch.get("skipped", 0)), int(stretch["restart"])
-        if not 0 <= skipped < last - first:
-            raise CertificateError("the witness skips more steps than there are")
-        return _replayed(case, first, last, skipped, restart, stretch["shifts"])
-    c, s, nu = case.factors(first, last), case.impulses(first, last), case.noises(first, last)
-    width, count = case.training.diameter, last - first
-    if kind in ("constant", "constant-restart"):
-        _demand(case.constant and c is not None, "its steps are not all alike")
-        assert c is not None
-        common = strings.constant(c[0], s[0], nu[0], count)
-        return common.min(strings.restarted(c[0], s[0], nu[0], count, width))
-    if kind != "shifts":
-        raise CertificateError(f"the witness has a stretch of unknown kind {kind!r}")
-    _demand(c is not None, "the updates have no known Lipschitz constant")
-    assert c is not None
-    shifts, restart = list(stretch["shifts"]), int(stretch["restart"])
-    _check_shifts(shifts, restart, count)
-    jumps, noises = list(repeated(s, count))[restart:], list(repeated(nu, count))[restart:]
-    factors = list(repeated(c, count))[restart:]
-    start = arb(0) if restart == 0 else _diameter(width, factors[0])
-    return strings.walk(factors, jumps, noises, shifts[restart:], start)
-
-
-def _replayed(
-    case: Case,
-    first: int,
-    last: int,
-    skipped: int,
-    restart: int,
-    shifts: Sequence[float],
-    batches: int = 1,
-    held: tuple[int, int] = (0, 0),
-) -> Ball:
-    """Shifts for the steps after the ``skipped`` ones, under the modulus of each step.
-
-    Only a path that pays from the very first step may start at 0. One that begins later, because
-    it restarts or because the steps before it were not looked at, starts from the diameter. The
-    record is used at the steps whose place in the epoch is from the first to the last of ``held``.
-    """
-    shifts, begin = list(shifts), first + skipped + restart
-    _check_shifts(shifts, restart, last - first - skipped)
-    count = last - begin
-    start = arb(0) if begin == first else _diameter(case.training.diameter, None)
-    jumps = list(repeated(case.impulses(begin, last), count))
-    early, late, none = *held, arb(0)
-    jumps = [s if early <= k % batches <= late else none for k, s in enumerate(jumps, begin)]
-    noises = list(repeated(case.noises(begin, last), count))
-    shapes = list(repeated(spreads(case, begin, last), count))
-    return strings.walk_spread(shapes, jumps, noises, shifts[restart:], start)
-
-
-def _check_shifts(shifts: Sequence[float], restart: int, count: int) -> None:
-    if len(shifts) != count or not 0 <= restart < count:
-        raise CertificateError("the witness has shifts for another number of steps")
-    if not all(math.isfinite(shift) and shift >= 0 for shift in shifts):
-        raise CertificateError("a shift of the witness is not a length")
-
-
 def coupling(case: Case, witness: Witness) -> Profile:
     """Full batches on a bounded domain: the string of the witness, and the recursion on a grid."""
-    training, string = case.training, shifted_interpolation(case, witness)
+    training = case.training
+    string = by_kernel(check_full_batch)(case, {"families": witness["families"]})
     alone = case.releases == () and case.window == 1
     _demand(case.constant and training.steps > 0 and alone, "its steps are not all alike")
     factors = case.factors(0, 1)
@@ -163,69 +95,6 @@ def coupling(case: Case, witness: Witness) -> Profile:
 
 def _double_above(ball: Ball) -> float:
     return math.nextafter(float(above(ball)), math.inf)
-
-
-def _diameter(width: float, factor: Ball | None) -> Ball:
-    """Where a restart begins: the diameter, or anything if the next step forgets it."""
-    if math.isfinite(width):
-        return arb(width)
-    if factor is None or not factor == 0:
-        raise CertificateError("the witness restarts, but the domain is not bounded")
-    return arb(0)
-
-
-def _position_squares(case: Case, witness: Witness) -> list[Ball]:
-    """mu_j^2 of every position, pooled here and replayed from the witness: the smaller one."""
-    squares = []
-    if case.factors(0, min(case.training.steps, 1)) is not None:
-        squares = epochs.position_squares(case)
-        if case.rounds:
-            squares = _least(_drifted(case, squares), _published_positions(case))
-    paths = witness.get("paths")
-    if paths is None:
-        _demand(bool(squares), "no path is given")
-        return squares
-    _demand(case.releases == () and case.window == 1, "its paths are for the last iterate alone")
-    squares = squares or _published_positions(case)
-    return _least(_drifted(case, _path_squares(case, list(paths))), squares)
-
-
-def _path_squares(case: Case, paths: list[Witness]) -> list[Ball]:
-    """mu_j^2 of every position from the paths of the witness; infinite where none covers it.
-
-    A path is replayed with the impulses of all batches that it names, which is no less than any
-    of them. If all steps are alike it also covers every record whose last use is no later: the same
-    shifts, that much earlier (docs/theory/shifted-interpolation.md, section 6).
-    """
-    steps, batches = case.training.steps, case.training.batches_per_epoch or 1
-    if sum(len(path["shifts"]) for path in paths) > MOST_REPLAYED or len(paths) > batches:
-        raise CertificateError(f"more than {MOST_REPLAYED:,} steps cannot be replayed")
-    answer, alike, before = [infinite()] * batches, case.constant, -1
-    for index, path in enumerate(paths):
-        first, last = int(path.get("first", index)), int(path.get("last", index))
-        skipped = int(path.get("skipped", 0))
-        if not (0 <= first <= last < batches and 0 <= skipped < steps):
-            raise CertificateError("a path of the witness is for batches or steps that are not")
-        shifts, restart = path["shifts"], int(path["restart"])
-        cost = _replayed(case, 0, steps, skipped, restart, shifts, batches, (first, last))
-        if alike:  # the latest of its batches stands for all
-            last = first = (steps - 1 - _earliest_end(steps, batches, first, last)) % batches
-        elif first <= before:
-            raise CertificateError("the paths of the witness are not in the order of the batches")
-        before = last
-        for j in range(first, last + 1):
-            answer[j] = answer[j].min(cost)
-    if alike:
-        for distance in range(1, batches):
-            j = (steps - 1 - distance) % batches
-            answer[j] = answer[j].min(answer[(j + 1) % batches])
-    return answer
-
-
-def _earliest_end(steps: int, batches: int, first: int, last: int) -> int:
-    """The least number of steps after the last use of a record in one of these batches."""
-    from_last = (steps - 1 - last) % batches
-    return 0 if from_last + last - first >= batches else from_last
 
 
 def _drift_root(case: Case) -> Ball:
@@ -271,10 +140,6 @@ def _drift_strings(case: Case) -> Ball:
     return total
 
 
-def _least(some: Sequence[Ball], others: Sequence[Ball]) -> list[Ball]:
-    return [a.min(b) for a, b in zip(some, others, strict=True)]
-
-
 def _published_positions(case: Case) -> list[Ball]:
     """sum (s/nu)^2 over the steps of each position."""
     steps, batches = case.training.steps, case.training.batches_per_epoch or 1
@@ -286,80 +151,6 @@ def _published_positions(case: Case) -> list[Ball]:
     for k, (s, nu) in enumerate(pairs):
         totals[k % batches] += ratio(s, nu) ** 2
     return totals
-
-
-def worst_position(case: Case, witness: Witness) -> Profile:
-    """Cyclic batches: the largest of the positions' values."""
-    _scheme(case, Cyclic)
-    _bounded_replay(case)
-    return Profile.gaussian(greatest(_position_squares(case, witness)))
-
-
-def hidden_position(case: Case, witness: Witness) -> Profile:
-    """Shuffled batches: the average of the positions' profiles."""
-    _scheme(case, Shuffled)
-    _bounded_replay(case)
-    return Profile.average(_position_squares(case, witness))
-
-
-def exchange(case: Case, witness: Witness) -> Profile:
-    """Shuffled batches: the average of the positions' profiles, or masses that are exchanged."""
-    average = hidden_position(case, witness)
-    if "exchange" not in witness:
-        return average
-    masses = list(witness["exchange"])
-    return replace(average, coupled=exchanged(case, average.squares, _drift_root(case), masses))
-
-
-def priced_levels(case: Case, witness: Witness) -> tuple[list[epochs.Priced], Ball]:
-    """The costs under the certificate's levels, and a cap from its second levels."""
-
-    def priced(levels: str, pays: str) -> list[epochs.Priced]:
-        return epochs.epoch_costs(case, list(witness[levels]), [bool(p) for p in witness[pays]])
-
-    return priced("levels", "pays"), epochs.worst_sequence(priced("cap_levels", "cap_pays"))
-
-
-def boundary_policy(case: Case, witness: Witness) -> Profile:
-    """Reshuffled batches: price the levels, convolve the costs."""
-    _scheme(case, Reshuffled)
-    _demand(case.factors(0, 1) is not None, "the updates have no known Lipschitz constant")
-    _bounded_replay(case)
-    if case.training.steps > MOST_REPLAYED:
-        raise CertificateError(f"more than {MOST_REPLAYED:,} steps cannot be replayed")
-    priced, cap = priced_levels(case, witness)
-    law = epochs.sum_of_costs(priced, cap)
-    squares = _drifted(case, [square for square, _ in law])
-    return Profile(tuple(squares), tuple(weight for _, weight in law))
-
-
-def reshuffled_exchange(case: Case, witness: Witness) -> Profile:
-    """Reshuffled batches: the boundary policy, or masses that are exchanged in the last epoch."""
-    policy = boundary_policy(case, witness)
-    if "exchange" not in witness:
-        return policy
-    found = witness["exchange"]
-    levels, pays = list(found["levels"]), [bool(p) for p in found["pays"]]
-    earlier, last = epochs.earlier_and_last(case, levels, pays)
-    law, root = epochs.sum_of_costs(earlier), _drift_root(case)
-    return replace(policy, coupled=exchanged_last(case, law, last, levels[-2], root, found))
-
-
-def composition(case: Case, witness: Witness) -> Profile:
-    """All iterates published: the squares of s/nu add."""
-    _scheme(case, FullBatch, Cyclic, Shuffled, Reshuffled)
-    _bounded_replay(case)
-    steps, batches = case.training.steps, case.training.batches_per_epoch or 1
-    if case.training.batches.full:
-        return Profile.gaussian(_published(case, 0, steps))
-    if case.unit.records > 1:
-        return Profile.gaussian(_published_group(case))
-    if not case.training.batches.repeated:
-        return Profile.gaussian(_worst_steps(case, steps, batches))
-    squares = _published_positions(case)
-    if not case.training.batches.hidden:
-        return Profile.gaussian(greatest(squares))
-    return Profile.average(squares)
 
 
 def _published_group(case: Case) -> Ball:
@@ -501,15 +292,6 @@ def _closed_group(one: Case, records: int, most: int) -> Ball:
     return _published(one, 0, 1) * cost
 
 
-def _worst_steps(case: Case, steps: int, batches: int) -> Ball:
-    if case.constant:
-        return _published(case, 0, min(steps, 1)) * -(-steps // batches)
-    pairs = zip(case.impulses(0, steps), case.noises(0, steps), strict=True)
-    costs = [ratio(s, nu) ** 2 for s, nu in pairs]
-    rows = (costs[k : k + batches] for k in range(0, steps, batches))
-    return sum((greatest(row) for row in rows), arb(0))
-
-
 def output_perturbation(case: Case, witness: Witness) -> Profile:
     """The last step alone, from anywhere on the domain."""
     _scheme(case, FullBatch, Cyclic, Shuffled, Reshuffled)
@@ -597,17 +379,17 @@ def _plain_descent(check: Check) -> Check:
 
 # Momentum is covered where every noisy update is paid for in full: the composition theorems.
 _INDEPENDENT: dict[str, Check] = {
-    "taut-string": _plain_descent(shifted_interpolation),
+    "taut-string": by_kernel(check_full_batch),
     "stopped-coupling": _plain_descent(coupling),
-    "worst-position": _plain_descent(worst_position),
-    "exchange": _plain_descent(exchange),
-    "hidden-position": _plain_descent(hidden_position),
-    "reshuffled-exchange": _plain_descent(reshuffled_exchange),
-    "boundary-policy": _plain_descent(boundary_policy),
+    "worst-position": by_kernel(check_worst_position),
+    "exchange": by_kernel(check_exchange),
+    "hidden-position": by_kernel(check_hidden_position),
+    "reshuffled-exchange": by_kernel(check_reshuffled_exchange),
+    "boundary-policy": by_kernel(check_boundary_policy),
     "known-groups": _plain_descent(known_groups),
     "cycle-law": _plain_descent(cycle_law),
     "superposed-groups": _plain_descent(superposed_groups),
-    "gaussian-composition": composition,
+    "gaussian-composition": by_kernel(check_composition),
     "output-perturbation": _plain_descent(output_perturbation),
     "allocation-composition": allocation_composition,
     "allocation-deferral": _plain_descent(allocation_deferral),

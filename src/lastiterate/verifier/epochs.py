@@ -1,25 +1,17 @@
 """Batches in epochs, in ball arithmetic: what each position of a record costs.
 
 A record sits in one batch of an epoch. `position_squares` pools the taut string of every position
-(cyclic, shuffled once). `epoch_costs` prices the levels that a certificate of reshuffled batches
-carries, and `sum_of_costs` convolves them exactly on a grid of whole numbers.
+(cyclic, shuffled once).
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
-from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from lastiterate.errors import CertificateError
-from lastiterate.verifier.balls import Ball, above, arb, fmpz_poly, greatest, proved, units_up
+from lastiterate.verifier.balls import Ball, above, arb, proved
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.strings import Block, Stack, geometric, infinite, ratio, repeated
-
-_BITS = 160  # masses are whole multiples of 2^-160
 
 
 class Row(NamedTuple):
@@ -229,171 +221,3 @@ def _pooled(case: Case, first: int, last: int, batches: int) -> list[Ball]:
             stack.push(Block(row.s[j] * carried, row.noise[j] * square + noise, row.c[j] * carried))
         later = row
     return [stack.cost for stack in stacks]
-
-
-# --- a new hidden partition every epoch ----------------------------------------------------------
-
-
-class Priced(NamedTuple):
-    """The costs of one epoch at each position, and in how many epochs they occur."""
-
-    costs: tuple[Ball, ...]
-    epochs: int
-
-
-def epoch_costs(case: Case, levels: Sequence[float], pays: Sequence[bool]) -> list[Priced]:
-    """What each epoch costs at each position under the certificate's levels."""
-    return _counted(_each_epoch(case, levels, pays))
-
-
-def earlier_and_last(
-    case: Case, levels: Sequence[float], pays: Sequence[bool]
-) -> tuple[list[Priced], tuple[Ball, ...]]:
-    """The costs of all epochs but the last, and those of the last one."""
-    every = _each_epoch(case, levels, pays)
-    if not every:
-        raise CertificateError("the run has no epoch")
-    return _counted(every[:-1]), every[-1]
-
-
-def _counted(every: Sequence[tuple[Ball, ...]]) -> list[Priced]:
-    """Epochs of the same costs (the same object), counted."""
-    counts = Counter(map(id, every))
-    return [Priced(costs, counts[id(costs)]) for costs in {id(x): x for x in every}.values()]
-
-
-def _each_epoch(
-    case: Case, levels: Sequence[float], pays: Sequence[bool]
-) -> list[tuple[Ball, ...]]:
-    """The costs of every epoch, one object for equal epochs.
-
-    Checked here: levels start and end at 0 at every known point; an epoch may be skipped only if
-    a later one of the same stretch starts at the diameter.
-    """
-    training = case.training
-    batches = training.batches_per_epoch or 1
-    epochs = -(-training.steps // batches)
-    if len(levels) != epochs + 1 or len(pays) != epochs:
-        raise CertificateError("the witness has levels for another number of epochs")
-    if not all(math.isfinite(x) and x >= 0 for x in levels):
-        raise CertificateError("a level of the witness is not a distance")
-    ends = {-(-last // batches) for _, last in case.segments}
-    if any(last % batches for _, last in case.segments[:-1]):
-        raise CertificateError("a checkpoint inside an epoch shares its hidden position")
-    seen: dict[Any, tuple[Ball, ...]] = {}
-    every = []
-    known = True  # whether the level at the start of this epoch is proved
-    for e in range(epochs):
-        known = known or levels[e] >= training.diameter
-        if not pays[e]:
-            known = False
-        elif not known:
-            raise CertificateError(f"epoch {e} starts below the distance it may have")
-        if e + 1 in ends and (not pays[e] or levels[e + 1] > 0) and e * batches < case.end:
-            raise CertificateError(f"something is left over at the release after epoch {e}")
-        start = e * batches
-        alike = case.constant and start + batches <= case.end
-        key = ("alike" if alike else e, levels[e], levels[e + 1], pays[e])
-        if key not in seen:
-            row = _row(case, start, 0, case.end, batches)
-            level = _priced(row, levels[e], levels[e + 1]) if pays[e] else [arb(0)] * batches
-            seen[key] = tuple(_extra(case, start, level))
-        every.append(seen[key])
-        known = known or e + 1 in ends
-    return every
-
-
-def _priced(row: Row, x: float, y: float) -> list[Ball]:
-    """From z = x to z <= y when the impulse arrives at position j: two blocks, or one."""
-    high, low = arb(x), arb(y)
-    answer = []
-    for j in range(len(row.c)):
-        first = Block(row.before[j] * high, row.early[j], row.before[j])
-        second = Block(row.s[j] * row.after[j] - low, row.noise[j], row.c[j] * row.after[j])
-        if first.violates(second) or proved(second.A <= 0):
-            both = first.then(second)
-            answer.append(Block(both.A.max(arb(0)), both.V, both.G).cost)
-        else:
-            late = Block(second.A.max(arb(0)), second.V, second.G)
-            answer.append(first.cost + late.cost)
-    return answer
-
-
-def _extra(case: Case, start: int, costs: list[Ball]) -> list[Ball]:
-    """Impulses inside the released window are paid on arrival."""
-    batches, steps = len(costs), case.training.steps
-    for k in range(max(start, case.end), min(start + batches, steps)):
-        s, nu = case.impulses(k, k + 1)[0], case.noises(k, k + 1)[0]
-        costs[k - start] += ratio(s, nu) ** 2
-    return costs
-
-
-def worst_sequence(priced: Sequence[Priced]) -> Ball:
-    """A sum of costs that no sequence of positions exceeds."""
-    return sum((above(greatest(p.costs)) * p.epochs for p in priced), arb(0))
-
-
-def sum_of_costs(priced: Sequence[Priced], cap: Ball | None = None) -> list[tuple[Ball, Ball]]:
-    """The law of the sum over epochs, costs and masses rounded up: pairs (mu^2, mass).
-
-    ``cap``: no sequence costs more, for another reason; given the sequence any bound may be used.
-    """
-    worst = worst_sequence(priced)
-    if cap is None:
-        cap = worst
-    if not worst.is_finite():
-        raise CertificateError("an epoch of the witness has no noise to pay with")
-    if worst == 0:
-        return [(arb(0), arb(1))]
-    worst = above(worst)
-    epochs = sum(p.epochs for p in priced)
-    grid = worst / (1 << min(max(17, 11 + epochs.bit_length()), 20))
-    tie = itertools.count()
-    laws: list[tuple[int, int, Any]] = []  # shortest first: a balanced tree of products
-    for costs, count in priced:
-        one = _histogram(costs, grid)
-        while count:
-            if count & 1:
-                heapq.heappush(laws, (len(one), next(tie), one))
-            count >>= 1
-            one = _product(one, one) if count else one
-    while len(laws) > 1:
-        a, b = heapq.heappop(laws), heapq.heappop(laws)
-        both = _product(a[2], b[2])
-        heapq.heappush(laws, (len(both), next(tie), both))
-    unit = arb(2) ** _BITS
-    masses = [int(mass) for mass in laws[0][2].coeffs()]
-    return [
-        (above((grid * index).min(worst).min(cap)), above(arb(mass) / unit))
-        for index, mass in _gathered(masses)
-    ]
-
-
-def _histogram(costs: Sequence[Ball], grid: Ball) -> Any:
-    share = -(-(1 << _BITS) // len(costs))
-    counts: dict[int, int] = {}
-    for cost in costs:
-        index = int(above(cost / grid).ceil().unique_fmpz())
-        counts[index] = counts.get(index, 0) + share
-    masses = [0] * (max(counts) + 1)
-    for index, mass in counts.items():
-        masses[index] = mass
-    return fmpz_poly(masses)
-
-
-def _product(a: Any, b: Any) -> Any:
-    return units_up(a * b, _BITS)
-
-
-def _gathered(masses: list[int]) -> list[tuple[int, int]]:
-    """Few points that carry all the mass, each moved up: by at most 1/5000, or while it is tiny."""
-    total, answer = sum(masses), []
-    negligible, held, last = total >> 60, 0, 0
-    for index, mass in enumerate(masses):
-        held += mass
-        if held > negligible and (index + 1 > 1.0002 * last or index == len(masses) - 1):
-            answer.append((index, held))
-            held, last = 0, index
-    if held:
-        answer.append((len(masses) - 1, held))
-    return answer

@@ -11,19 +11,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 from lastiterate.errors import CertificateError
 from lastiterate.kernel.balls import KernelError
 from lastiterate.kernel.privacy_loss import Pair, Total, gaussian, labelled
-from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, mixture_delta, precision
-from lastiterate.verifier.coupled import Coupled
-from lastiterate.verifier.exchanged import Exchanged
 from lastiterate.verifier.thinned import Thinned
 
 STANDARD_DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)  # of every certificate's curve
 _MOST_PRODUCTS = 4096  # of two averages that are multiplied out exactly
 _LEVELS = 48  # different mus of an average that becomes a loss distribution
+
+
+class Second(Protocol):
+    """Another bound of the same release."""
+
+    def delta(self, epsilon: float, sufficient: float = 0.0) -> Ball:
+        """An upper bound on delta at this epsilon; in one go, one below ``sufficient`` will do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +44,7 @@ class Profile:
     steps: tuple[tuple[Pair, int], ...] = ()
     failure: Ball | None = None
     by_position: bool = False
-    coupled: Coupled | Balanced | Exchanged | None = None
+    coupled: Second | None = None
 
     @classmethod
     def gaussian(cls, square: Ball) -> Profile:

@@ -1,14 +1,14 @@
 """Shifts and blocks in ball arithmetic: the sums of squares that a guarantee rests on.
 
-`walk` replays a vector of shifts that the certificate carries. `constant` and `restarted` are the
-closed forms for equal steps. `Stack` pools adjacent violators itself: it merges only where the
-violation is proved, so a doubtful comparison costs tightness, never soundness.
+`constant` and `restarted` are the closed forms for equal steps. `Stack` pools adjacent violators
+itself: it merges only where the violation is proved, so a doubtful comparison costs tightness,
+never soundness.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from lastiterate.verifier.balls import Ball, above, arb, proved
@@ -29,61 +29,6 @@ def ratio(top: Ball, bottom: Ball) -> Ball:
 def repeated(values: Sequence[Ball], count: int) -> Iterable[Ball]:
     """One value per step, also where one entry stands for all."""
     return values if len(values) == count else (values[0] for _ in range(count))
-
-
-def walk(
-    c: Iterable[Ball], s: Iterable[Ball], nu: Iterable[Ball], shifts: Sequence[float], start: Ball
-) -> Ball:
-    """sum (a/nu)^2 of shifts that take the distance from ``start`` to 0, or infinity.
-
-    z <- c z + s - a, never below 0. What is left at the end is paid at the last step with noise.
-    """
-    z, total, zero = start, arb(0), arb(0)
-    last, owed = zero, zero  # noise of the last step that pays, and what was paid there
-    for factor, jump, noise, shift in zip(c, s, nu, shifts, strict=True):
-        z = factor * z + jump
-        if shift:
-            paid = arb(shift)
-            z -= paid
-            if z < 0:
-                z = zero
-        else:
-            paid = zero
-        if noise == 0:
-            if shift:
-                return infinite()
-            continue
-        total += (paid / noise) ** 2
-        last, owed = noise, paid
-    left = above(z).max(zero)
-    if left == 0:
-        return total
-    if last == 0 or noise == 0:
-        return infinite()
-    return total - (owed / last) ** 2 + ((owed + left) / last) ** 2
-
-
-def walk_spread(
-    g: Iterable[Callable[[Ball], Ball]],
-    s: Iterable[Ball],
-    nu: Iterable[Ball],
-    shifts: Sequence[float],
-    start: Ball,
-) -> Ball:
-    """`walk` for a modulus that is not linear."""
-    z, total = start, arb(0)
-    costs: list[tuple[Ball, Ball]] = []
-    for grow, jump, noise, shift in zip(g, s, nu, shifts, strict=True):
-        paid = arb(shift)
-        z = above(grow(z) + jump - paid).max(arb(0))
-        if noise == 0 and shift:
-            return infinite()
-        costs.append((paid, noise))
-    paid, noise = costs[-1]
-    costs[-1] = (paid + z, noise)
-    for paid, noise in costs:
-        total += ratio(paid, noise) ** 2
-    return total
 
 
 def geometric(base: Ball, count: int) -> Ball:

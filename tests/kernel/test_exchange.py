@@ -7,16 +7,17 @@ import math
 import numpy as np
 import pytest
 from exchanged_laws import instance
-from flint import arb
+from kernel_runs import as_json, described
 
 from lastiterate import Loss, PrivacyUnit, Reshuffled, Shuffled, Training, account, certify, verify
-from lastiterate.errors import CertificateError
-from lastiterate.theory.exchange import EXCHANGE
+from lastiterate.kernel.balls import KernelError, arb, precision
+from lastiterate.kernel.exchange import check_exchange
+from lastiterate.kernel.gaussians import Term
+from lastiterate.kernel.paths import HiddenSteps, read_paths
+from lastiterate.theory.exchange import EXCHANGE, _strings
+from lastiterate.theory.path_witness import paths_table
+from lastiterate.theory.run import Run
 from lastiterate.theory.taut_string import best
-from lastiterate.verifier import exchanged
-from lastiterate.verifier.balls import precision
-from lastiterate.verifier.checks import CHECKS
-from lastiterate.verifier.steps import Case
 
 LOSS = Loss(smoothness=1.0, regularization=0.01)
 
@@ -37,15 +38,14 @@ def training(**changes) -> Training:
 def proved(run: Training, witness, epsilon: float, loss: Loss = LOSS) -> float:
     """delta that the check proves at an epsilon."""
     with precision():
-        profile = CHECKS["exchange"](Case(run, loss), witness)
-        return float(profile.judge(1e-5).delta(epsilon))
+        found = check_exchange(described(run, loss), as_json(witness))
+        both = found.delta(arb(epsilon)).min(found.exchanged_delta(arb(epsilon)))
+        return float(both)
 
 
 def exact_witness(run: Training, loss: Loss = LOSS, delta: float = 1e-5):
     witness = dict(EXCHANGE.evaluate(run, loss).at(delta).witness)
-    witness["exchange"] = [
-        {name: np.array(values) for name, values in order.items()} for order in witness["exchange"]
-    ]
+    witness["exchange"] = [dict(order) for order in witness["exchange"]]
     return witness
 
 
@@ -85,18 +85,20 @@ def test_releases_and_tail_averages_are_certified() -> None:
 
 @pytest.mark.parametrize("order", [0, 1])
 @pytest.mark.parametrize(
-    ("name", "factor"), [("p", 0.99), ("own_p", 0.99), ("q", 1.01), ("own_q", 1.01), ("p", -1.0)]
+    ("name", "factor"),
+    [("pi", 0.99), ("own_pi", 0.99), ("rho", 1.01), ("own_rho", 1.01), ("pi", -1.0)],
 )
 def test_masses_that_do_not_add_up_are_refused(order, name, factor) -> None:
     run = training()
     witness = exact_witness(run)
     witness["exchange"][order][name] *= factor
-    with pytest.raises(CertificateError):
+    with pytest.raises(KernelError):
         proved(run, witness, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("row", 30), ("row", -1), ("column", 0.5), ("p", math.nan), ("q", math.inf)]
+    ("name", "value"),
+    [("row", 30), ("row", -1), ("column", 0.5), ("pi", math.nan), ("rho", math.inf)],
 )
 def test_positions_and_masses_are_checked(name, value) -> None:
     run = training()
@@ -104,7 +106,7 @@ def test_positions_and_masses_are_checked(name, value) -> None:
     values = witness["exchange"][0][name].astype(float)
     values[0] = value
     witness["exchange"][0][name] = values
-    with pytest.raises((CertificateError, ValueError)):
+    with pytest.raises(KernelError):
         proved(run, witness, 1.0)
 
 
@@ -112,7 +114,7 @@ def test_an_order_cannot_be_left_out() -> None:
     run = training()
     witness = exact_witness(run)
     witness["exchange"] = witness["exchange"][:1]
-    with pytest.raises(CertificateError, match="orders"):
+    with pytest.raises(KernelError, match="order"):
         proved(run, witness, 1.0)
 
 
@@ -123,7 +125,7 @@ def test_a_pair_that_costs_more_proves_less() -> None:
     assert proved(run, witness, epsilon) <= 1.001e-5
     for order in witness["exchange"]:
         order["row"][:], order["column"][:] = 0, 1
-    with pytest.raises(CertificateError):
+    with pytest.raises(KernelError):
         proved(run, witness, epsilon)
 
 
@@ -152,11 +154,12 @@ def test_strings_of_pairs_are_never_below_the_taut_string(seed: int) -> None:
         diameter=float(rng.choice([math.inf, 1.0])),
     )
     i, j = (int(place) for place in rng.permutation(batches)[:2])
+    found = Run(run, LOSS)
+    path = _strings(found).path(i, j, (2.0, 1.0), 0, steps)
     with precision():
-        case = Case(run, LOSS)
-        square = float(exchanged._PairStrings(case).square(i, j, (2, 1)).upper())
-        c = np.array([float(x) for x in _every(case.factors(0, steps), steps)])
-        s = np.array([float(x) for x in _every(case.impulses(0, steps), steps)])
+        kernel = HiddenSteps(described(run, LOSS), 0, steps, batches)
+        [cost] = kernel.costs(read_paths(as_json(paths_table([path]))), [{i: arb(2), j: arb(1)}])
+    square, c, s = float(cost.upper()), found.steps.c, found.steps.s
     place = np.arange(steps) % batches
     want = best(c, (2.0 * (place == i) + (place == j)) * s, run.noises[:steps], run.diameter)
     assert square >= want.mu**2 * (1 - 1e-9)
@@ -164,13 +167,9 @@ def test_strings_of_pairs_are_never_below_the_taut_string(seed: int) -> None:
         assert square == pytest.approx(want.mu**2, rel=1e-7, abs=1e-250)
 
 
-def _every(values, count):
-    return values if len(values) == count else values * count
-
-
 def test_a_term_is_right_on_both_sides_of_zero() -> None:
     for shift in (-2.0, -0.3, 0.0, 0.4):
-        term = exchanged.Term(arb(1.44), arb(0.5), arb(0.5) * arb(shift).exp())
+        term = Term(arb(1.44), arb(0.5), arb(0.5) * arb(shift).exp())
         with precision():
             found = float(term.delta(arb(0.3)))
         x, mu = 0.3 + shift, 1.2

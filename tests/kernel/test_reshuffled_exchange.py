@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 from exchanged_laws import reshuffled_instance
-from flint import arb
+from kernel_runs import as_json, described
 
 from lastiterate import (
     Loss,
@@ -20,13 +20,16 @@ from lastiterate import (
     certify,
     verify,
 )
-from lastiterate.errors import CertificateError
+from lastiterate.kernel import exchange
+from lastiterate.kernel.balls import KernelError, arb, precision
+from lastiterate.kernel.exchange import check_reshuffled_exchange
+from lastiterate.kernel.gaussians import Term
+from lastiterate.kernel.paths import HiddenSteps, read_paths
+from lastiterate.theory.exchange import Segments
+from lastiterate.theory.path_witness import paths_table
 from lastiterate.theory.reshuffled_exchange import RESHUFFLED_EXCHANGE
+from lastiterate.theory.run import Run
 from lastiterate.theory.taut_string import taut_string
-from lastiterate.verifier import exchanged
-from lastiterate.verifier.balls import precision
-from lastiterate.verifier.checks import CHECKS
-from lastiterate.verifier.steps import Case
 
 LOSS = Loss(smoothness=1.0, regularization=0.01)
 DELTA = 1e-5
@@ -48,12 +51,13 @@ def training(**changes) -> Training:
 def proved(run: Training, witness, epsilon: float, loss: Loss = LOSS) -> float:
     """delta that the check proves at an epsilon."""
     with precision():
-        profile = CHECKS["reshuffled-exchange"](Case(run, loss), witness)
-        return float(profile.judge(DELTA).delta(epsilon))
+        found = check_reshuffled_exchange(described(run, loss), as_json(witness))
+        return float(found.delta(arb(epsilon)).min(found.exchanged_delta(arb(epsilon))))
 
 
 def exact_witness(run: Training, loss: Loss = LOSS, delta: float = DELTA):
-    return copy.deepcopy(dict(RESHUFFLED_EXCHANGE.evaluate(run, loss).at(delta).witness))
+    witness = dict(RESHUFFLED_EXCHANGE.evaluate(run, loss).at(delta).witness)
+    return copy.deepcopy({**witness, "exchange": dict(witness["exchange"])})
 
 
 @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
@@ -86,13 +90,14 @@ def test_releases_and_units_with_a_bound_of_their_own_are_certified() -> None:
 
 @pytest.mark.parametrize("order", [0, 1])
 @pytest.mark.parametrize(
-    ("name", "factor"), [("p", 0.99), ("own_p", 0.99), ("q", 1.01), ("own_q", 1.01), ("p", -1.0)]
+    ("name", "factor"),
+    [("pi", 0.99), ("own_pi", 0.99), ("rho", 1.01), ("own_rho", 1.01), ("pi", -1.0)],
 )
 def test_masses_that_do_not_add_up_are_refused(order, name, factor) -> None:
     run = training()
     witness = exact_witness(run)
-    witness["exchange"]["orders"][order][0][name] *= factor
-    with pytest.raises(CertificateError):
+    witness["exchange"]["orders"][order]["masses"][0][name] *= factor
+    with pytest.raises(KernelError):
         proved(run, witness, 1.0)
 
 
@@ -100,13 +105,13 @@ def test_masses_of_another_cost_or_order_cannot_be_left_out() -> None:
     run = training()
     for tamper, message in (
         (lambda found: found["orders"].pop(), "orders"),
-        (lambda found: found["orders"][0].pop(), "costs"),
+        (lambda found: found["orders"][0]["masses"].pop(), "masses"),
         (lambda found: found.update(costs=[-1.0]), "cost"),
         (lambda found: found.update(costs=[]), "cost"),
     ):
         witness = exact_witness(run)
         tamper(witness["exchange"])
-        with pytest.raises(CertificateError, match=message):
+        with pytest.raises(KernelError, match=message):
             proved(run, witness, 1.0)
 
 
@@ -130,10 +135,10 @@ def test_levels_are_priced_by_the_check() -> None:
         levels[1] = level
         witness["exchange"]["levels"] = levels
         assert proved(run, witness, epsilon) > 1.01 * DELTA
-    for levels, pays in (([0.0, 0.5, 0.5], [1, 1]), ([0.5, 0.5], [1]), ([0.0, 0.5, 0.0], [0, 1])):
+    for levels in ([0.0, 0.5, 0.5], [0.5, 0.5], [0.0, -0.5, 0.0], [0.0, math.nan, 0.0], []):
         witness = exact_witness(run)
-        witness["exchange"] |= {"levels": levels, "pays": pays}
-        with pytest.raises(CertificateError):
+        witness["exchange"]["levels"] = levels
+        with pytest.raises(KernelError):
             proved(run, witness, epsilon)
 
 
@@ -162,12 +167,15 @@ def test_strings_of_the_last_epoch_are_taut(seed: int) -> None:
     )
     i, j = (int(place) for place in rng.permutation(batches)[:2])
     level = float(rng.uniform(0, 2))
+    found = Run(run, LOSS)
+    cut = Segments(found.steps[batches:], batches, ((0, last),), math.inf, level)
+    path = cut.path(i, j, (2.0, 1.0), 0, last)
+    path = path._replace(steps=[step + batches for step in path.steps])
     with precision():
-        case = Case(run, LOSS)
-        strings = exchanged._LastEpoch(case, arb(level))
-        square = float(strings.square(i, j, 0, (arb(2), arb(1))).upper())
-        c = np.array([float(x) for x in _every(case.factors(batches, steps), last)])
-        s = np.array([float(x) for x in _every(case.impulses(batches, steps), last)])
+        kernel = HiddenSteps(described(run, LOSS), batches, steps, batches)
+        paths = read_paths(as_json(paths_table([path])))
+        [cost] = kernel.costs(paths, [{i: arb(2), j: arb(1)}], reached=level)
+    square, c, s = float(cost.upper()), found.steps.c[batches:], found.steps.s[batches:]
     place = np.arange(last)
     jumps = np.append(level, (2.0 * (place == i) + (place == j)) * s)
     nu = np.append(1e-9, run.noises[batches:steps])
@@ -175,22 +183,18 @@ def test_strings_of_the_last_epoch_are_taut(seed: int) -> None:
     assert square == pytest.approx(want, rel=1e-7)
 
 
-def _every(values, count):
-    return values if len(values) == count else values * count
-
-
 def test_similar_terms_become_one_that_is_no_smaller() -> None:
     rng = np.random.default_rng(1)
     with precision():
         terms = [
-            exchanged.Term(arb(1 + 0.01 * float(a)), arb(0.01 * float(b)), arb(0.01 * float(d)))
+            Term(arb(1 + 0.01 * float(a)), arb(0.01 * float(b)), arb(0.01 * float(d)))
             for a, b, d in rng.uniform(0.5, 1, (200, 3))
         ]
-        few = exchanged._merged(terms)
+        few = exchange._merged(terms)
         assert len(few) < len(terms)
         for epsilon in (0.1, 1.0, 3.0):
             exact, merged = (
                 float(sum((t.delta(arb(epsilon)) for t in each), arb(0))) for each in (terms, few)
             )
             assert exact <= merged * (1 + 1e-12) <= exact * 1.05
-    assert math.isclose(float(sum(t.p for t in few)), float(sum(t.p for t in terms)))
+    assert math.isclose(float(sum(t.pi for t in few)), float(sum(t.pi for t in terms)))
