@@ -24,7 +24,6 @@ from lastiterate.kernel.balls import KernelError, MalformedError
 from lastiterate.kernel.coins import check_poisson, check_without_replacement
 from lastiterate.kernel.correlated import check_correlated
 from lastiterate.kernel.document import Table
-from lastiterate.kernel.run import Run, read_run
 from lastiterate.kernel.epochs import check_boundary_policy
 from lastiterate.kernel.exchange import check_exchange, check_reshuffled_exchange
 from lastiterate.kernel.positions import (
@@ -33,6 +32,7 @@ from lastiterate.kernel.positions import (
     check_hidden_position,
     check_worst_position,
 )
+from lastiterate.kernel.run import Run, read_run
 from lastiterate.verifier import allocated, epochs, placed, strings
 from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, proved
