@@ -129,12 +129,16 @@ def test_smaller_costs_of_earlier_epochs_prove_no_more() -> None:
 def test_levels_are_priced_by_the_check() -> None:
     run = training()
     epsilon = account(run, LOSS).epsilon(DELTA)
+    witness = exact_witness(run)
     for level in (0.0, 3.0):
-        witness = exact_witness(run)
         levels = np.array(witness["exchange"]["levels"])
         levels[1] = level
-        witness["exchange"]["levels"] = levels
-        assert proved(run, witness, epsilon) > 1.01 * DELTA
+        changed = {**witness, "exchange": {**witness["exchange"], "levels": levels}}
+        if level == 0.0:
+            assert proved(run, changed, epsilon) > 1.01 * DELTA
+        else:  # the paths of the last epoch begin below
+            with pytest.raises(KernelError, match="begins"):
+                proved(run, changed, epsilon)
     for levels in ([0.0, 0.5, 0.5], [0.5, 0.5], [0.0, -0.5, 0.0], [0.0, math.nan, 0.0], []):
         witness = exact_witness(run)
         witness["exchange"]["levels"] = levels

@@ -137,7 +137,8 @@ def _orders(
             mus = with_drift([cost + square for square in own], drifts[0])
             mus += with_drift([cost + squares[pair] for pair in after[0]], drifts[1])
             every = zip(mus, after[1], after[2], strict=True)
-            terms += _merged([Term(square, weight * pi, weight * rho) for square, pi, rho in every])
+            now = [Term(square, weight * pi, weight * rho) for square, pi, rho in every]
+            terms += _merged(now) if len(law) > 1 else now
         found.append(terms)
     return found
 
@@ -186,7 +187,7 @@ def _merged(terms: Sequence[Term]) -> list[Term]:
         if not (0 < square < math.inf and pi > 0 and rho > 0):
             alone.append(term)
             continue
-        key = math.floor(250 * math.log(square)), math.floor(200 * math.log(rho / pi))
+        key = math.floor(1000 * math.log(square)), math.floor(800 * math.log(rho / pi))
         similar.setdefault(key, []).append(term)
     for group in similar.values():
         pi, square = sum((term.pi for term in group), arb(0)), upper(group[0].square)
