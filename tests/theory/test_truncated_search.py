@@ -11,17 +11,16 @@ import math
 import numpy as np
 import pytest
 from interval_laws import scheduled_truth_from_below
+from kernel_runs import described
 
 from lastiterate import FullBatch, Loss, Training, account, calibrate, certify, verify
 from lastiterate.certificate import Certificate, ClaimError
-from lastiterate.errors import CertificateError
+from lastiterate.kernel.balls import KernelError, precision
+from lastiterate.kernel.positions import position_squares
 from lastiterate.theory import full_batch as shifted_interpolation
 from lastiterate.theory.modulus import Modulus, taut_path
 from lastiterate.theory.run import Run
-from lastiterate.verifier.balls import precision
-from lastiterate.verifier.checks import CHECKS
 from lastiterate.verifier.document import fingerprint
-from lastiterate.verifier.steps import Case
 
 ROUGH = [Loss.unknown(), Loss.holder(constant=50.0, exponent=0.1), Loss(smoothness=math.inf)]
 
@@ -150,9 +149,10 @@ def test_the_certificate_of_a_cut_search_verifies(loss, monkeypatch):
         adjacency="replace",
     )
     certificate = certify(run, loss, delta=1e-5)
-    (stretch,) = certificate.content["witness"]["stretches"]
-    assert stretch["kind"] == "modulus"
-    assert stretch["skipped"] == 25
+    (family,) = certificate.content["witness"]["families"]
+    assert family["moduli"] == [True]
+    assert family["paths"]["steps"][0] >= 25
+    assert family["paths"]["z"][0] == run.diameter
     assert verify(certificate).epsilon == certificate.epsilon
     assert certificate.epsilon == pytest.approx(account(run, loss).epsilon(1e-5), rel=1e-3)
 
@@ -169,22 +169,24 @@ def test_the_verifier_starts_from_the_diameter_after_skipped_steps():
         batches=FullBatch(),
         adjacency="replace",
     )
-    case, check = Case(run, Loss.unknown()), CHECKS["taut-string"]
+    described_run = described(run, Loss.unknown())
 
-    def proved(**changes):
-        stretch = {"kind": "modulus", "first": 0, "last": 30, "restart": 0, "start": 0.0}
+    def proved(first, z):
+        steps = list(range(first, first + len(z)))
+        paths = {"lengths": [len(z)], "steps": steps, "z": z}
+        witness = {"families": [{"moduli": [True], "paths": paths}]}
         with precision():
-            return check(case, {"stretches": [{**stretch, **changes}]}).mu
+            [square] = position_squares(described_run, witness)
+            return float(square.sqrt().upper())
 
     impulse = 2 * 0.5 * 1.0 / 40
-    assert proved(skipped=0, shifts=[impulse] * 30) == pytest.approx(impulse / 0.4 * 30**0.5)
-    # The last step alone: two runs at opposite ends, torn by 2 eta K, moved by the record.
-    assert proved(skipped=29, shifts=[0.0]) >= (2.0 + 1.0 + impulse) / 0.4
-    assert proved(skipped=25, shifts=[impulse] * 5) >= (2.0 + 1.0 + impulse) / 0.4 - 1e-9
-    assert proved(skipped=0, restart=29, shifts=[0.0] * 30) >= (2.0 + 1.0 + impulse) / 0.4
-    for bad in ({"skipped": 30, "shifts": []}, {"skipped": -1, "shifts": [0.0] * 31}):
-        with pytest.raises(CertificateError):
-            proved(**bad)
+    assert proved(0, [0.0] * 31) == pytest.approx(impulse / 0.4 * 30**0.5)
+    # The last step alone: two runs at opposite ends, torn by 2 eta K, moved by the record. That
+    # costs more than to publish all iterates.
+    assert proved(29, [2.0, 0.0]) == pytest.approx(impulse / 0.4 * 30**0.5)
+    for first, z in ((29, [0.0, 0.0]), (25, [1.9] + [0.0] * 5), (30, [2.0]), (29, [2.0, 0.1])):
+        with pytest.raises(KernelError):
+            proved(first, z)
 
 
 def test_a_tampered_start_changes_nothing(monkeypatch):
@@ -200,9 +202,9 @@ def test_a_tampered_start_changes_nothing(monkeypatch):
         adjacency="replace",
     )
     certificate = certify(run, Loss.unknown(), delta=1e-5)
-    (stretch,) = certificate.content["witness"]["stretches"]
-    cheap = {**stretch, "start": 0.0, "restart": 0, "shifts": [0.0] * 5}
-    content = {**certificate.content, "witness": {"stretches": [cheap]}}
+    (family,) = certificate.content["witness"]["families"]
+    paths = {**family["paths"], "z": [0.0] * 6}
+    content = {**certificate.content, "witness": {"families": [{**family, "paths": paths}]}}
     content["sha256"] = fingerprint(content)
     with pytest.raises(ClaimError):
         verify(Certificate(content))
