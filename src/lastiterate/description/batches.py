@@ -90,6 +90,13 @@ class RowStream:
             rows = np.arange(rows.start, rows.stop)
         return rows[self.kept[rows]]
 
+    def shuffled(self) -> NDArray[np.int64]:
+        """Draw the next secret partition: an order of all records, cut into batches.
+
+        Overridden where records of one unit are kept apart (`train.people`).
+        """
+        return self.source.permutation(self.records)
+
     def secret_order(self) -> NDArray[np.int64]:
         """Return the order in use; raises if it is not the one that the run began with."""
         if self.order is None or self.order.shape[-1] != self.records:
@@ -251,7 +258,7 @@ class _Partition(_Sized):
         if not self.hidden:
             return place
         if stream.step == 0 or (k == 0 and not self.repeated):
-            stream.order = stream.source.permutation(stream.records)
+            stream.order = stream.shuffled()
         return stream.secret_order()[..., place]
 
 
