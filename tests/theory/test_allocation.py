@@ -16,6 +16,7 @@ from lastiterate import (
     Poisson,
     PrivacyUnit,
     RandomAllocation,
+    Shuffled,
     Training,
     account,
     certify,
@@ -124,7 +125,7 @@ def shortfall_of_course(seed: int, plane: bool, share: float = 1.0) -> float:
     forgets = len(run.ends) == 1
     search = Search(laps, batches, 1e-3, forgets=forgets)
     _, terms = search.terms(random_choice(rng, batches, len(laps), forgets))
-    curve = search.accountant.curve(terms, ROUGH)
+    curve = search.accountant(terms).curve(terms, ROUGH)
     return max(max(run.law.deltas(e)) - curve.delta(e) for e in EPSILONS)
 
 
@@ -186,7 +187,7 @@ def shortfall_of_adaptive(seed: int) -> float:
     laps[-1] = dataclasses.replace(laps[-1], ends=(run.batches,))
     search = Search(laps, run.batches, 1e-3, forgets=True)
     _, terms = search.terms(random_choice(rng, run.batches, len(laps), True))
-    curve = search.accountant.curve(terms, ROUGH)
+    curve = search.accountant(terms).curve(terms, ROUGH)
     return max(max(run.deltas(e)) - curve.delta(e) for e in EPSILONS)
 
 
@@ -409,6 +410,32 @@ def test_the_lower_reference_is_near_and_below(adjacency: str, epochs: int) -> N
     run = run_of(20, epochs, 0.5, adjacency=adjacency)
     found = account(run, CONVEX)
     assert 0.75 * found.epsilon(1e-5) <= found.lower(1e-5) <= found.epsilon(1e-5)
+
+
+def test_a_permutation_cut_into_batches_is_not_this_scheme() -> None:
+    """A shuffled run that can forget suffers more than random allocation, all iterates public."""
+    run = run_of(20, 1, 1.0)
+    shuffled = account(run.replace(batches=Shuffled(20)), Loss(smoothness=10.0))
+    assert shuffled.lower(1e-5) > 1.5 * account(run, Loss.unknown()).epsilon(1e-5)
+
+
+def test_a_release_costs_between_the_last_iterate_and_all_of_them() -> None:
+    run = run_of(20, 1, 1.0)
+    last, every = account(run, CONVEX).epsilon(1e-5), epsilon_of(PUBLIC, run)
+    for step in (1, 10, 19):
+        assert last < account(run, CONVEX, releases=(step,)).epsilon(1e-5) < every
+    assert account(run, CONVEX, releases=range(1, 20)).epsilon(1e-5) <= every
+
+
+def test_l2_terms_and_small_domains_stop_the_growth_with_epochs() -> None:
+    shrinking = Loss(smoothness=1.0, regularization=2.0)  # c = 0.8
+    few, many = (account(run_of(20, n, 1.0), shrinking).epsilon(1e-5) for n in (4, 40))
+    assert few <= many * 1.01
+    assert many <= few * 1.05
+    small = run_of(20, 40, 1.0, diameter=1e-6)
+    assert account(small, CONVEX).epsilon(1e-5) < 0.5 * account(
+        run_of(20, 40, 1.0), CONVEX
+    ).epsilon(1e-5)
 
 
 def test_a_smaller_declared_sensitivity_is_not_used_for_replaced_records() -> None:

@@ -48,6 +48,8 @@ _SLACK = 1 + 2**-48  # a few rounding errors of a ratio
 _ROOM = 1 + 1e-9  # rounding errors of products of a million factors
 _USUAL_DELTA = 1e-6  # at which it is decided whether updates can be used at all
 _ALIKE = 0.02  # log ratio of shifts that are charged as the larger one
+_ATOMS = 24  # of the law of debts of earlier epochs
+_NEGLIGIBLE = 1e-4  # of the debts of the last epoch, below which earlier ones are not told apart
 _CELLS = 2000  # of the grid of debts of earlier epochs
 _STEEPEST = 1e3  # an update that expands more leaves no debt that is worth it
 _MOST_EXPANDED = 600.0  # log of what rounding may grow by
@@ -332,15 +334,17 @@ def debts_of(laps: Sequence[Lap], diameter: float, rounding_drift: float) -> Deb
         through = float(np.prod(lap.c)) * _ROOM
         slid = rounding_drift * float(np.sum(np.cumprod(np.append(1.0, lap.c[:0:-1])))) * _ROOM
         left = lap.count
-        while left and len(pending) < 60:
+        large = _NEGLIGIBLE * float(pending[0][0].max()) if pending else 0.0
+        while left and len(pending) < 60 and float(own.max()) * carried >= large:
             pending.append((own, carried))
             drift += slid * carried
             carried *= through
             left -= 1
         if left:  # too many to tell apart: each costs as much as its dearest label
-            steady = math.isclose(through, 1.0, rel_tol=1e-9)
-            terms = left if steady else (1 - through**left) / (1 - through)
-            dearest += (float(own.max()) + slid) * carried * abs(terms) * _ROOM
+            terms = float(left) if through >= 1 else 0.0
+            if through != 1:  # the difference of two numbers near 1
+                terms = max(terms, (1 - through**left) / (1 - through) * (1 + 1e-6))
+            dearest += (float(own.max()) + slid) * carried * terms * _ROOM
             carried *= through**left
     total = sum(float(own.max()) * factor for own, factor in pending)
     law, cell = np.ones(1), max(total, 1e-300) / _CELLS
@@ -348,10 +352,11 @@ def debts_of(laps: Sequence[Lap], diameter: float, rounding_drift: float) -> Deb
         cells = np.ceil(own * factor / cell * (1 + 1e-12)).astype(int)
         law = np.convolve(law, np.bincount(cells) / len(cells))
     distances = np.minimum(np.arange(len(law)) * cell + dearest + drift, diameter) * _ROOM
-    starts = np.unique(np.linspace(0, len(law), 17)[:-1].astype(int))
+    used = law > 0
+    law, distances = law[used], distances[used]
+    _, starts = np.unique(np.flatnonzero(used) * _ATOMS // len(used), return_index=True)
     sums = np.add.reduceat(law, starts) * (1 + 1e-9)
-    tops = np.maximum.reduceat(distances, starts)
-    return Debts(sums[sums > 0], tops[sums > 0])
+    return Debts(sums, np.maximum.reduceat(distances, starts))
 
 
 class Accountant:
@@ -527,7 +532,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self.epochs = sum(lap.count for lap in self.laps)
-        self.accountant = Accountant(self.delta, self.epochs > 1)
+        self._accountants: dict[int, Accountant] = {}
         self._debts: dict[int, tuple[list[Lap], Debts | None, float]] = {}
         self._values: dict[PaymentChoice, float] = {}
 
@@ -574,8 +579,13 @@ class Search:
             terms.append(debts.epoch(cost, choice.share))
         return plan, terms
 
+    def accountant(self, terms: Sequence[Epoch]) -> Accountant:
+        """What it learns about tops is shared by payments of as many epochs."""
+        total = sum(epoch.copies for epoch in terms)
+        return self._accountants.setdefault(total, Accountant(self.delta, total > 1))
+
     def _curve(self, terms: list[Epoch], rough: bool, drift: float = 0.0) -> LossDistribution:
-        return self.accountant.curve(terms, ROUGH if rough else POINTS, drift)
+        return self.accountant(terms).curve(terms, ROUGH if rough else POINTS, drift)
 
     def _rough(self, choice: PaymentChoice) -> LossDistribution:
         return self._curve(self.terms(choice)[1], True)
@@ -606,7 +616,7 @@ class Search:
                         now = other
         plan, terms = self.terms(now)
         extra = rounded(plan, self._split(now.horizon)[0])
-        return Found(self._curve(terms, False, extra), plan, terms, self.accountant)
+        return Found(self._curve(terms, False, extra), plan, terms, self.accountant(terms))
 
     def _starts(self) -> Iterable[PaymentChoice]:
         """Choices to begin with: short and long tails and blocks, one or all epochs that pay."""
