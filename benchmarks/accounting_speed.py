@@ -34,6 +34,7 @@ from lastiterate import (
 
 DELTA = 1e-5
 MANY = 10**6
+MOST_MEMORY = 6 << 30  # bytes of address space of one case
 CONVEX = Loss(smoothness=1.0)
 STRONG = Loss(smoothness=1.0, strong_convexity=0.1)
 NONCONVEX = Loss(smoothness=1.0, kind="nonconvex")
@@ -193,14 +194,18 @@ def _alone(work: Callable[[], object]) -> tuple[float, float]:
         page = os.sysconf("SC_PAGE_SIZE")
         with open("/proc/self/statm") as file:
             before = int(file.read().split()[1]) * page
-        seconds = _seconds(work)
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+        try:
+            seconds = _seconds(work)
+        except MemoryError:
+            return
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         results.put((seconds, max(peak - before, 0) / 1e6))
 
     process = context.Process(target=measured)
     process.start()
     process.join()
-    if results.empty():  # killed, for the memory that it took
+    if results.empty():  # it took too much memory
         return math.inf, math.inf
     answer: tuple[float, float] = results.get()
     return answer
