@@ -206,14 +206,16 @@ def test_another_path_of_a_group_proves_no_more(sealed):
     content = json.loads(sealed["poisson group"].to_json())
     assert content["theorem"]["key"] == "poisson-deferral"
     witness = content["witness"]
-    menu = unpack(witness["menu"])
-    assert all(len(pair) == 3 for pair in menu)
+    (segment,) = witness["segments"]
+    z = unpack(segment["z"])
     for changed in (
-        {"menu": [[low, high, 0.9 * gap] for low, high, gap in menu]},
-        {"menu": [[low, 0.9 * high, gap] for low, high, gap in menu]},
-        {"menu": [[low, high] for low, high, _ in menu]},
-        {"menu": [[low, high, 2 * gap] for low, high, gap in menu]},
-        {"menu": []},
+        {"segments": [{**segment, "z": [0.5 * each for each in z]}]},  # dearer
+        {"segments": [{"first": segment["first"], "last": segment["last"]}]},
+        {"segments": [{**segment, "z": [*z[:-1], 0.1]}]},
+        {"segments": [{**segment, "z": [-each for each in z]}]},
+        {"menu": [[1.0]]},
+        {"menu": [[2.0, 1.0, 1.0]]},
+        {"menu": None},
         {"cap": 1},
     ):
         lie = {**content, "witness": {**witness, **changed}}

@@ -201,6 +201,10 @@ def segment(**changes):
 
 TAMPERED = {
     "unknown field": {"surprise": 1},
+    "no menu": {"menu": None},
+    "a menu of words": {"menu": ["a", "b"]},
+    "a menu that falls": {"menu": [[2.0, 1.0]]},
+    "a menu of infinities": {"menu": [[0.0, math.inf]]},
     "negative cap": {"cap": -1},
     "cap of nonsense": {"cap": 2.5},
     "no segments": {"segments": []},

@@ -136,14 +136,16 @@ def _shift(length: Ball, nu: Ball) -> float:
 
 def charged(rows: Counter[Row], menu: Any, pair: Callable[..., GaussianPair]) -> Charges:
     """Each row as itself, or, where many differ, as the first of the menu that is no smaller."""
+    well_formed(isinstance(menu, list), "the menu is not a list")
+    check_pairs(len(menu))
+    every = [tuple(numbers(offer, "menu")) for offer in menu]
+    good = all(len(offer) in (2, 3) and offer[0] <= offer[1] for offer in every)
+    well_formed(good, "an offer of the menu is no pair")
     rows = Counter({row: n for row, n in rows.items() if any(row)})
     if len(rows) <= FEW:
         return [(pair(*row), n) for row, n in rows.items()]
-    well_formed(isinstance(menu, list), "the menu is not a list")
-    check_pairs(len(menu))
     width = len(next(iter(rows)))  # the menu of two kinds of pairs has offers of two lengths
-    offers = [offer for offer in (tuple(numbers(x, "menu")) for x in menu) if len(offer) == width]
-    well_formed(all(offer[0] <= offer[1] for offer in offers), "an offer of the menu is no pair")
+    offers = [offer for offer in every if len(offer) == width]
     tops = [list(accumulate(column, max)) for column in zip(*offers, strict=True)]
     require(offers, "the menu has no pair of this kind")
     counts = Counter[Row]()

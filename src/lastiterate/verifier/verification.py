@@ -17,6 +17,9 @@ from typing import Any
 
 from lastiterate.description import Loss, PrivacyUnit, Training
 from lastiterate.errors import CertificateError, DescriptionError, LastIterateError
+from lastiterate.kernel.assumptions import sentences
+from lastiterate.kernel.balls import KernelError, MalformedError
+from lastiterate.kernel.run import read_run
 from lastiterate.verifier.authenticity import (
     Key,
     check_not_revoked,
@@ -37,7 +40,7 @@ from lastiterate.verifier.refusals import (
 )
 from lastiterate.verifier.steps import Case
 from lastiterate.verifier.witness import unpack
-from lastiterate.verifier.words import good_nonce, named, words
+from lastiterate.verifier.words import good_nonce, named, theorem_words
 
 MOST_CLAIMS = 16  # each one takes up to a few seconds
 THEORY = "theory: it speaks of real numbers, and covers no model that a machine computed"
@@ -187,7 +190,7 @@ def _check_run(certificate: Document) -> Profile:
     releases = tuple(content["releases"])
     _check_releases(training, releases)
     _check_unit(certificate, unit)
-    _check_words(certificate, training, loss, releases, unit)
+    _check_words(certificate, training.batches.hidden)
     try:
         return CHECKS[certificate.theorem_key](
             Case(training, loss, releases, unit), unpack(content["witness"])
@@ -222,26 +225,18 @@ def _check_unit(certificate: Document, unit: PrivacyUnit) -> None:
         )
 
 
-def _check_words(
-    certificate: Document,
-    training: Training,
-    loss: Loss,
-    releases: tuple[int, ...],
-    unit: PrivacyUnit,
-) -> None:
+def _check_words(certificate: Document, hidden: bool) -> None:
     """Everything the certificate says in words must follow from its description."""
-    content = certificate.content
-    if loss.provenance == "estimated":
-        raise ClaimError("The certificate rests on a mere estimate.")
-    if content["loss"]["provenance"] != loss.provenance:
-        raise ClaimError(
-            "The certificate calls the constants of its loss proved, but the loss of this library "
-            "that it names does not prove them: they are declared."
-        )
-    hidden = training.batches.hidden
-    link = certificate.link
-    head = None if link is None else (link.former, link.start)
-    expected = words(training, loss, releases, certificate.theorem_key, unit, head)
+    content, theorem = certificate.content, named(certificate.theorem_key)
+    try:
+        expected = sentences(read_run(content), theorem.hidden_state, content.get("link"))
+    except MalformedError as error:
+        raise MalformedCertificateError(
+            f"The certificate describes a run that cannot be: {error}."
+        ) from None
+    except KernelError as error:
+        raise ClaimError(str(error)) from None
+    expected["theorem"] = theorem_words(certificate.theorem_key)
     expected["nonce"] = content["nonce"] if hidden else None
     if hidden and not good_nonce(content["nonce"]):
         raise ClaimError(

@@ -1,7 +1,7 @@
 """What a certificate says in words, derived from its description, its loss and a theorem's key.
 
-`certify` writes these sentences and `verify` derives them again: a certificate whose words were
-softened does not verify. A test holds the table against the ledger.
+`certify` writes these sentences and `verify` derives them again, in `kernel.assumptions`: a
+certificate whose words were softened does not verify. A test holds the table against the ledger.
 """
 
 from __future__ import annotations
@@ -153,22 +153,23 @@ def words(
 
     ``theorem`` is a key, ``head`` what a link of a chain follows (`document.Head`).
     """
-    found = named(theorem)
-    hidden = found.hidden_state
+    hidden = named(theorem).hidden_state
     rests_on = assumptions(training, loss, hidden_state=hidden, unit=unit, head=head)
     return {
-        "theorem": {
-            "key": theorem,
-            "name": found.name,
-            "reference": found.reference,
-            "status": found.status,
-        },
+        "theorem": theorem_words(theorem),
         "adjacency": training.adjacency,
         "release": release_model(training, releases),
         "assumptions": [str(each) for each in rests_on],
         "provenance": provenances(training, loss, hidden_state=hidden),
         "not_covered": list(not_covered(training)),
     }
+
+
+def theorem_words(key: str) -> dict[str, str]:
+    """What a certificate says about its theorem."""
+    found = named(key)
+    names = ("name", "reference", "status")
+    return {"key": key, **{name: getattr(found, name) for name in names}}
 
 
 def release_model(training: Training, releases: tuple[int, ...]) -> str:
