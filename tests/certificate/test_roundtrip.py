@@ -84,8 +84,7 @@ def test_every_check_is_exercised():
     used = {best(*described).theorem.key for described in (RUNS | SLOW_RUNS).values()}
     # Several records, correlated noise have certificates in test files of their own.
     elsewhere = {known.key for known in theorems() if {"records", "correlated noise"} & known.needs}
-    # Output perturbation never beats what else applies to these runs.
-    assert set(CHECKS) - used - elsewhere <= {"output-perturbation"}
+    assert set(CHECKS) - used - elsewhere == set()
 
 
 @pytest.mark.slow

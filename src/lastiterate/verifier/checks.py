@@ -15,7 +15,6 @@ from typing import Any
 
 from lastiterate.description import (
     Cyclic,
-    FullBatch,
     Reshuffled,
     Shuffled,
 )
@@ -36,11 +35,11 @@ from lastiterate.kernel.run import Run, read_run
 from lastiterate.verifier import allocated, epochs, placed, strings
 from lastiterate.verifier.balanced import Balanced
 from lastiterate.verifier.balls import Ball, above, arb, proved
-from lastiterate.verifier.by_kernel import by_kernel
+from lastiterate.verifier.by_kernel import by_kernel, content_of
 from lastiterate.verifier.coupled import Coupled
 from lastiterate.verifier.profile import Profile
 from lastiterate.verifier.refusals import MalformedCertificateError
-from lastiterate.verifier.steps import Case, spreads
+from lastiterate.verifier.steps import Case
 from lastiterate.verifier.strings import infinite, ratio
 from lastiterate.verifier.witness import pack
 
@@ -292,30 +291,13 @@ def _closed_group(one: Case, records: int, most: int) -> Ball:
     return _published(one, 0, 1) * cost
 
 
-def output_perturbation(case: Case, witness: Witness) -> Profile:
-    """The last step alone, from anywhere on the domain."""
-    _scheme(case, FullBatch, Cyclic, Shuffled, Reshuffled)
-    width, steps = case.training.diameter, case.training.steps
-    last_only = len(set(case.releases) - {steps}) == 0 and case.window == 1
-    _demand(math.isfinite(width) and steps > 0 and last_only, "it needs a bounded domain")
-    gap = spreads(case, steps - 1, steps)[0](arb(width))
-    impulse, noise = case.impulses(steps - 1, steps)[0], case.noises(steps - 1, steps)[0]
-    return Profile.gaussian(ratio(gap + impulse, noise) ** 2)
-
-
 def _in_kernel(check: Callable[[Run, Table, bool], Any], hidden: bool) -> Callable[..., Any]:
     """A check of the kernel, which sees JSON alone."""
 
     def checked(case: Case, witness: Witness) -> Any:
         try:
-            content = {
-                "training": pack(case.training.to_dict()),
-                "loss": {**pack(case.loss.to_dict()), "provenance": case.loss.provenance},
-                "releases": list(case.releases),
-                **({} if case.unit.default else {"unit": pack(case.unit.to_dict())}),
-            }
-            run, plain = json.loads(json.dumps([content, pack(witness)]))
-            return check(read_run(run), plain, hidden)
+            plain = json.loads(json.dumps(pack(witness)))
+            return check(read_run(content_of(case)), plain, hidden)
         except MalformedError as error:
             raise MalformedCertificateError(f"The certificate is malformed: {error}.") from None
         except KernelError as error:
@@ -390,7 +372,6 @@ _INDEPENDENT: dict[str, Check] = {
     "cycle-law": _plain_descent(cycle_law),
     "superposed-groups": _plain_descent(superposed_groups),
     "gaussian-composition": by_kernel(check_composition),
-    "output-perturbation": _plain_descent(output_perturbation),
     "allocation-composition": allocation_composition,
     "allocation-deferral": _plain_descent(allocation_deferral),
     "poisson-composition": _by_kernel(check_poisson, hidden=False),

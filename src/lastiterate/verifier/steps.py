@@ -7,7 +7,6 @@ a slip in one of the two shows. Descriptions hold doubles; a double is an exact 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,8 +14,7 @@ from itertools import pairwise
 
 from lastiterate.description import Arithmetic, Loss, PrivacyUnit, TailAverage, Training
 from lastiterate.description.unit import ONE_RECORD
-from lastiterate.errors import CertificateError
-from lastiterate.verifier.balls import Ball, above, arb, proved
+from lastiterate.verifier.balls import Ball, arb, proved
 
 _UNSEEN = 2.0**-64  # a pull that doubles round away, and that balls of 1 minus it can hide
 
@@ -151,13 +149,6 @@ class Case:
             return [arb(float(self.training.noises[0]))] if last > first else []
         return list(map(arb, values.tolist()))
 
-    def far(self, eta: Ball) -> Ball:
-        """2 eta K: how far gradients alone drive two runs apart in a step; infinite without K."""
-        norm = self.training.gradient_norm
-        if math.isinf(norm):
-            return arb(0) if eta == 0 else arb(math.inf)
-        return 2 * eta * arb(norm)
-
     def factors(self, first: int, last: int) -> list[Ball] | None:
         """Lipschitz constants of the updates; one entry if all are alike; None if unknown."""
         return factors(self.etas(first, last), self.curving, self.training.clipping)
@@ -204,56 +195,3 @@ def _clipped(shrink: Ball, bend: Ball) -> Ball:
         return plain
     inside = 1 - bend / (4 * shrink)
     return plain.min(shrink * inside.rsqrt()) if proved(inside > 0) else plain
-
-
-@dataclass(frozen=True)
-class Spread:
-    """g(z) = min(factor z, slope z + min(constant z^exponent, cap)) for z > 0, g(0) = 0.
-
-    What is not known is None.
-    """
-
-    slope: Ball
-    factor: Ball | None
-    constant: Ball | None
-    exponent: Ball
-    cap: Ball | None
-
-    def __call__(self, z: Ball) -> Ball:
-        """g at an upper bound of the distance."""
-        z = above(z)
-        if not z > 0:
-            return arb(0)
-        reaches = []
-        if self.factor is not None:
-            reaches.append(self.factor * z)
-        if self.constant is not None:
-            reaches.append(self.slope * z + self.constant * z**self.exponent)
-        if self.cap is not None:
-            reaches.append(self.slope * z + self.cap)
-        least = arb.pos_inf()
-        for reach in reaches:
-            least = least.min(above(reach))
-        return least
-
-
-def spreads(case: Case, first: int, last: int) -> list[Spread]:
-    """The modulus of each step; one entry if all are alike."""
-    loss, bounded = case.loss, math.isfinite(case.training.gradient_norm)
-    l2, exponent = arb(loss.regularization), arb(1.0 if loss.exponent is None else loss.exponent)
-    holder = loss.kind == "holder" and loss.smoothness not in (None, float("inf"))
-    linear = case.factors(first, last)
-    if not (bounded or holder) and linear is None:
-        raise CertificateError("neither a smoothness nor a gradient norm bounds its updates")
-    answer = []
-    for k, eta in enumerate(case.etas(first, last)):
-        answer.append(
-            Spread(
-                abs(1 - eta * l2),
-                None if linear is None else linear[k],
-                eta * arb(loss.smoothness) if holder else None,
-                exponent,
-                case.far(eta) if bounded else None,
-            )
-        )
-    return answer

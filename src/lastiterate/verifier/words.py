@@ -78,11 +78,6 @@ THEOREMS: dict[str, Named] = {
         hidden_state=False,
         covers=PRESENCE | {"records", "per_batch"},
     ),
-    "output-perturbation": Named(
-        "Output perturbation (Chien & Li 2025, corrected)",
-        "Gaussian mechanism with the diameter; Chien & Li 2025, Figure 1 and appendix A.13",
-        status="corrected",
-    ),
     "allocation-composition": Named(
         "Random allocation",
         "this library, docs/theory/allocation.md; balls in bins: Chua et al. 2024",
