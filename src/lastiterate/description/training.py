@@ -259,13 +259,11 @@ class Training(Serializable):
         """Raise if ``purpose`` does not support the proximal step or the correlated noise."""
         if self.correlation is not None:
             raise UnsupportedError(
-                f"{purpose} does not support correlated noise. Use "
-                "noisy_descent, or leave correlation out."
+                f"{purpose} does not support correlated noise. Use noisy_descent, or leave it out."
             )
         if self.proximal is not None:
             raise UnsupportedError(
-                f"{purpose} does not support proximal steps, here {self.proximal}. Use "
-                "noisy_descent, or leave proximal out."
+                f"{purpose} does not support {self.proximal}. Use noisy_descent, or leave it out."
             )
 
     @classmethod
