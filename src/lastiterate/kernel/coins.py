@@ -15,7 +15,6 @@ Steps are charged as themselves, or as the first pair of the witness's menu that
 from __future__ import annotations
 
 import math
-import operator
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -175,15 +174,29 @@ def segments(run: Run, witness: Table, optional: Sequence[str] = ()) -> Iterable
     require(place == run.end and not known, "the segments do not end at the releases")
 
 
-def overcrowded(run: Run, share: Ball, cap: int) -> Ball:
-    """An upper bound on the probability that some batch has more than ``cap`` records.
+def followed(run: Run, witness: Table) -> int:
+    """How many steps have batches whose sizes the paths rest on.
+
+    From the diameter those of the path, else those that bound the distance where it starts too.
+    """
+    total = 0
+    for row in segments(run, witness, ("z", "near")):
+        if "z" in row:
+            z = numbers(row["z"], "z")
+            far = len(z) > 0 and z[0] >= run.diameter
+            total += len(z) - 1 if far else row["last"] - row["first"]
+    return total
+
+
+def overcrowded(run: Run, share: Ball, cap: int, steps: int) -> Ball:
+    """An upper bound on the probability that one of some batches has more than ``cap`` records.
 
     P(Bin(n, q) > M) is the regularised incomplete beta function I_q(M + 1, n - M).
     """
     if cap >= run.records:
         return arb(0)
     tail = share.beta_lower(arb(cap + 1), arb(run.records - cap), regularized=True)
-    return upper(run.steps * tail).min(arb(1)) if tail.is_finite() else arb(1)
+    return upper(steps * tail).min(arb(1)) if tail.is_finite() else arb(1)
 
 
 def _charges(
@@ -212,8 +225,8 @@ def _charges(
 def check_poisson(run: Run, witness: Table, hidden: bool) -> tuple[Charges, Ball]:
     """Poisson batches, "zero-out" or "replace"; ``hidden``: with paths, else all is public.
 
-    A path needs a Lipschitz constant of every realised batch: batches of more than ``cap`` records
-    are a failure, whose probability is added to delta.
+    A path needs a modulus of every realised batch: batches of more than ``cap`` records are a
+    failure, whose probability is added to delta.
     """
     require(run.scheme == "poisson", f"its batches are {run.scheme}")
     zero_out = run.adjacency == "zero-out"
@@ -229,9 +242,7 @@ def check_poisson(run: Run, witness: Table, hidden: bool) -> tuple[Charges, Ball
         return run.c(first, last, crowding)
 
     def g(first: int, last: int) -> Any:
-        constants = c(first, last)
-        require(constants is not None, "the loss has no smoothness that a path could use")
-        return [partial(operator.mul, factor) for factor in constants or ()]
+        return run.g(first, last, crowding)
 
     def apart(first: int, last: int) -> Any:
         return [(records * s, infinity()) for s in run.s(first, last)]
@@ -239,7 +250,7 @@ def check_poisson(run: Run, witness: Table, hidden: bool) -> tuple[Charges, Ball
     def grouped(low: float, high: float, gap: float) -> GaussianPair:
         return sampled(rate, [low, *(Fraction(high) + i * Fraction(gap) for i in range(records))])
 
-    failure = overcrowded(run, arb(rate), cap)
+    failure = overcrowded(run, arb(rate), cap, followed(run, witness) if hidden else 0)
     if zero_out:
         coins = Coins(run, c, g, run.s, run.s if records > 1 else None, apart, grouped)
         if records == 1:

@@ -354,9 +354,12 @@ class Run:
             found.append(slow if fast >= 0 else abs(slow).max(abs(fast)))
         return found
 
-    def g(self, first: int, last: int) -> Sequence[Callable[[Ball], Ball]]:
-        """The modulus of each step."""
-        loss, linear = self.loss, self.c(first, last)
+    def g(
+        self, first: int, last: int, crowding: Ball | None = None
+    ) -> Sequence[Callable[[Ball], Ball]]:
+        """The modulus of each step; ``crowding``: of batches of at most this many times the size."""
+        loss, linear = self.loss, self.c(first, last, crowding)
+        times = arb(1) if crowding is None else crowding
         bounded = math.isfinite(self.gradient_norm)
         holder = loss.kind == "holder" and loss.smoothness not in (None, math.inf)
         require(bounded or holder or linear is not None, "nothing bounds the updates")
@@ -365,9 +368,9 @@ class Run:
             Modulus(
                 abs(1 - eta * l2),
                 None if linear is None else linear[k],
-                eta * arb(loss.smoothness) if holder else None,
+                times * eta * arb(loss.smoothness) if holder else None,
                 exponent,
-                self.apart(eta) if bounded else None,
+                times * self.apart(eta) if bounded else None,
             )
             for k, eta in enumerate(self.step_sizes(first, last))
         ]

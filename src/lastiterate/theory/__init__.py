@@ -22,6 +22,7 @@ from lastiterate.theory import (
     poisson,
     poisson_blocks,
     reshuffled,
+    reshuffled_concave,
     reshuffled_exchange,
     without_replacement,
 )
@@ -36,6 +37,7 @@ THEOREMS: tuple[Theorem, ...] = (
     ordered_batches.HIDDEN_POSITION,
     reshuffled_exchange.RESHUFFLED_EXCHANGE,
     reshuffled.BOUNDARY_POLICY,
+    reshuffled_concave.CONCAVE_POLICY,
     groups.KNOWN_GROUPS,
     groups.CYCLE_LAW,
     groups.SUPERPOSED_GROUPS,

@@ -77,6 +77,7 @@ class Steps:
     rounding_drift: Array
     reach: Array
     gap: Array
+    moduli: tuple[Modulus, ...]
 
     def __init__(
         self,
@@ -93,6 +94,7 @@ class Steps:
         given["gap"] = s if gap is None else gap
         count = integer("count", count, at_least=0)
         object.__setattr__(self, "count", count)
+        object.__setattr__(self, "moduli", ())
         for name, value in given.items():
             object.__setattr__(self, name, _of_every_step(name, value, count))
 
@@ -108,16 +110,32 @@ class Steps:
 
     def __getitem__(self, segment: slice) -> Steps:
         kept = {name: value[segment] for name, value in self._values().items()}
-        return Steps(**kept, count=len(range(self.count)[segment]))
+        parts = [modulus.part(segment) for modulus in self.moduli]
+        return Steps(**kept, count=len(range(self.count)[segment])).under(*parts)
+
+    def under(self, *moduli: Modulus) -> Steps:
+        """The same steps, of updates that have these moduli; all hold, and the first is least."""
+        found = Steps(**self._values(), count=self.count)
+        object.__setattr__(found, "moduli", moduli)
+        return found
 
     def replace(self, **changes: PerStep) -> Steps:
         """The same steps with other values; a new s is also a new gap unless one is given."""
         if "s" in changes:
             changes = {"gap": changes["s"], **changes}
-        return Steps(**{**self._values(), **changes}, count=self.count)
+        return Steps(**{**self._values(), **changes}, count=self.count).under(*self.moduli)
+
+    @property
+    def rows(self) -> Array:
+        """The least modulus (c, h, p, e, cap) of every step; c z if none is given."""
+        if self.moduli:
+            return self.moduli[0].rows(self.count)
+        values = (self.c, 0.0, 1.0, 0.0, math.inf)
+        return np.stack([np.broadcast_to(value, self.count) for value in values])
 
     def _values(self) -> dict[str, Array]:
-        return {name: value for name, value in vars(self).items() if name != "count"}
+        other = ("count", "moduli")
+        return {name: value for name, value in vars(self).items() if name not in other}
 
 
 def _of_every_step(name: str, value: PerStep, count: int) -> Array:
@@ -254,15 +272,32 @@ def no_modulus(training: Training, loss: Loss) -> str | None:
     return None
 
 
+def crowded(loss: Loss, crowding: float) -> Loss:
+    """The loss that a batch of random size has, with at most so many times the nominal records.
+
+    An empty batch has no curvature at all.
+    """
+    smoothness = loss.smoothness
+    if smoothness is not None:
+        smoothness *= crowding * ROUNDING
+    return dataclasses.replace(loss, smoothness=smoothness, strong_convexity=0.0)
+
+
 def modulus(
-    etas: Array, training: Training, loss: Loss, clipping: str | None = None
+    etas: Array,
+    training: Training,
+    loss: Loss,
+    clipping: str | None = None,
+    crowding: float = 1.0,
 ) -> Modulus | None:
     """The modulus of each step: the smaller of what the loss and what its gradients allow.
 
     None if a step has none (see `no_modulus`), or one beyond the range of doubles. ``clipping``
-    is the run's unless it is given.
+    is the run's unless it is given; ``crowding``: see `crowded`.
     """
-    slope, cap = shrinkage(etas, loss), reach(etas, training)
+    if crowding != 1.0:
+        loss = crowded(loss, crowding)
+    slope, cap = shrinkage(etas, loss), reach(etas, training) * (crowding * ROUNDING)
     if loss.kind == "holder" and loss.exponent != 1:
         c, h = slope, _times(etas, loss.smoothness or 0.0) * ROUNDING
         power = np.full(len(etas), 0.0 if loss.exponent is None else loss.exponent)
@@ -277,7 +312,9 @@ def modulus(
     return Modulus(c=c, h=h, p=np.where(rough, 0.0, power), e=slope, cap=cap)
 
 
-def implied_moduli(etas: Array, training: Training, loss: Loss) -> Iterator[Modulus]:
+def implied_moduli(
+    etas: Array, training: Training, loss: Loss, crowding: float = 1.0
+) -> Iterator[Modulus]:
     """The modulus of each step, and those of the weaker descriptions that the given one implies.
 
     A search that is not exact takes the best of all: knowing more never costs more.
@@ -289,7 +326,7 @@ def implied_moduli(etas: Array, training: Training, loss: Loss) -> Iterator[Modu
     weaker.append((Loss.unknown(regularization=loss.regularization), "none"))
     seen: list[Array] = []
     for known, clipping in weaker:
-        shape = modulus(etas, training, known, clipping)
+        shape = modulus(etas, training, known, clipping, crowding)
         if shape is None:
             continue
         rows = shape.rows(len(etas))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import NamedTuple
@@ -54,40 +54,89 @@ class Modulus:
     array([0. , 1.5, 4.7])
     """
 
-    c: ArrayLike = 1.0
-    h: ArrayLike = 0.0
-    p: ArrayLike = 1.0
-    e: ArrayLike = 0.0
-    cap: ArrayLike = math.inf
+    c: Floats
+    h: Floats
+    p: Floats
+    e: Floats
+    cap: Floats
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = np.asarray(getattr(self, field.name), dtype=np.float64)
-            top = {"p": 1.0, "cap": math.inf}.get(field.name, 1e300)
+    def __init__(
+        self,
+        c: ArrayLike = 1.0,
+        h: ArrayLike = 0.0,
+        p: ArrayLike = 1.0,
+        e: ArrayLike = 0.0,
+        cap: ArrayLike = math.inf,
+    ) -> None:
+        for name, given in zip(("c", "h", "p", "e", "cap"), (c, h, p, e, cap), strict=True):
+            value = np.asarray(given, dtype=np.float64)
+            top = {"p": 1.0, "cap": math.inf}.get(name, 1e300)
             if value.ndim > 1 or not np.all((value >= 0) & (value <= top)):
-                allowed = "in [0, 1]" if field.name == "p" else "at least 0"
+                allowed = "in [0, 1]" if name == "p" else "at least 0"
                 why = "the modulus must be concave and never decrease for the bound to hold"
-                raise DescriptionError(field.name, getattr(self, field.name), allowed, why)
-            object.__setattr__(self, field.name, value)
+                raise DescriptionError(name, given, allowed, why)
+            object.__setattr__(self, name, value)
 
     def rows(self, steps: int) -> Floats:
         """One column (c, h, p, e, cap) per step."""
         return np.stack([np.broadcast_to(getattr(self, f.name), steps) for f in fields(self)])
 
+    def part(self, segment: slice) -> Modulus:
+        """The modulus of some of the steps."""
+        values = (getattr(self, f.name) for f in fields(self))
+        return Modulus(*(value if value.ndim == 0 else value[segment] for value in values))
+
+    def linear_up_to(self, distance: float) -> bool:
+        """Whether g(z) = c z up to some distance, at every step."""
+        with np.errstate(over="ignore"):
+            capped = self.e * distance + self.cap < self.c * distance
+        return not (np.any(self.h > 0) or np.any(capped))
+
+    def once(self) -> Modulus:
+        """The same number for all steps, given as a list of one."""
+        return Modulus(*(np.reshape(getattr(self, f.name), ()) for f in fields(self)))
+
     def __call__(self, z: ArrayLike) -> Floats:
         """g(z), elementwise."""
         rows = np.stack(np.broadcast_arrays(*(getattr(self, f.name) for f in fields(self))))
-        return _reach(rows, np.asarray(z, dtype=np.float64))
+        return moduli_at(rows, np.asarray(z, dtype=np.float64))
 
 
-def _reach(rows: Floats, z: Floats) -> Floats:
+def modulus_at(row: Sequence[float], z: float) -> float:
+    """g(z) of one step, given as (c, h, p, e, cap)."""
+    c, h, p, e, cap = row
+    return min(c * z + h * z**p, e * z + cap) if z > 0 else 0.0
+
+
+def inverse_modulus(rows: Floats, y: Floats) -> Floats:
+    """The largest z with g(z) <= y, up to the precision of a search; 0 where g jumps over y.
+
+    Newton's method from the left, which a concave g never overtakes.
+
+    >>> rows = Modulus(c=1.0, h=0.5, p=0.5, e=1.0, cap=0.7).rows(1)
+    >>> inverse_modulus(rows, np.array([0.0, 1.5, 4.7])).round(6)
+    array([0., 1., 4.])
+    """
+    c, h, p, e, cap = rows
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+        capped = np.where(e > 0, np.maximum(y - cap, 0.0) / e, np.where(y >= cap, np.inf, 0.0))
+        linear = np.where(c > 0, np.maximum(y - np.where(p == 0, h, 0.0), 0.0) / c, np.inf)
+        bent = (h > 0) & (p > 0)
+        z = np.minimum(linear / 2, np.where(bent, (y / (2 * h)) ** (1 / p), np.inf))
+        for _ in range(12):
+            power = h * z**p
+            z = np.where(z > 0, z + (y - c * z - power) / (c + p * power / z), 0.0)
+        return np.asarray(np.maximum(np.where(bent, z, linear), capped))
+
+
+def moduli_at(rows: Floats, z: Floats) -> Floats:
     """g(z)."""
     c, h, p, e, cap = rows
     with np.errstate(over="ignore"):
         return np.where(z > 0, np.minimum(c * z + h * z**p, e * z + cap), 0.0)
 
 
-def _slope(rows: Floats, z: Floats) -> Floats:
+def slope_of_modulus(rows: Floats, z: Floats) -> Floats:
     """The right derivative of g; infinite at 0 where g is not Lipschitz there."""
     c, h, p, e, cap = rows
     with np.errstate(over="ignore"):
@@ -119,9 +168,8 @@ def replay_path(rows: Floats, s: Floats, nu: Floats, a: Floats, z: float) -> flo
     wider = 1.0 + 16.0 * _UNIT
     last, left = -1, 0.0  # the last step with noise and what was left after it
     steps = zip(*rows.tolist(), s.tolist(), a.tolist(), nu.tolist(), strict=True)
-    for k, (c, h, p, e, cap, jump, shift, noise) in enumerate(steps):
-        reach = min(c * z + h * z**p, e * z + cap) if z > 0 else 0.0
-        z = (reach + jump) * wider - shift
+    for k, (*row, jump, shift, noise) in enumerate(steps):
+        z = (modulus_at(row, z) + jump) * wider - shift
         if z < _SMALLEST:
             z = _SMALLEST if z > 0.0 else 0.0
         if noise > 0:
@@ -286,7 +334,7 @@ class _Search:
         for k in range(len(s) - 1, -1, -1):
             noise = float(nu[k])
             ahead.append(_Ahead.of(grid, now, noise))
-            reach = _reach(rows[:, k], grid) + s[k]
+            reach = moduli_at(rows[:, k], grid) + s[k]
             before, now = now, _cheapest(grid, ahead[-1], reach, noise)
             restarts.append(float(now[-1]))
             if k >= earliest and math.isfinite(diameter):
@@ -357,8 +405,7 @@ class _Search:
         """The path z_k, ..., z_T that the map advises."""
         path = [z]
         for step in range(k, len(self.s)):
-            c, h, p, e, cap = self.rows[:, step].tolist()
-            reach = (min(c * z + h * z**p, e * z + cap) if z > 0 else 0.0) + float(self.s[step])
+            reach = modulus_at(self.rows[:, step].tolist(), z) + float(self.s[step])
             ahead = self.ahead[len(self.s) - 1 - step]
             z = _advice(self.grid, ahead, reach, float(self.nu[step]))
             path.append(z)
@@ -370,8 +417,8 @@ def _free_run(rows: Floats, s: Floats, steps: int, start: float = 0.0) -> float:
     """The distance after so many steps that pay nothing (kept finite)."""
     z = start
     columns = zip(*rows[:, :steps].tolist(), s[:steps].tolist(), strict=True)
-    for c, h, p, e, cap, jump in columns:
-        z = min((min(c * z + h * z**p, e * z + cap) if z > 0 else 0.0) + jump, 1e100)
+    for *row, jump in columns:
+        z = min(modulus_at(row, z) + jump, 1e100)
     return z
 
 
@@ -467,13 +514,12 @@ def _tangents(rows: Floats, s: Floats, nu: Floats, z: Floats) -> Floats:
 def _pay(rows: Floats, s: Floats, nu: Floats, z: Floats) -> tuple[Floats, Floats, float]:
     """The path z, lowered where g does not even reach it; its shifts; its cost."""
     z = z.copy()
-    reach = _reach(rows, z[:-1]) + s
+    reach = moduli_at(rows, z[:-1]) + s
     if np.any(reach < z[1:]):
         columns = zip(*rows.tolist(), s.tolist(), strict=True)
-        for k, (c, h, p, e, cap, jump) in enumerate(columns):
-            x = float(z[k])
-            z[k + 1] = min(z[k + 1], (min(c * x + h * x**p, e * x + cap) if x > 0 else 0) + jump)
-        reach = _reach(rows, z[:-1]) + s
+        for k, (*row, jump) in enumerate(columns):
+            z[k + 1] = min(z[k + 1], modulus_at(row, float(z[k])) + jump)
+        reach = moduli_at(rows, z[:-1]) + s
     shifts = np.maximum(reach - z[1:], 0.0)
     shifts[(nu == 0)] = 0.0
     with np.errstate(over="ignore"):
@@ -483,11 +529,11 @@ def _pay(rows: Floats, s: Floats, nu: Floats, z: Floats) -> tuple[Floats, Floats
 
 def _one_round(rows: Floats, s: Floats, nu: Floats, z: Floats) -> Floats:
     """The taut string of the tangents at z, cut where z = 0 and the tangent is vertical."""
-    slope = _slope(rows, z[:-1])
+    slope = slope_of_modulus(rows, z[:-1])
     slope[0] = math.inf  # the first distance is given
     wall = ~np.isfinite(slope)
     slope[wall] = 0.0
-    jump = np.maximum(_reach(rows, z[:-1]) - slope * z[:-1], 0.0) + s
+    jump = np.maximum(moduli_at(rows, z[:-1]) - slope * z[:-1], 0.0) + s
     new = np.zeros_like(z)
     new[0] = z[0]
     cuts = np.append(np.flatnonzero(wall), len(s))

@@ -11,15 +11,15 @@ apart: the third law of a step is a batch without the record.
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lastiterate.curves.group_pair import GroupPair
 from lastiterate.curves.loss_distribution import LossDistribution
-from lastiterate.curves.pairs import ROUNDING, OpposedPair, ReplacedPair, SampledPair
+from lastiterate.curves.pairs import ROUNDING, OpposedPair, Pair, ReplacedPair, SampledPair
 from lastiterate.curves.with_failure import WithFailure
 from lastiterate.description import Poisson
 from lastiterate.errors import DescriptionError
@@ -28,7 +28,16 @@ from lastiterate.theory.dynamics import Array, Steps
 from lastiterate.theory.poisson_paths import second_moment
 from lastiterate.theory.registry import ANY_UPDATE, PRESENCE, PUBLIC, Proof, Theorem
 from lastiterate.theory.run import Run
-from lastiterate.theory.without_replacement import PairOf, best_segments, offers, plain
+from lastiterate.theory.without_replacement import (
+    SEARCHED,
+    Absorbed,
+    PairOf,
+    best_segments,
+    offers,
+    path_from,
+    plain,
+    restarted,
+)
 
 MOST_COINS = 30  # of a person with several records
 MOST_STEPS = 10**7  # per-step schedules beyond this are not accounted one by one
@@ -73,10 +82,7 @@ def _published(steps: Steps, rate: float, records: int) -> LossDistribution:
 
 def poisson_deferral_limits(run: Run) -> str | None:
     """What is special about it: something must be forgotten, whatever the batch."""
-    reason = poisson_limits(run)
-    if reason is None and not _smooth(run):
-        return "it needs a smooth loss"
-    return reason or nothing_forgotten(run)
+    return poisson_limits(run) or nothing_forgotten(run)
 
 
 def poisson_deferral_bound(run: Run) -> Proof:
@@ -85,6 +91,25 @@ def poisson_deferral_bound(run: Run) -> Proof:
 
 
 def _paths_at(run: Run, delta: float) -> Proof:
+    proofs = [_restarted_paths(run, delta)] if math.isfinite(run.training.diameter) else []
+    if _smooth(run) and not (proofs and _forgets_only_by_restarts(run, delta)):
+        proofs.append(_common_paths(run, delta))
+    return min(proofs, key=lambda proof: proof.curve.epsilon(delta))
+
+
+def _forgets_only_by_restarts(run: Run, delta: float) -> bool:
+    """Equal steps that do not contract, and are a diameter apart before any of them pays."""
+    steps = run.steps
+    if not steps.constant or np.any(batch_contraction(run, delta)[0] < 1.0):
+        return False
+    if run.training.adjacency == "zero-out":
+        return True  # nothing is gained by deferring what does not shrink
+    shortest = min((last - first for first, last in run.hidden_segments), default=0)
+    return float(steps.s[0]) * (shortest - SEARCHED) >= run.training.diameter
+
+
+def _common_paths(run: Run, delta: float) -> Proof:
+    """Linear updates; every step of the run counts as one whose batch may be too large."""
     contraction, cap, failure = batch_contraction(run, delta)
     steps = run.having(c=contraction)
     window = _published(steps[run.hidden_steps :], run.rate, run.unit.records)
@@ -100,9 +125,104 @@ def _paths_at(run: Run, delta: float) -> Proof:
     return Proof(WithFailure(curve, failure) if failure else curve, witness)
 
 
+def sampled_pair(rate: float, records: int) -> PairOf:
+    """The pair of a step that also absorbs a payment, a record of a person zeroed out.
+
+    (1-q) N(a) + q N(s + a) against N(0): Theorem M2 with u_k = a_k >= 0 (docs/theory/poisson.md).
+    """
+
+    def pair(step_sensitivity: float, pay: float) -> Pair:
+        high = (step_sensitivity + pay) * (1 + (ROUNDING if pay else 0.0))
+        if records == 1:
+            return SampledPair(rate, pay, high)
+        return GroupPair(rate, records, pay, high, step_sensitivity)
+
+    return pair
+
+
+def _restarted_paths(run: Run, delta: float) -> Proof:
+    """Paths from the diameter, under any modulus."""
+    rate, records = run.rate, run.unit.records
+    window = _published(run.steps[run.hidden_steps :], rate, records)
+    found = _restarted(run, run.steps, sampled_pair(rate, records), delta)
+    segments = found.witnessed(run)
+    curve = window.compose(*(part.curve for part in found.parts))
+    witness = {"cap": found.cap, "segments": segments, "menu": menu(curve)}
+    return Proof(WithFailure(curve, found.failure) if found.failure else curve, witness)
+
+
+@dataclass(frozen=True)
+class _Restarted:
+    """What each segment is charged for, and what batches larger than the cap may cost."""
+
+    parts: list[Absorbed]
+    steps: Steps
+    cap: int
+    failure: float
+
+    @property
+    def paying(self) -> int:
+        """The most steps of a segment that absorb something."""
+        return max((part.tail for part in self.parts if part.pays is not None), default=0)
+
+    def witnessed(self, run: Run) -> list[dict[str, Any]]:
+        """The segments of a witness, with their paths from the diameter."""
+        rows = list[dict[str, Any]]()
+        for (first, last), part in zip(run.hidden_segments, self.parts, strict=True):
+            rows.append({"first": first, "last": last})
+            if part.pays is not None:
+                paying = self.steps[last - part.tail : last]
+                rows[-1]["z"] = path_from(paying, run.training.diameter, part.pays)
+        return rows
+
+    def epsilon(self, delta: float) -> float:
+        """What all segments cost together."""
+        if not self.failure < delta:
+            return math.inf
+        curve = LossDistribution.nothing().compose(*(part.curve for part in self.parts))
+        return curve.epsilon(delta - self.failure)
+
+
+def _restarted(run: Run, steps: Steps, pair_of: PairOf, delta: float) -> _Restarted:
+    """Payments from the diameter: only the sizes of batches of paying steps play a part.
+
+    How many steps pay is known after a search; fewer steps have a smaller cap, for another one.
+    """
+    segments, diameter = run.hidden_segments, run.training.diameter
+    nominal = run.training.batches.divisor(run.training.records)
+
+    def looking_back(most: int) -> _Restarted:
+        cap, failure = batch_cap(run, delta, most * len(segments))
+        moduli = run.moduli(cap / nominal * dynamics.ROUNDING)
+        under = steps.under(*moduli)
+        parts = [restarted(pair_of, under[a:b], delta, diameter, most) for a, b in segments]
+        return _Restarted(parts, under, cap, failure)
+
+    longest = max((last - first for first, last in segments), default=0)
+    found = looking_back(min(longest, SEARCHED))
+    if 0 < found.paying <= longest // 4:
+        found = min(found, looking_back(found.paying), key=lambda each: each.epsilon(delta))
+    return found
+
+
+def batch_cap(run: Run, delta: float, steps: int) -> tuple[int, float]:
+    """A size that all batches of some steps stay below except with a small share of delta."""
+    records, failure = run.training.records, delta * _FAILURE_SHARE
+    rate = run.training.batches.share(records)
+    cap = poisson_paths.batch_cap(records, rate, steps, failure)
+    return cap, failure if cap < records else 0.0
+
+
 def nothing_forgotten(run: Run) -> str | None:
     """Why Poisson batches may forget nothing of what earlier steps left over, or None."""
-    if run.loss.regularization or math.isfinite(run.training.diameter):
+    if math.isfinite(run.training.diameter):
+        known = dynamics.modulus(run.etas, run.training, run.curving)
+        if known is None and not _smooth(run):
+            return dynamics.no_modulus(run.training, run.curving) or dynamics.OUT_OF_RANGE
+        return None
+    if not _smooth(run):
+        return "it needs a smooth loss or a bounded domain"
+    if run.loss.regularization:
         return None
     return (
         "without an L2 term (regularization) and without a bounded domain an empty batch "
@@ -130,8 +250,7 @@ def batch_contraction(run: Run, delta: float) -> tuple[Array, int, float]:
     nominal = training.batches.divisor(training.records)
 
     def at(cap: int) -> Array:
-        crowded = (loss.smoothness or 0.0) * cap / nominal * dynamics.ROUNDING
-        seen = dataclasses.replace(loss, smoothness=crowded, strong_convexity=0.0)
+        seen = dynamics.crowded(loss, cap / nominal)
         c = dynamics.contraction(run.etas, seen, training.clipping)
         assert c is not None
         return c
@@ -139,9 +258,7 @@ def batch_contraction(run: Run, delta: float) -> tuple[Array, int, float]:
     certain = at(training.records)
     if np.all(certain <= np.abs(1 - run.etas * loss.regularization) * dynamics.ROUNDING):
         return certain, training.records, 0.0
-    failure = delta * _FAILURE_SHARE
-    rate = training.batches.share(training.records)
-    cap = poisson_paths.batch_cap(training.records, rate, training.steps, failure)
+    cap, failure = batch_cap(run, delta, training.steps)
     return at(cap), cap, failure
 
 
@@ -243,10 +360,7 @@ def poisson_replace_composition_bound(run: Run) -> Proof:
 
 def poisson_replace_absorption_limits(run: Run) -> str | None:
     """What is special about it: something must be forgotten, whatever the batch."""
-    reason = poisson_replace_limits(run)
-    if reason is None and run.contraction is None:
-        return "it needs a smooth loss"
-    return reason or nothing_forgotten(run)
+    return poisson_replace_limits(run) or nothing_forgotten(run)
 
 
 def poisson_replace_absorption_bound(run: Run) -> Proof:
@@ -255,6 +369,30 @@ def poisson_replace_absorption_bound(run: Run) -> Proof:
 
 
 def _absorption_at(run: Run, delta: float) -> Proof:
+    proofs = [_restarted_absorption(run, delta)] if math.isfinite(run.training.diameter) else []
+    if _smooth(run) and not (proofs and _forgets_only_by_restarts(run, delta)):
+        proofs.append(_common_absorption(run, delta))
+    return min(proofs, key=lambda proof: proof.curve.epsilon(delta))
+
+
+def _restarted_absorption(run: Run, delta: float) -> Proof:
+    """Payments from the diameter, under any modulus."""
+    tail = published(run, run.hidden_steps, run.training.steps, delta)
+    found = _restarted(run, run.having(s=lengths(run)), opposed_pair(run.rate), delta)
+    segments, curves = found.witnessed(run), [tail]
+    for row, part in zip(segments, found.parts, strict=True):
+        if part.pays is None:
+            curves.append(published(run, row["first"], row["last"], delta))
+            row["near"] = _near(curves[-1])
+        else:
+            curves.append(part.curve)
+    curve = LossDistribution.nothing().compose(*curves)
+    witness = {"cap": found.cap, "segments": segments, "menu": offers(curve), "near": _near(tail)}
+    return Proof(WithFailure(curve, found.failure) if found.failure else curve, witness)
+
+
+def _common_absorption(run: Run, delta: float) -> Proof:
+    """Linear updates; every step of the run counts as one whose batch may be too large."""
     training = run.training
     contraction, cap, failure = batch_contraction(run, delta)
     steps = run.having(c=contraction, s=lengths(run), gap=run.step_sensitivities)
@@ -296,11 +434,12 @@ POISSON_DEFERRAL = Theorem(
     name="Poisson deferral",
     reference="this library, docs/theory/poisson.md",
     statement=(
-        "For z_0 = 0, z_k >= 0, z_T = 0 and u_k = c_k z_k - z_{k+1} >= -s_k the run is dominated, "
-        "in both orders, by the composition of (1-q) N(max(u_k, 0), nu_k^2) + q N(s_k + u_k, "
-        "nu_k^2) against N(0, nu_k^2). c_k must hold for every realised batch: only the L2 term "
-        "contracts, and batches larger than a cap are paid for in delta. k records of a person: "
-        "sum over i of Bin(k, q)(i) N(max(i s_k + u_k, 0), nu_k^2) against N(0, nu_k^2)."
+        "For z_0 = 0 (or z_tau = diameter), z_k >= 0, z_T = 0 and u_k = g_k(z_k) - z_{k+1} >= -s_k "
+        "the run is dominated, in both orders, by the composition of (1-q) N(max(u_k, 0), nu_k^2) "
+        "+ q N(s_k + u_k, nu_k^2) against N(0, nu_k^2). The modulus g_k must hold for every "
+        "realised batch: only the L2 term contracts, and batches larger than a cap are paid for in "
+        "delta. k records of a person: sum over i of Bin(k, q)(i) N(max(i s_k + u_k, 0), nu_k^2) "
+        "against N(0, nu_k^2)."
     ),
     schemes=(Poisson,),
     bound=poisson_deferral_bound,
@@ -309,7 +448,7 @@ POISSON_DEFERRAL = Theorem(
     assumptions=(
         "Poisson batches that stay secret",
         "zero-out adjacency",
-        "updates are Lipschitz for every realised batch",
+        "updates have a known modulus of continuity for every realised batch",
     ),
 )
 
@@ -335,11 +474,11 @@ POISSON_REPLACE_ABSORPTION = Theorem(
     name="Poisson replace absorption",
     reference="this library, docs/theory/poisson.md",
     statement=(
-        "For a horizon tau, z_tau >= min(D_tau, diameter) with D_{t+1} = c D_t + s, a_t >= 0 with "
-        "z_{t+1} = c_t z_t - a_t >= 0, z_T = 0: the run is dominated, in both orders, by the "
+        "For a horizon tau, z_tau >= min(D_tau, diameter) with D_{t+1} = g_t(D_t) + s, a_t >= 0 "
+        "with z_{t+1} = g_t(z_t) - a_t >= 0, z_T = 0: the run is dominated, in both orders, by the "
         "composition over t >= tau of (1-q) N(a_t) + q N(h_t + a_t) against (1-q) N(0) + q "
-        "N(-h_t), in units of the noise. c_t must hold for every realised batch: only the L2 term "
-        "contracts, and batches larger than a cap are paid for in delta."
+        "N(-h_t), in units of the noise. The modulus g_t must hold for every realised batch: only "
+        "the L2 term contracts, and batches larger than a cap are paid for in delta."
     ),
     schemes=(Poisson,),
     bound=poisson_replace_absorption_bound,
@@ -348,6 +487,6 @@ POISSON_REPLACE_ABSORPTION = Theorem(
     assumptions=(
         "Poisson batches that stay secret",
         "replace adjacency",
-        "updates are Lipschitz for every realised batch",
+        "updates have a known modulus of continuity for every realised batch",
     ),
 )

@@ -15,6 +15,7 @@ from lastiterate.description.unit import ONE_RECORD
 from lastiterate.errors import DescriptionError
 from lastiterate.theory import dynamics
 from lastiterate.theory.dynamics import Array, Steps
+from lastiterate.theory.modulus import Modulus
 
 _MAX_TIMED_STEPS = 50_000_000  # per-step arrays beyond this do not fit an ordinary machine
 
@@ -150,6 +151,22 @@ class Run:
     def regular(self) -> bool:
         """Whether every update has a finite Lipschitz constant."""
         return self.contraction is not None and bool(np.all(np.isfinite(self.contraction)))
+
+    def moduli(self, crowding: float = 1.0) -> list[Modulus]:
+        """Moduli that every update has, the least first (one number where all steps are alike).
+
+        The weaker ones are those of descriptions that the run's implies: a search is not exact.
+
+        Args:
+            crowding: how many times the nominal number of records a batch may have.
+        """
+        training, diameter = self.training, self.training.diameter
+        if math.isinf(diameter):
+            return []
+        shapes = list(dynamics.implied_moduli(self.etas, training, self.curving, crowding))
+        if shapes and shapes[0].linear_up_to(diameter):
+            shapes = shapes[:1]  # no weaker one finds a better path
+        return [shape.once() for shape in shapes] if self.constant else shapes
 
     @property
     def expands(self) -> bool:

@@ -29,15 +29,21 @@ from lastiterate.description import WithoutReplacement
 from lastiterate.errors import DescriptionError
 from lastiterate.theory import dynamics
 from lastiterate.theory.dynamics import Array, Steps, alike, counted, once, weighted_sum
-from lastiterate.theory.registry import LIPSCHITZ, PUBLIC, Proof, Theorem
+from lastiterate.theory.full_batch import modulus_limits
+from lastiterate.theory.modulus import modulus_at
+from lastiterate.theory.payment_paths import Prices, cheapest_payments
+from lastiterate.theory.registry import ANY_UPDATE, PUBLIC, Proof, Theorem
 from lastiterate.theory.run import Run
 
 SCREEN_ORDERS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0)
 PATH_ORDERS = (2.0, 4.0, 8.0, 16.0)
 SHIFTS = np.concatenate([[0.0], np.geomspace(1e-4, 4.0, 40)])  # payments that are priced
 LONG = 10**5  # a horizon is not sought farther back, nor are constant runs replayed beyond
+WIDER = 1 + 16 * ROUNDING  # `pow` of the C library is trusted to 4 units in the last place
 LEVELS = 24  # different impulses that a schedule is rounded up to
 PAYMENTS = 12  # different payments
+SEARCHED = 2000  # last steps under concave moduli
+FAR_SHIFTS = np.concatenate([[0.0], np.geomspace(1e-4, 40.0, 48)])  # payments under them
 _LEAST = 1e-290  # shorter distances are paid for as if they had this length: none rounds to zero
 LONGEST = 128  # longer runs are only cut at their releases
 PLACES = 14  # cuts and horizons of a run with more steps lie on so many places
@@ -63,13 +69,15 @@ class Absorbed:
 def distance(steps: Steps, diameter: float = math.inf) -> float:
     """How far apart two runs can be after these steps.
 
-    D_0 = 0, D_{t+1} = min(c D_t + gap, D_t + reach, diameter); for long constant runs the least of
-    its closed-form bounds.
+    D_0 = 0, D_{t+1} = min(g(D_t) + gap, D_t + reach, diameter), g(z) <= c z the modulus of the
+    step; for long constant runs the least of its closed-form bounds.
 
     >>> round(distance(Steps(0.5, 1.0, 1.0, 3)), 2)
     1.75
     """
     if steps.count > LONG and alike(steps.c, steps.gap, steps.reach):
+        if math.isfinite(diameter) and not np.isfinite(steps.c[0]):
+            return diameter
         factor, step_sensitivity, longest = (float(x[0]) for x in (steps.c, steps.gap, steps.reach))
         count = float(steps.count)
         sums = count if factor == 1.0 else math.inf if factor > 1.0 else 1.0 / (1.0 - factor)
@@ -80,10 +88,10 @@ def distance(steps: Steps, diameter: float = math.inf) -> float:
 
 def distances(steps: Steps, diameter: float = math.inf) -> Iterator[float]:
     """How far apart two runs can be after each of these steps; see `distance`."""
-    z, wider = 0.0, 1 + 4 * ROUNDING
-    rows = (x.tolist() for x in (steps.c, steps.gap, steps.reach))
-    for factor, step_sensitivity, longest in zip(*rows, strict=True):
-        z = min((factor * z + step_sensitivity) * wider, (z + longest) * wider, diameter)
+    z = 0.0
+    rows = zip(steps.rows.T.tolist(), steps.gap.tolist(), steps.reach.tolist(), strict=True)
+    for row, gap, longest in rows:
+        z = min((modulus_at(row, z) + gap) * WIDER, (z + longest) * WIDER, diameter)
         yield z
 
 
@@ -100,23 +108,32 @@ def absorbing(
 ) -> LossDistribution:
     """Nothing paid but for the last ``len(pays)`` steps, each absorbing its payment.
 
-    The payments must bring z_{t+1} = max(c_t z_t + drift_t - a_t, 0) to zero, from how far apart
+    The payments must bring z_{t+1} = max(g_t(z_t) + drift_t - a_t, 0) to zero, from how far apart
     two runs can be at the first; payments that do not are no proof, and protect nothing here.
     """
-    if path(steps, pays, diameter)[-1] != 0.0:  # nan too
+    first = steps.count - len(pays)
+    return absorbed(pair_of, steps[first:], distance(steps[:first], diameter), pays)
+
+
+def absorbed(pair_of: PairOf, steps: Steps, left: float, pays: Array) -> LossDistribution:
+    """What steps cost that absorb a distance; payments that do not protect nothing."""
+    if path_from(steps, left, pays)[-1] != 0.0:  # nan too
         return LossDistribution({pair_of(math.inf, math.inf): 1})
-    last = steps[steps.count - len(pays) :]
-    return _composed(pair_of, _ratios(last.s, last.nu), _ratios(pays, last.nu))
+    return _composed(pair_of, _ratios(steps.s, steps.nu), _ratios(pays, steps.nu))
 
 
 def path(steps: Steps, pays: Array, diameter: float) -> list[float]:
     """z before each of the steps that absorb ``pays``, and after the last of them."""
     first = steps.count - len(pays)
-    z, last = distance(steps[:first], diameter), steps[first:]
+    return path_from(steps[first:], distance(steps[:first], diameter), pays)
+
+
+def path_from(steps: Steps, z: float, pays: Array) -> list[float]:
+    """z, and what is left of it after each payment, rounded up."""
     found = [z]
-    rows = (x.tolist() for x in (last.c, last.rounding_drift, pays))
-    for factor, rounding, pay in zip(*rows, strict=True):
-        z = max((factor * z + rounding) * (1 + 4 * ROUNDING) - pay, 0.0) * (1 + 2 * ROUNDING)
+    rows = zip(steps.rows.T.tolist(), steps.rounding_drift.tolist(), pays.tolist(), strict=True)
+    for row, rounding, pay in rows:
+        z = max((modulus_at(row, z) + rounding) * WIDER - pay, 0.0) * (1 + 2 * ROUNDING)
         found.append(z)
     return found
 
@@ -129,13 +146,17 @@ def best(pair_of: PairOf, steps: Steps, delta: float, diameter: float = math.inf
     found = Absorbed(plain(pair_of, steps), steps.count, None)
     if steps.count < 2 or np.any(once(steps.nu) <= 0.0) or not np.any(once(steps.s) > 0.0):
         return found
-    chosen = _screened(pair_of, steps, delta, diameter)
-    if chosen is None:
-        return found
-    tail, pays = chosen
-    curve = absorbing(pair_of, steps, pays, diameter)
-    better = curve.delta(found.curve.epsilon(delta)) < delta
-    return Absorbed(curve, tail, pays) if better else found
+    chosen = [_screened(pair_of, steps, delta, diameter)]
+    if math.isfinite(diameter):
+        begins = np.full(min(steps.count, SEARCHED), diameter)
+        if len(begins) == steps.count:
+            begins[:] = [0.0, *distances(steps, diameter)][:-1]
+        chosen += _walked(pair_of, steps, begins, delta)
+    for tail, pays in filter(None, chosen):
+        curve = absorbing(pair_of, steps, pays, diameter)
+        if curve.delta(found.curve.epsilon(delta)) < delta:
+            found = Absorbed(curve, tail, pays)
+    return found
 
 
 def _screened(
@@ -184,6 +205,80 @@ def _before(steps: Steps, tails: list[int], diameter: float) -> list[float]:
         return [distance(steps[: steps.count - tail], diameter) for tail in tails]
     walked = [0.0, *distances(steps[: steps.count - tails[0]], diameter)]
     return [walked[steps.count - tail] for tail in tails]
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """Log-moments of steps at `SCREEN_ORDERS`, and of what payments add to a typical one."""
+
+    own: Array  # (order, step)
+    extra: Array  # (order, payment of FAR_SHIFTS)
+
+    @classmethod
+    def of(cls, pair_of: PairOf, steps: Steps) -> _Tables | None:
+        """None where some of them leave the range of doubles."""
+        ratios = steps.s / steps.nu
+        knots = np.unique(np.linspace(float(ratios.min()), float(ratios.max()), 8))
+        own = [[log_moment(pair_of, q, r, 0.0) for r in knots] for q in SCREEN_ORDERS]
+        each = np.array([np.interp(ratios, knots, row) for row in own])
+        typical = float(np.median(ratios))
+        rises = [[log_moment(pair_of, q, typical, a) for a in FAR_SHIFTS] for q in SCREEN_ORDERS]
+        extra = np.array(rises)
+        extra = np.maximum.accumulate(extra - extra[:, :1], axis=1)
+        return cls(each, extra) if np.all(np.isfinite(extra)) else None
+
+    def epsilon(self, shifts: Array, delta: float) -> float:
+        """About what the last steps cost with these payments."""
+        paid = np.array([np.interp(shifts, FAR_SHIFTS, row).sum() for row in self.extra])
+        total = self.own[:, self.own.shape[1] - len(shifts) :].sum(axis=1) + paid
+        return chernoff_epsilon(np.array(SCREEN_ORDERS), total, delta)
+
+
+def _walked(pair_of: PairOf, steps: Steps, begins: Array, delta: float) -> list[tuple[int, Array]]:
+    """The most promising payments under each modulus of the steps."""
+    window = len(begins)
+    last = steps[steps.count - window :]
+    if not window or np.any(last.nu <= 0.0):
+        return []
+    tables = _Tables.of(pair_of, last)
+    if tables is None:
+        return []
+    found = []
+    for moduli in [[modulus] for modulus in steps.moduli] or [[]]:
+        best, least = None, math.inf
+        for order in PATH_ORDERS:
+            index = SCREEN_ORDERS.index(order)
+            prices = Prices(tables.own[index], FAR_SHIFTS, tables.extra[index])
+            pays = cheapest_payments(last.under(*moduli), begins, prices)
+            if pays is None:
+                continue
+            epsilon = tables.epsilon(pays / last.nu[window - len(pays) :], delta)
+            if epsilon < least:
+                best, least = (len(pays), pays), epsilon
+        found += [best] if best is not None else []
+    return found
+
+
+def restarted(
+    pair_of: PairOf, steps: Steps, delta: float, diameter: float, most: int = SEARCHED
+) -> Absorbed:
+    """The best payments for delta that begin at the diameter; plain composition if that is less.
+
+    At most the last ``most`` steps pay; what those before them do to a distance plays no part.
+
+    >>> run = Steps(1.0, 1.0, 1.0, 1000)
+    >>> restarted(replaced_pair(0.1), run, 1e-5, diameter=2.0).tail < 1000
+    True
+    """
+    found = Absorbed(plain(pair_of, steps), steps.count, None)
+    if np.any(once(steps.nu) <= 0.0) or not np.any(once(steps.s) > 0.0):
+        return found
+    begins = np.full(min(steps.count, most), diameter)
+    for tail, pays in _walked(pair_of, steps, begins, delta):
+        curve = absorbed(pair_of, steps[steps.count - tail :], diameter, pays)
+        if curve.delta(found.curve.epsilon(delta)) < delta:
+            found = Absorbed(curve, tail, pays)
+    return found
 
 
 def log_moment(pair_of: PairOf, order: float, ratio: float, shift: float) -> float:
@@ -599,11 +694,16 @@ def farthest(run: Run) -> Array:
     return np.where(run.etas * run.loss.regularization <= 1, far * dynamics.ROUNDING, math.inf)
 
 
-def without_replacement_limits(run: Run) -> str | None:
-    """What is special about it: steps are accounted one by one."""
+def long_limits(run: Run) -> str | None:
+    """What is special about fresh batches: steps are accounted one by one."""
     if run.training.steps > MOST_STEPS:
         return f"more than {MOST_STEPS:,} steps are not accounted one by one"
     return None
+
+
+def without_replacement_limits(run: Run) -> str | None:
+    """What is special about it: something must be forgotten."""
+    return long_limits(run) or modulus_limits(run)
 
 
 def without_replacement_composition_bound(run: Run) -> Proof:
@@ -619,7 +719,7 @@ def without_replacement_bound(run: Run) -> Proof:
 
 def _segments_at(run: Run, delta: float) -> Proof:
     rate = batch_share(run)
-    steps = run.having(s=batch_displacement(run), reach=farthest(run))
+    steps = run.having(s=batch_displacement(run), reach=farthest(run)).under(*run.moduli())
     window = plain_curve(steps[run.hidden_steps :], rate)
     parts = best_segments(
         replaced_pair(rate), steps, run.hidden_segments, delta, run.training.diameter, window
@@ -640,7 +740,7 @@ WITHOUT_REPLACEMENT_COMPOSITION = Theorem(
     ),
     schemes=(WithoutReplacement,),
     bound=without_replacement_composition_bound,
-    limits=without_replacement_limits,
+    limits=long_limits,
     supports=PUBLIC,
     assumptions=("a fresh secret subset at every step",),
     hidden_state=False,
@@ -652,10 +752,11 @@ WITHOUT_REPLACEMENT = Theorem(
     reference="corrects Chien & Li 2025, Theorem 3.12; docs/theory/without-replacement.md",
     status="corrected",
     statement=(
-        "For a horizon tau, z_tau >= min(D_tau, diameter), a_t >= 0 with z_{t+1} = c z_t - a_t >= "
-        "0, z_T = 0: the run is dominated in both orders by the composition over t >= tau of the "
-        "pairs with profile min over r <= g of (1-q) G_a(log r) + q G_{a+s}(log((g - (1-q) r)/q)) "
-        "at g = e^eps >= 1, a and s in units of the noise. (G_mu: the profile of one Gaussian.)"
+        "For a horizon tau, z_tau >= min(D_tau, diameter), a_t >= 0 with z_{t+1} = g(z_t) - a_t >= "
+        "0, z_T = 0, g the modulus of the updates: the run is dominated in both orders by the "
+        "composition over t >= tau of the pairs with profile min over r <= x of (1-q) G_a(log r) + "
+        "q G_{a+s}(log((x - (1-q) r)/q)) at x = e^eps >= 1, a and s in units of the noise. (G_mu: "
+        "the profile of one Gaussian.)"
     ),
     correction=(
         "The printed divergence has the wrong direction, prints beta for sqrt(beta), and its proof "
@@ -664,6 +765,9 @@ WITHOUT_REPLACEMENT = Theorem(
     schemes=(WithoutReplacement,),
     bound=without_replacement_bound,
     limits=without_replacement_limits,
-    supports=LIPSCHITZ | {"releases"},
-    assumptions=("a fresh secret subset at every step", "updates are Lipschitz"),
+    supports=ANY_UPDATE | {"releases"},
+    assumptions=(
+        "a fresh secret subset at every step",
+        "updates have a known modulus of continuity",
+    ),
 )

@@ -23,6 +23,7 @@ from lastiterate.kernel.balls import KernelError, MalformedError
 from lastiterate.kernel.coins import check_poisson, check_without_replacement
 from lastiterate.kernel.correlated import check_correlated
 from lastiterate.kernel.document import Table
+from lastiterate.kernel.epoch_paths import check_epoch_paths
 from lastiterate.kernel.epochs import check_boundary_policy
 from lastiterate.kernel.exchange import check_exchange, check_reshuffled_exchange
 from lastiterate.kernel.positions import (
@@ -368,6 +369,7 @@ _INDEPENDENT: dict[str, Check] = {
     "hidden-position": by_kernel(check_hidden_position),
     "reshuffled-exchange": by_kernel(check_reshuffled_exchange),
     "boundary-policy": by_kernel(check_boundary_policy),
+    "boundary-policy-concave": by_kernel(check_epoch_paths),
     "known-groups": _plain_descent(known_groups),
     "cycle-law": _plain_descent(cycle_law),
     "superposed-groups": _plain_descent(superposed_groups),

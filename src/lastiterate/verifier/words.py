@@ -57,6 +57,11 @@ THEOREMS: dict[str, Named] = {
         "this library: independent epoch costs under fixed boundary levels",
         covers=PRESENCE,
     ),
+    "boundary-policy-concave": Named(
+        "Boundary policy, concave moduli",
+        "this library, docs/theory/holder.md: the boundary policy with Theorem SI's moduli",
+        covers=PRESENCE,
+    ),
     "known-groups": Named(
         "Worst placement of a person's records",
         "this library, docs/how-to/people.md: superposition of strings; closed bound",
