@@ -120,9 +120,9 @@ ORDERED, SEARCHING = (
 def test_every_loss_class_converges_and_knowing_more_never_costs_more(scheme, adjacency):
     order, values = ("strongly convex", "convex", "non-convex", "unknown"), {}
     for name, loss in LOSSES.items():
-        run = bounded_run(SCHEMES[scheme], adjacency=adjacency)
+        run = bounded_run(SCHEMES[scheme], adjacency=adjacency, steps=10**6)
         first = account(run, loss).epsilon(DELTA)
-        values[name] = account(run.replace(steps=30_000), loss).epsilon(DELTA)
+        values[name] = account(run.replace(steps=2 * 10**6), loss).epsilon(DELTA)
         assert math.isfinite(first), name
         assert values[name] == pytest.approx(first, rel=1e-6), name
     for less, more in itertools.pairwise(order):
@@ -152,7 +152,7 @@ def test_released_checkpoints_cost_their_segments(scheme):
     public = account(run, Loss.unknown()).epsilon(DELTA)
     assert one < two < public + one
     certificate = certify(run, loss, delta=DELTA, releases=(9000,))
-    assert verify(certificate).valid
+    assert verify(certificate).epsilon >= two * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("name", ["hoelder", "unknown"])
@@ -167,8 +167,8 @@ def test_released_checkpoints_cost_their_segments(scheme):
 )
 def test_certificates(scheme, adjacency, name):
     run = bounded_run(SCHEMES[scheme], adjacency=adjacency, steps=5003)
-    certificate = certify(run, LOSSES[name], delta=DELTA)
-    assert verify(certificate).valid
+    found = verify(certify(run, LOSSES[name], delta=DELTA))
+    assert account(run, LOSSES[name]).epsilon(DELTA) <= found.epsilon * (1 + 1e-9)
 
 
 # --- truth ----------------------------------------------------------------------------------------

@@ -357,7 +357,7 @@ class Run:
     def g(
         self, first: int, last: int, crowding: Ball | None = None
     ) -> Sequence[Callable[[Ball], Ball]]:
-        """The modulus of each step; ``crowding``: of batches of at most this many times the size."""
+        """The modulus of each step, of batches of at most ``crowding`` times the nominal size."""
         loss, linear = self.loss, self.c(first, last, crowding)
         times = arb(1) if crowding is None else crowding
         bounded = math.isfinite(self.gradient_norm)
