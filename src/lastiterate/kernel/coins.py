@@ -15,6 +15,7 @@ Steps are charged as themselves, or as the first pair of the witness's menu that
 from __future__ import annotations
 
 import math
+import operator
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
