@@ -58,7 +58,7 @@ def check_epoch_paths(run: Run, witness: Table) -> Gaussians:
     return Gaussians([square for square, _ in law], [weight for _, weight in law])
 
 
-def _read(row: Any, steps: int, batches: int) -> list[Sequence[float]]:
+def _read(row: Any, steps: int, batches: int) -> Sequence[Sequence[float]]:
     """The paths of an epoch: one for every position, or one for all."""
     values = numbers(row, "paths")
     alone = len(values) == steps + 1
