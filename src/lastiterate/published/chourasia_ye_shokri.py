@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
+from lastiterate._internal.formatting import printed
 from lastiterate.curves.renyi import linear
 from lastiterate.description import FullBatch
 from lastiterate.description.fields import number
@@ -195,7 +196,7 @@ def theorem_4_dp(problem: Sequence[float], epsilon: float, delta: float) -> Tuni
     if not 0 < epsilon <= 2 * log:
         raise AssumptionError(
             f"Theorem 4 needs 0 < epsilon <= 2 log(1/delta) = {2 * log:g}, but epsilon is "
-            f"{epsilon:g}. Take a smaller epsilon or the RDP form."
+            f"{printed(epsilon)}. Take a smaller epsilon or the RDP form."
         )
     return theorem_4(problem, 1 + 2 * log / epsilon, epsilon / 2)
 

@@ -54,6 +54,7 @@ def menu(curve: LossDistribution) -> list[list[float]]:
     Without the record and with it, or with none, with one, and what each further one adds.
     """
     pairs = [pair for pair in curve.counts if isinstance(pair, SampledPair | GroupPair)]
+    pairs = [pair for pair in pairs if math.isfinite(pair.high)]  # the others prove nothing
     pairs.sort(key=lambda x: float(second_moment(x.rate, np.array(x.low), np.array(x.high))))
     gaps = [[pair.gap] if isinstance(pair, GroupPair) else [] for pair in pairs]
     return [[pair.low, pair.high, *gap] for pair, gap in zip(pairs, gaps, strict=True)]
@@ -276,6 +277,7 @@ def opposed_pair(rate: float) -> PairOf:
 
     Proof: docs/theory/poisson.md. Status: sound.
 
+    >>> from lastiterate.theory.without_replacement import best
     >>> run = Steps(0.99, 1.0, 1.0, 1000, gap=2.0)
     >>> best(opposed_pair(0.01), run, delta=1e-6).tail < 1000
     True

@@ -437,6 +437,7 @@ def _grouped(
 
 def second_moment(rate: float, low: Array, high: Array) -> Array:
     """Log of the second moment of the likelihood ratio, the price that sorts steps."""
+    low, high = np.minimum(low, 1e150), np.minimum(high, 1e150)  # products stay in doubles
     rise = (1 - rate) ** 2 * np.expm1(np.minimum(low**2, 700.0))
     rise += 2 * rate * (1 - rate) * np.expm1(np.minimum(low * high, 700.0))
     rise += rate**2 * np.expm1(np.minimum(high**2, 700.0))
