@@ -429,15 +429,16 @@ class Accountant:
 
 
 def _cut(labels: int, size: int, grow: bool) -> tuple[int, ...]:
-    """Blocks of at most ``size`` labels; they grow from the start of the run, or end short."""
-    sizes, rest, now = list[int](), labels, size
-    if grow and size > 2:
-        now = max(1, round(size / 3))
+    """Blocks of at most ``size`` labels; they grow from the start of the run, or are alike."""
+    if not grow:
+        count = -(-labels // size)
+        return tuple((labels + k) // count for k in range(count))
+    sizes, rest, now = list[int](), labels, max(1, round(size / 3)) if size > 2 else size
     while rest > 0:
         sizes.append(min(now, size, rest))
         rest -= sizes[-1]
         now = math.ceil(1.7 * min(now, size))
-    return tuple(sorted(sizes)) if grow else tuple(sizes)
+    return tuple(sorted(sizes))
 
 
 def _shrinking(labels: int, size: int, growth: float) -> tuple[int, ...]:
