@@ -40,12 +40,12 @@ Integers = NDArray[np.int64]
 
 POINTS = 1 << 13  # of the grid of likelihood ratios
 _FAR = 12.0  # a standard normal is farther out with probability 4e-33
-_USED, _ROUGHLY = 8.0, 6.0  # deviations from its mean within which a term is told apart
-_FINE = 0.02  # cells of a term that are wider are those of a search
+_USED = 8.0  # deviations from its mean within which a term is told apart
 _STRAIGHT = 0.7  # cells times slopes of the logarithm of a density
 _OUTER = 400_000  # pairs of masses that are added at once
-_WIDE = 2.5  # log of the top above which sums need a geometric grid
+_COARSE = 8.0  # what powers lose on a geometric grid, in cells
 _NODES = np.polynomial.legendre.leggauss(5)
+_SUMMED = 64 * ROUNDING  # of a sum of masses: what rounding may change
 _LOWERED = 1e-10  # of a cell: the rounding of its edges moves the mean by less
 _TINY = 1e-26  # mass that is moved down to shorten a law
 
@@ -125,7 +125,7 @@ class AllocationPair:
     def missing(self) -> tuple[float, float]:
         """Mass above the largest likelihood ratio, with and without the record."""
         ratios, masses, _ = self._law
-        return max(1.0 - float(masses @ ratios), 0.0), max(1.0 - float(masses.sum()), 0.0)
+        return max(1.0 - _sum(masses * ratios), 0.0), max(1.0 - _sum(masses), 0.0)
 
     @property
     def reach(self) -> float:
@@ -144,9 +144,12 @@ class AllocationPair:
 
     def atoms(self, grid: float) -> tuple[Atoms, Atoms]:
         """The losses of both orders on multiples of ``grid``, rounded up."""
-        mean = float(self._law.masses @ self._law.ratios)
-        # No mass is above its true value by more than the slack: neither is the mean of L.
-        beyond = self.missing[0] + mean * (self._law.slack + (len(self._law.masses) + 8) * ROUNDING)
+        mean = _sum(self._law.masses * self._law.ratios)
+        # With masses m at r, E(L - gamma)_+ = 1 - gamma + E(gamma - L)_+ is at most
+        # sum m (r - gamma)_+ + 1 - sum m r + gamma (sum m - 1): what is beyond the finite losses.
+        # No mass is above its true value by more than the slack, either: neither is the mean of L.
+        over = math.exp(self.top) * (max(_sum(self._law.masses) - 1, 0.0) + _SUMMED)
+        beyond = self.missing[0] + min(mean * self._law.slack, over) + _SUMMED * (1 + mean)
         losses, weights = self._law.positive
         forward = joined(losses, weights * np.exp(losses), grid, beyond)
         ratios, masses, _ = self._low_law
@@ -157,8 +160,7 @@ class AllocationPair:
     def _low_atoms(self) -> tuple[Array, Array]:
         """Losses and masses of the other order, the mass of larger ratios at ``usual``."""
         losses, weights = self._low_law.positive
-        masses, slack = self._low_law.masses, self._low_law.slack
-        missing = max(1.0 - float(masses.sum()), 0.0) + slack + (len(masses) + 8) * ROUNDING
+        missing = max(1.0 - _sum(self._low_law.masses), 0.0) + _SUMMED
         return np.append(losses, min(self.usual, self.top)), np.append(weights, missing)
 
     def log_moments(self, tilt: float) -> tuple[float, float]:
@@ -184,6 +186,11 @@ class AllocationPair:
         ]
         bound = _log_sum(np.array(logs)) * (1 + 1e-12) + 1e-12
         return bound, bound
+
+
+def _sum(values: Array) -> float:
+    """The sum of non-negative numbers, to 64 roundings."""
+    return math.fsum(np.add.reduceat(values, np.arange(0, len(values), 64)).tolist())
 
 
 def _log_sum(logs: Array) -> float:
@@ -310,31 +317,34 @@ class _Geometric:
         zero = self.zero + float(masses[:begin].sum()) * (1 + 2.0**-30)
         return _Geometric(self.width, self.first + begin, inner, zero, self.slack)
 
-    def on_line(self, step: float, points: int) -> Array:
+    def on_line(self, step: float, points: int) -> _Line:
         """The law on multiples of ``step``, without what is above the last of them."""
-        return _on_line(self.values(), self.masses, self.zero, step, points)
+        law, slack = _on_line(self.values(), self.masses, self.zero, step, points)
+        return _Line(law, self.slack + slack)
 
 
 _DOWN = 1 - 1e-13  # of values: what their logarithms round
 
 
-def _spread(atoms: int) -> float:
-    """Slack of so many atoms that are moved to a grid."""
-    return (4 * atoms + 4096) * ROUNDING
+def _spread(index: Integers, share: Array, masses: Array, points: int) -> tuple[Array, float]:
+    """Masses moved to two neighbours of a grid, rounded up, and their slack as those of a term."""
+    most = int(np.bincount(index).max(initial=0))
+    law: Array = np.bincount(index, masses * (1 - share), points).astype(float)
+    law += np.bincount(index + 1, masses * share, points)
+    return np.asarray(law * (1 + (most + 8) * ROUNDING)), (2 * most + 2048) * ROUNDING
 
 
-def _on_line(values: Array, masses: Array, zero: float, step: float, points: int) -> Array:
+def _on_line(
+    values: Array, masses: Array, zero: float, step: float, points: int
+) -> tuple[Array, float]:
     """Masses moved to multiples of ``step``, without what is above the last of them."""
     place = values / step
     inside = place < points + 1
     place, masses = place[inside], masses[inside]
     index = np.floor(place).astype(int)
-    share = np.maximum(place - index - _LOWERED, 0.0)
-    law: Array = np.bincount(index, masses * (1 - share), points + 2).astype(float)
-    law += np.bincount(index + 1, masses * share, points + 2)
-    law = np.asarray(law * (1 + (len(masses) + 8) * ROUNDING))
+    law, slack = _spread(index, np.maximum(place - index - _LOWERED, 0.0), masses, points + 2)
     law[0] += zero
-    return np.asarray(law[: points + 1])
+    return _trimmed(np.asarray(law[: points + 1])), slack
 
 
 def nodes(low: float, high: float, slope: float, fineness: float) -> tuple[Any, float, Any, Any]:
@@ -361,12 +371,11 @@ class _Atoms(NamedTuple):
     zero: float
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _atoms(parts: tuple[Part, ...], fineness: float) -> _Atoms:
     """sum labels exp(a g - a^2/2): the mass of every cell of g at its ends, the mean not raised."""
     shifts = [max(a, 1e-9) for _, a in parts]
-    used = _USED if fineness <= _FINE else _ROUGHLY
-    low, high = -used + min(min(shifts), 1.0), used + max(shifts)
+    low, high = -_USED + min(min(shifts), 1.0), _USED + max(shifts)
     edges, width, density, offset = nodes(low, high, max(shifts), fineness)
     count = len(edges) - 1
     mass = density.sum(1)
@@ -374,7 +383,7 @@ def _atoms(parts: tuple[Part, ...], fineness: float) -> _Atoms:
     for (labels, _), a in zip(parts, shifts, strict=True):
         heights = labels * np.exp(a * edges - a * a / 2)
         values += heights
-        rise += heights[:-1] * (density * np.expm1(a * offset)).sum(1)
+        rise += heights[:-1] * (density @ np.expm1(a * offset))
         reach += heights[:-1] * math.expm1(a * width)
     mass = mass * (1 + 1024 * ROUNDING)  # exp(-g^2/2), |g| <= 16, and sums of few terms
     right = np.maximum(rise / reach * (1 - 2048 * ROUNDING) - _LOWERED * mass, 0.0)
@@ -395,11 +404,8 @@ def _geometric(parts: tuple[Part, ...], width: float) -> _Geometric:
     index = np.floor(place).astype(int)
     share = np.maximum(np.expm1(width * (place - index)) / math.expm1(width) - _LOWERED, 0.0)
     first = int(index[0])
-    length = int(index[-1]) - first + 2
-    law: Array = np.bincount(index - first, masses * (1 - share), length).astype(float)
-    law += np.bincount(index - first + 1, masses * share, length)
-    rounded = 1 + (len(masses) + 8) * ROUNDING
-    return _Geometric(width, first, np.asarray(law * rounded), zero, _spread(len(masses)))
+    law, slack = _spread(index - first, share, masses, int(index[-1]) - first + 2)
+    return _Geometric(width, first, law, zero, slack)
 
 
 def _fixed(labels: float, width: float) -> _Geometric:
@@ -437,7 +443,7 @@ class _Line(NamedTuple):
     def times(self, other: _Line, points: int) -> _Line:
         """The sum with an independent law."""
         masses = _trimmed(_convolved(self.masses, other.masses)[: points + 1])
-        rounded = 4 * (min(len(self.masses), len(other.masses)) + 8) * ROUNDING
+        rounded = 2 * (min(len(self.masses), len(other.masses)) + 8) * ROUNDING
         return _Line(masses, self.slack + other.slack + rounded)
 
     def power(self, count: int, points: int) -> _Line:
@@ -478,7 +484,8 @@ def _law(pair: AllocationPair, top: float) -> Law:
     """Likelihood ratios up to exp(top), and their masses under the world without the record."""
     width, largest, points = _width(pair), math.exp(top) * pair.batches, pair.points
     trees = [_tree(tail, width) for tail in pair.tails]
-    if top > _WIDE or sum(n for _, n in pair.groups) <= 4:
+    step, count = largest / points, sum(n for _, n in pair.groups)
+    if count <= 4 or math.exp(top) * math.sqrt(count) > _COARSE * width * points:
         laws = [_geometric(parts, width).power(n, largest) for parts, n in pair.groups] + trees
         laws += [_fixed(pair.idle, width)] if pair.idle else []
         laws.sort(key=lambda law: len(law.masses))
@@ -487,17 +494,14 @@ def _law(pair: AllocationPair, top: float) -> Law:
             total = total.plus(law, largest)
         ratios = np.append(0.0, total.values() / pair.batches)
         return Law(ratios, np.append(total.zero, total.masses), total.slack)
-    step = largest / points
     line = _Line(np.ones(1), 0.0)
     for tree in trees:
-        line = line.times(_Line(_trimmed(tree.on_line(step, points)), tree.slack), points)
-    fineness = 0.01 if points >= POINTS else 0.04
+        line = line.times(tree.on_line(step, points), points)
     for parts, copies in pair.groups:
-        atoms = _atoms(parts, fineness)
-        one = _trimmed(_on_line(*atoms, step, points))
-        line = line.times(_Line(one, _spread(len(atoms.masses))).power(copies, points), points)
+        fineness = (0.0002 if points >= POINTS else 0.04) * max(1.0, *(a for _, a in parts))
+        one = _Line(*_on_line(*_atoms(parts, fineness), step, points))
+        line = line.times(one.power(copies, points), points)
     if pair.idle:
         constant = np.array([pair.idle * _DOWN])
-        one = _trimmed(_on_line(constant, np.ones(1), 0.0, step, points))
-        line = line.times(_Line(one, _spread(1)), points)
+        line = line.times(_Line(*_on_line(constant, np.ones(1), 0.0, step, points)), points)
     return Law(step * np.arange(len(line.masses)) / pair.batches, *line)
