@@ -146,9 +146,11 @@ def test_other_commands_read_strangers_files_within_limits(name: str, tmp_path: 
             arguments += ["--table", run.parent / "data.csv", "--epsilon=1", "--delta=1e-4"]
     files = sorted(tmp_path.rglob("*"))
     said, _, megabytes = command(tmp_path, *arguments, "--megabytes=300", "--seconds=20")
-    assert said.returncode == 3, said
-    what = "composed" if name == "compose" else "read"
-    assert said.stderr.startswith(f"lastiterate: not {what}: ")
+    if name == "compose":  # memory may end while it is read, or while it is recomputed
+        assert said.returncode in (2, 3), said
+    else:
+        assert said.returncode == 3, said
+        assert said.stderr.startswith("lastiterate: not read: ")
     assert "memory" in said.stderr
     assert said.stdout == ""
     assert megabytes < 1000

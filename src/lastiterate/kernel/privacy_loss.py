@@ -431,6 +431,7 @@ def sum_of(laws: Sequence[tuple[Law, int]], bits: int, budget: int) -> Law:
 def _scale(pairs: Sequence[tuple[Pair, int]], delta: float) -> Scale:
     count = sum(n for _, n in pairs)
     variance = math.fsum(n * pair.variance for pair, n in pairs)
+    require(variance < math.inf, "a loss is too wide for the cells of the checker")
     narrow = math.sqrt(6.0 * GRID_SHARE * variance / count)
     wide = max(narrow, 2.0 * math.sqrt(variance) * 40 / MOST_CELLS, 2.0**-_NARROWEST)
     return Scale(
