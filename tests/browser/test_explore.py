@@ -78,10 +78,10 @@ def row(page: Page, theorem: str) -> float:
 
 def test_presets_give_the_numbers_of_the_theory(explorer: Page, screenshots: Path) -> None:
     page = explorer
-    # MNIST, 40 batches of 1500, 50 epochs, lambda = 0.002: exchange 3.43, worst position
-    # 4.34, composition 30.5 ("Numbers to be able to reproduce"); printed rounded up.
-    shown(page, "#epsilon", "3.429")
-    assert abs(row(page, BY_KEY["gaussian-composition"].name) - 30.5) < 0.06
+    # MNIST, 40 batches of 1500, 50 epochs, lambda = 0.002, zero-out by default; with "replace"
+    # exchange 3.43, worst position 4.34 ("Numbers to be able to reproduce"); printed rounded up.
+    shown(page, "#epsilon", "1.563")
+    assert abs(row(page, BY_KEY["gaussian-composition"].name) - 12.26) < 0.06
     page.get_by_text("From the papers").click()
     page.click("#preset-mini-batch-logistic")
     shown(page, "#epsilon", "4.34")
@@ -136,7 +136,7 @@ def test_bad_values_are_marked_at_their_field(explorer: Page, screenshots: Path)
     shown(page, "#not-yet", re.compile("marked"))
     page.screenshot(path=screenshots / "explore-bad-value.png")
     fill(page, "records", "60000")
-    shown(page, "#epsilon", "3.429")
+    shown(page, "#epsilon", "1.563")
     expect(page.locator("#message-records")).to_be_empty()
     expect(page.locator("#field-records")).to_have_attribute("aria-invalid", "false")
     choose(page, "batches", "Poisson")
@@ -197,7 +197,7 @@ def test_the_link_is_the_whole_state(explorer: Page, address: str) -> None:
     expect(python).to_contain_text("steps=50", timeout=PATIENT)
     program = python.inner_text()
     page.goto(address)
-    shown(page, "#epsilon", "3.429")
+    shown(page, "#epsilon", "1.563")
     drawn(page, "growth")
     page.goto(link)
     expect(page.locator("#field-length")).to_have_value("50", timeout=PATIENT)
@@ -224,7 +224,7 @@ def test_what_is_copied_is_what_is_shown(explorer: Page) -> None:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         exec(copied, {})
-    assert float(said.getvalue()) == pytest.approx(3.4288, abs=1e-3)
+    assert float(said.getvalue()) == pytest.approx(1.5625, abs=1e-3)
 
 
 def test_no_serious_barrier(
