@@ -121,10 +121,10 @@ def test_page(
 
 
 @pytest.mark.parametrize("page", [*sorted(NEEDS), "coming-from.md", "opacus.md"])
-def test_an_integration_is_at_most_fifteen_lines(page: str) -> None:
+def test_an_integration_is_a_screenful(page: str) -> None:
     for block in blocks(ROOT / "docs" / "how-to" / page):
         lines = [line for line in block.code.splitlines() if line.strip()]
-        assert len(lines) <= 15, f"{page}:{block.line}"
+        assert len(lines) <= 24, f"{page}:{block.line}"
 
 
 def test_there_is_code_to_run() -> None:

@@ -204,7 +204,7 @@ def test_the_strategy_takes_several_local_steps(tmp_path: Path, monkeypatch) -> 
 
     run = RUN.replace(noise_multiplier=3.0)
     for centres, honest in (((0.5, 3.0, -1.0), True), ((0.5, 3.0, 1e6), False)):
-        strategy = PrivateFedAvg(run, budget=tmp_path / f"{honest}.sqlite", adjacency="replace")
+        strategy = PrivateFedAvg(run, budget=tmp_path / f"{honest}.sqlite")
         arrays = ArrayRecord([np.array([1.0, -2.0])])
         for number in (1, 2):
             replies = []

@@ -47,7 +47,7 @@ def test_no_word_of_a_client_is_logged(
     """Before: "it failed (...)" repeated the client's text, line ends included."""
     for name in ("_run_id", "_node_id", "_task_id"):  # Flower makes messages inside of a run only
         monkeypatch.setattr(TaskIdentity, name, 7)
-    strategy = PrivateFedAvg(RUN, budget=tmp_path / "b", adjacency="replace")
+    strategy = PrivateFedAvg(RUN, budget=tmp_path / "b")
     strategy._model, strategy._drawn = {"0": np.zeros(2)}, {7}
     with caplog.at_level(logging.WARNING):
         assert strategy._update(answer()) is None

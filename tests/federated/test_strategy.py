@@ -46,10 +46,10 @@ def after(path: Path, rounds: int, run: Federation = RUN) -> Path:
 
 
 def test_nothing_is_handed_out_before_the_end(tmp_path: Path) -> None:
-    fresh = PrivateFedAvg(RUN, budget=tmp_path / "fresh", adjacency="replace")
+    fresh = PrivateFedAvg(RUN, budget=tmp_path / "fresh")
     with pytest.raises(AssumptionError, match="no model yet"):
         fresh.release()
-    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 2), adjacency="replace")
+    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 2))
     with pytest.raises(AssumptionError, match="intermediate=True"):
         strategy.release()
     with pytest.raises(AssumptionError, match="1 of 3 rounds"):
@@ -63,10 +63,10 @@ def test_an_intermediate_model_is_accounted_once_it_is_out(tmp_path: Path) -> No
 
     smooth = Loss(smoothness=0.25, regularization=0.5)
     run = RUN.replace(sampled=6, rounds=40, loss=smooth, clipping="none", noise_multiplier=20.0)
-    strategy = PrivateFedAvg(run, budget=after(tmp_path / "b", 20, run), adjacency="replace")
+    strategy = PrivateFedAvg(run, budget=after(tmp_path / "b", 20, run))
     assert strategy.release(intermediate=True)["0"].numpy().tolist() == [19.0, 19.0]
     strategy.close()
-    found = PrivateFedAvg(run, budget=after(tmp_path / "b", 20, run), adjacency="replace").guarantee
+    found = PrivateFedAvg(run, budget=after(tmp_path / "b", 20, run)).guarantee
     assert found.releases == (20,)
     hidden = account_federated(
         6, 6, 40, 1.0, 20.0, loss=smooth, clipping="none", adjacency="replace"
@@ -78,9 +78,9 @@ def test_an_intermediate_model_is_accounted_once_it_is_out(tmp_path: Path) -> No
 
 
 def test_after_the_end(tmp_path: Path) -> None:
-    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 3), adjacency="replace")
+    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 3))
     assert strategy.release()["0"].numpy().tolist() == [2.0, 2.0]
-    expected = account_federated(6, 2, 3, 1.0, 2.0, adjacency="replace").epsilon(1e-5)
+    expected = account_federated(6, 2, 3, 1.0, 2.0).epsilon(1e-5)
     for against in ("clients", "outsiders"):
         certificate = strategy.certificate(1e-5, against)
         assert verify(certificate).epsilon == pytest.approx(expected, rel=1e-3)
@@ -89,13 +89,13 @@ def test_after_the_end(tmp_path: Path) -> None:
 
 
 def test_only_the_whole_run_can_be_started(tmp_path: Path) -> None:
-    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 1), adjacency="replace")
+    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 1))
     with pytest.raises(DescriptionError, match="num_rounds"):
         strategy.start(None, START, num_rounds=3)
 
 
 def test_the_certificate_names_the_grid_of_the_model(tmp_path: Path) -> None:
-    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 3), adjacency="replace")
+    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 3))
     said = strategy.certificate(1e-5).training.arithmetic
     assert (said.grid, said.coordinates) == (RUN.spacing(2), 2)
     assert f"multiples of {said.grid!r} in 2 coordinates" in str(strategy.guarantee)
@@ -112,12 +112,12 @@ def test_short_floats_and_other_sizes(tmp_path: Path) -> None:
     """A float32 model remembers what it rounds; a model of another size has another grid."""
     from flwr.app import ConfigRecord
 
-    short = PrivateFedAvg(RUN, budget=tmp_path / "a", adjacency="replace")
+    short = PrivateFedAvg(RUN, budget=tmp_path / "a")
     short.configure_train(1, ArrayRecord([np.zeros(2, np.float32)]), ConfigRecord(), Connection())
     for _ in range(3):
         short._budget.spend()
     assert "less than double precision" in short.guarantee.why_no_better
-    told = PrivateFedAvg(RUN.replace(parameters=3), budget=tmp_path / "b", adjacency="replace")
+    told = PrivateFedAvg(RUN.replace(parameters=3), budget=tmp_path / "b")
     with pytest.raises(DescriptionError, match="2, the model's"):
         told.configure_train(1, START, ConfigRecord(), Connection())
 
@@ -125,7 +125,7 @@ def test_short_floats_and_other_sizes(tmp_path: Path) -> None:
 def test_a_source_that_was_exchanged_is_not_certified(tmp_path: Path) -> None:
     from lastiterate.noise import SeededSource
 
-    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 2), adjacency="replace")
+    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 2))
     strategy._source = SeededSource(3)
     strategy._model = {"0": np.zeros(2)}
     strategy.aggregate_train(3, [])
@@ -134,19 +134,15 @@ def test_a_source_that_was_exchanged_is_not_certified(tmp_path: Path) -> None:
 
 
 def test_seeded_noise_is_not_certified(tmp_path: Path) -> None:
-    strategy = PrivateFedAvg(
-        RUN, budget=after(tmp_path / "b", 3), random_state=1, adjacency="replace"
-    )
+    strategy = PrivateFedAvg(RUN, budget=after(tmp_path / "b", 3), random_state=1)
     with pytest.raises(AssumptionError, match="seeded"):
         strategy.certificate(1e-5)
 
 
 def test_draws_follow_the_description(tmp_path: Path) -> None:
     """Fixed-size draws are uniform; coins have the described rate. (Counts beyond six sigma.)"""
-    fixed = PrivateFedAvg(RUN, budget=tmp_path / "a", adjacency="replace")
-    coins = PrivateFedAvg(
-        RUN.replace(sampling="poisson", adjacency=None), budget=tmp_path / "b", adjacency="replace"
-    )
+    fixed = PrivateFedAvg(RUN, budget=tmp_path / "a")
+    coins = PrivateFedAvg(RUN.replace(sampling="poisson"), budget=tmp_path / "b")
     draws = 3000
     for strategy in (fixed, coins):
         counts, sizes = np.zeros(6), set()

@@ -174,7 +174,7 @@ def test_crowded_batches_are_a_failure():
     run = described(POISSON, loss=loss, adjacency="zero-out")
     with precision():
         for cap in (3, 8, 20):
-            witness = {"menu": [], "cap": cap, "segments": [{"first": 0, "last": 4}]}
+            witness = {"menu": [], "cap": cap, "segments": [segment(z=[0.0] * 5)]}
             failure = float(check_poisson(run, witness, hidden=True)[1])
             tail = sum(math.comb(20, i) * 0.2**i * 0.8 ** (20 - i) for i in range(cap + 1, 21))
             assert min(4 * tail, 1) * (1 - 1e-12) <= failure <= 4 * tail * (1 + 1e-9)
@@ -276,7 +276,6 @@ def test_a_menu_that_is_none_is_refused(menu):
         ({"batches": {"scheme": "full"}}, "batches are full"),
         ({"momentum": 0.5}, "momentum"),
         ({"noise": 0.0}, "without noise"),
-        ({"loss": {"kind": "unknown"}}, "no smoothness"),
         ({"unit": {"records": 31}, "records": 40}, "30 records"),
         ({"releases": [2]}, "end at the releases"),
     ],

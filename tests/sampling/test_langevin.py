@@ -251,7 +251,7 @@ def test_description_of_the_clipped_sampler_is_what_ran() -> None:
     ).training
     assert clipped is not None
     assert (clipped.records, clipped.steps, clipped.gradient_norm) == (24, 12, 2.0)
-    assert (clipped.batches, clipped.clipping, clipped.sensitivity) == (Shuffled(6), "gradient", 4)
+    assert (clipped.batches, clipped.clipping, clipped.sensitivity) == (Shuffled(6), "gradient", 2)
     np.testing.assert_allclose(np.asarray(list(clipped.step_size)), etas * 12)
     np.testing.assert_allclose(np.asarray(list(clipped.noise)), np.sqrt(etas * 0.5))
     plain = sgld(gaussian_likelihood(), X, y, np.zeros(3), steps=2, step_size=1e-3)
@@ -375,7 +375,7 @@ def test_progress_is_quiet_off_a_terminal_and_shown_on_request(capsys) -> None:
     ("change", "match"),
     [
         ({"X": np.empty((0, 3)), "y": np.empty(0)}, "X must"),
-        ({"y": np.zeros(5)}, "y is"),
+        ({"y": np.zeros(5)}, "y must be"),
         ({"steps": 0}, "steps"),
         ({"step_size": -0.1}, "step_size"),
         ({"step_size": [0.1, 0.2]}, "step_size"),

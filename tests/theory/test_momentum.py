@@ -33,6 +33,7 @@ from lastiterate.errors import DescriptionError
 
 COMPOSITIONS = {
     "allocation-composition",
+    "allocation-replace-composition",
     "gaussian-composition",
     "chourasia-ye-shokri-2021-1",
     "poisson-composition",

@@ -186,7 +186,7 @@ def test_both_may_be_given_and_must_agree() -> None:
     assert langevin(gradient_norm=0.5).declared_sensitivity is None
     with pytest.raises(DescriptionError):
         langevin(gradient_norm=0.4)  # two gradients that short do not differ by 1
-    with pytest.raises(DescriptionError):
+    with pytest.raises(TypeError, match="sensitivity"):
         langevin(sensitivity=0.5)
     removed = langevin(adjacency="zero-out")  # the change is the record's own gradient
     assert (removed.gradient_norm, removed.sensitivity) == (1.0, 1.0)

@@ -35,6 +35,7 @@ from lastiterate import (
 )
 from lastiterate.audit import audit_scores
 from lastiterate.curves import gaussian
+from lastiterate.errors import AssumptionError
 from lastiterate.theory import BY_KEY, THEOREMS
 from lastiterate.theory.registry import UNIT_FIELDS
 
@@ -314,9 +315,9 @@ def test_what_nobody_taught_is_refused():
     untaught = [t for t in THEOREMS if not t.supports & UNIT_FIELDS]
     assert len(untaught) > 4
     assert "stopped-coupling" in {t.key for t in untaught}
-    with pytest.raises(Exception, match="not of a single record, used before step 5 only"):
+    with pytest.raises(AssumptionError, match="not of a single record, used before step 5 only"):
         BY_KEY["stopped-coupling"].evaluate(
-            RUN.replace(diameter=1.0), L2, (), PrivacyUnit(last_step=5)
+            RUN.replace(diameter=1.0, batches=FullBatch()), L2, (), PrivacyUnit(last_step=5)
         )
 
 

@@ -54,7 +54,7 @@ def test_lost_picks_are_not_drawn_again() -> None:
     stream = RandomAllocation(SIZE, same_every_epoch=True).rows(RECORDS, source())
     next(stream)
     stream.order = None
-    with pytest.raises(AssumptionError, match="picked"):
+    with pytest.raises(AssumptionError, match="lost"):
         next(stream)
 
 

@@ -132,7 +132,13 @@ def full_batch() -> dict[str, Any]:
 
     loss, delta = Loss(smoothness=1.0, strong_convexity=1.0), 1e-5
     training = Training(
-        records=5, steps=1, step_size=0.1, noise=1.0, gradient_norm=2.0, batches=FullBatch()
+        records=5,
+        steps=1,
+        step_size=0.1,
+        noise=1.0,
+        gradient_norm=2.0,
+        batches=FullBatch(),
+        adjacency="replace",
     )
     numbers = []
     for steps in (10, 100, 1000, 10_000):
@@ -167,6 +173,7 @@ def shuffled_loader() -> dict[str, Any]:
             noise=1e-4,
             gradient_norm=1.0,
             batches=Shuffled(1500),
+            adjacency="replace",
         )
         cyclic = run.replace(batches=Cyclic(1500))
         sampled = run.replace(batches=Poisson(1 / 40), adjacency="zero-out")

@@ -308,10 +308,12 @@ def _soft(costs: Floats, kappa: float) -> Floats:
 
 def _curve(priced: PricedLevels) -> Mixture:
     rows = priced.costs
+    if not len(rows) or not np.all(np.isfinite(rows)):  # no path, no noise, or beyond doubles
+        return Mixture(np.array([math.inf]), np.array([1.0]))
     counts = np.ones(len(rows), dtype=np.intp)
     law = law_of_sum(rows, counts, math.inf, grid_points(counts))
     mus = np.sqrt(law.costs) * (1 + 2.0**-50)
-    return Mixture(np.where(mus > 1e100, math.inf, mus), law.weights)
+    return Mixture(np.where(mus <= 1e100, mus, math.inf), law.weights)
 
 
 def concave_policy_bound(run: Run) -> Proof:
@@ -344,6 +346,8 @@ def concave_policy_limits(run: Run) -> str | None:
         return f"it looks at epochs of at most {_LARGEST_EPOCH:,} batches"
     if math.isinf(run.training.diameter):
         return "it needs a bounded domain"
+    if run.training.diameter == 0.0:
+        return "the domain is one point, which shows nothing"
     if not run.last_only:
         return "only the last iterate is accounted here"
     if run.regular and not (run.capped or run.expands):

@@ -244,7 +244,7 @@ def _walked(pair_of: PairOf, steps: Steps, begins: Array, delta: float) -> list[
     if tables is None:
         return []
     found = []
-    for moduli in [[modulus] for modulus in steps.moduli] or [[]]:
+    for moduli in [[modulus] for modulus in last.moduli] or [[]]:
         best, least = None, math.inf
         for order in PATH_ORDERS:
             index = SCREEN_ORDERS.index(order)
