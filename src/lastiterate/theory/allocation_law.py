@@ -45,6 +45,7 @@ _STRAIGHT = 0.7  # cells times slopes of the logarithm of a density
 _OUTER = 400_000  # pairs of masses that are added at once
 _COARSE = 8.0  # what powers lose on a geometric grid, in cells
 _NODES = np.polynomial.legendre.leggauss(5)
+_LANES = 32  # in which the masses of a cell are added up
 _SUMMED = 64 * ROUNDING  # of a sum of masses: what rounding may change
 _LOWERED = 1e-10  # of a cell: the rounding of its edges moves the mean by less
 _TINY = 1e-26  # mass that is moved down to shorten a law
@@ -328,23 +329,23 @@ _DOWN = 1 - 1e-13  # of values: what their logarithms round
 
 def _spread(index: Integers, share: Array, masses: Array, points: int) -> tuple[Array, float]:
     """Masses moved to two neighbours of a grid, rounded up, and their slack as those of a term."""
-    most = int(np.bincount(index).max(initial=0))
-    law: Array = np.bincount(index, masses * (1 - share), points).astype(float)
-    law += np.bincount(index + 1, masses * share, points)
-    return np.asarray(law * (1 + (most + 8) * ROUNDING)), (2 * most + 2048) * ROUNDING
+    slots = index * _LANES + np.arange(len(index)) % _LANES  # few roundings of a sum
+    most = int(np.bincount(slots).max(initial=0)) + _LANES
+    law: Array = np.bincount(slots, masses * (1 - share), points * _LANES).astype(float)
+    law += np.bincount(slots + _LANES, masses * share, points * _LANES)
+    law = law.reshape(points, _LANES).sum(1) * (1 + (most + 8) * ROUNDING)
+    return law, (2 * most + 2048) * ROUNDING
 
 
-def _on_line(
-    values: Array, masses: Array, zero: float, step: float, points: int
-) -> tuple[Array, float]:
+def _on_line(values: Array, masses: Array, zero: float, step: float, points: int) -> _Line:
     """Masses moved to multiples of ``step``, without what is above the last of them."""
     place = values / step
     inside = place < points + 1
-    place, masses = place[inside], masses[inside]
-    index = np.floor(place).astype(int)
-    law, slack = _spread(index, np.maximum(place - index - _LOWERED, 0.0), masses, points + 2)
+    place, index = place[inside], np.floor(place[inside]).astype(int)
+    share = np.maximum(place - index - _LOWERED, 0.0)
+    law, slack = _spread(index, share, masses[inside], points + 2)
     law[0] += zero
-    return _trimmed(np.asarray(law[: points + 1])), slack
+    return _Line(_trimmed(np.asarray(law[: points + 1])), slack)
 
 
 def nodes(low: float, high: float, slope: float, fineness: float) -> tuple[Any, float, Any, Any]:
@@ -377,9 +378,8 @@ def _atoms(parts: tuple[Part, ...], fineness: float) -> _Atoms:
     shifts = [max(a, 1e-9) for _, a in parts]
     low, high = -_USED + min(min(shifts), 1.0), _USED + max(shifts)
     edges, width, density, offset = nodes(low, high, max(shifts), fineness)
-    count = len(edges) - 1
     mass = density.sum(1)
-    values, rise, reach = np.zeros(count + 1), np.zeros(count), np.zeros(count)
+    values, rise, reach = np.zeros(len(edges)), np.zeros(len(mass)), np.zeros(len(mass))
     for (labels, _), a in zip(parts, shifts, strict=True):
         heights = labels * np.exp(a * edges - a * a / 2)
         values += heights
@@ -499,9 +499,9 @@ def _law(pair: AllocationPair, top: float) -> Law:
         line = line.times(tree.on_line(step, points), points)
     for parts, copies in pair.groups:
         fineness = (0.0002 if points >= POINTS else 0.04) * max(1.0, *(a for _, a in parts))
-        one = _Line(*_on_line(*_atoms(parts, fineness), step, points))
-        line = line.times(one.power(copies, points), points)
+        one = _on_line(*_atoms(parts, fineness), step, points).power(copies, points)
+        line = line.times(one, points)
     if pair.idle:
-        constant = np.array([pair.idle * _DOWN])
-        line = line.times(_Line(*_on_line(constant, np.ones(1), 0.0, step, points)), points)
+        one = _on_line(np.array([pair.idle * _DOWN]), np.ones(1), 0.0, step, points)
+        line = line.times(one, points)
     return Law(step * np.arange(len(line.masses)) / pair.batches, *line)
