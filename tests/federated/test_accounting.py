@@ -17,7 +17,7 @@ from lastiterate.errors import DescriptionError
 from lastiterate.federated import FederatedGuarantee, Federation, account_federated
 from lastiterate.generalization import generalization
 
-QUADRATURE = 2e-5  # relative error of the quadratures: two sure rounds are 7.5e-6 above their Gaussian
+QUADRATURE = 2e-5  # relative error of the lower references: 7.5e-6 for two sure rounds
 numbers = st.floats(-1.0, 1.0)
 
 
