@@ -68,7 +68,7 @@ TYPESET = """(text) => {
 def sources(site: Path) -> Iterator[tuple[Path, Path]]:
     """Pages with formulas: their Markdown, and what was built of it."""
     for source in sorted((site.parent / "pages").rglob("*.md")):
-        if "reference" in source.parts or source.name == "theorems.md":
+        if "reference" in source.parts or source.name in ("theorems.md", "reproduce.md"):
             continue  # docstrings and statements of the code, which are read in editors: no TeX
         name = source.relative_to(site.parent / "pages").with_suffix(".html")
         yield source, site / name
